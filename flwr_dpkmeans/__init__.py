@@ -1,7 +1,8 @@
 """Differentially private federated k-means for Flower.
 
-An algorithm is a list of private sums, a trust model decides who may read a sum, Flower carries the messages.
-``README.md`` beside this file draws the rooms, says what each does and lists all pages.
+An algorithm is a list of private sums, a trust model decides who may read a sum, Flower
+carries the messages. ``README.md`` beside this file draws the rooms, says what each
+does and lists all pages.
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Flower and scikit-learn take a second to import, so names are looked up when they are first used.
+# Flower and scikit-learn take a second to import, so names are looked up when they are
+# first used.
 _EXPORTS = {
-    "algorithms.lloyd_family": "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions",
-    "algorithms.feddp_kmeans": "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions SpherePackingOptions",
+    "algorithms.lloyd_family": (
+        "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions"
+    ),
+    "algorithms.feddp_kmeans": (
+        "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions"
+        " SpherePackingOptions"
+    ),
     "algorithms.kmeans_task": "OptimalOptions",
     "algorithms.proxy_rounds": "ProxyLloydOptions",
     "data.schema": "Schema",
@@ -23,13 +30,21 @@ _EXPORTS = {
     "flower.client_app": "client_app secure_aggregation_mod secure_sum_mod",
     "flower.engines": "federate",
     "naive_bayes": "DPNaiveBayes FederatedNaiveBayes",
-    "flower.strategy": "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd SecureSum ServerKMeansPlusPlus "
-    "ServerLloyd SpherePacking SuLloyd",
-    "options": "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount",
+    "flower.strategy": (
+        "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd SecureSum"
+        " ServerKMeansPlusPlus ServerLloyd SpherePacking SuLloyd"
+    ),
+    "options": (
+        "Auto ClientLevel Cohort Evaluation ExactEvaluation PrivateBounds PrivateCount"
+    ),
     "privacy.report": "PrivacyReport",
     "sums.task": "register",
 }
-_HOMES = {name: f"{__name__}.{module}" for module, names in _EXPORTS.items() for name in names.split()}
+_HOMES = {
+    name: f"{__name__}.{module}"
+    for module, names in _EXPORTS.items()
+    for name in names.split()
+}
 
 __all__ = [*_HOMES, "__version__"]
 

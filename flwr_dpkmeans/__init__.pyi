@@ -1,9 +1,17 @@
 """The public names, for type checkers and editors: `__init__.py` imports each when it is first used."""
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions as FedDPKMeansOptions
-from flwr_dpkmeans.algorithms.feddp_kmeans import ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions
-from flwr_dpkmeans.algorithms.feddp_kmeans import ServerLloydOptions as ServerLloydOptions
-from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingOptions as SpherePackingOptions
+from flwr_dpkmeans.algorithms.feddp_kmeans import (
+    FedDPKMeansOptions as FedDPKMeansOptions,
+)
+from flwr_dpkmeans.algorithms.feddp_kmeans import (
+    ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions,
+)
+from flwr_dpkmeans.algorithms.feddp_kmeans import (
+    ServerLloydOptions as ServerLloydOptions,
+)
+from flwr_dpkmeans.algorithms.feddp_kmeans import (
+    SpherePackingOptions as SpherePackingOptions,
+)
 from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
 from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions as FastLloydOptions
 from flwr_dpkmeans.algorithms.lloyd_family import GLloydOptions as GLloydOptions
@@ -14,7 +22,9 @@ from flwr_dpkmeans.data.schema import Schema as Schema
 from flwr_dpkmeans.estimator import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
 from flwr_dpkmeans.flower.client_app import client_app as client_app
-from flwr_dpkmeans.flower.client_app import secure_aggregation_mod as secure_aggregation_mod
+from flwr_dpkmeans.flower.client_app import (
+    secure_aggregation_mod as secure_aggregation_mod,
+)
 from flwr_dpkmeans.flower.client_app import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.engines import federate as federate
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient

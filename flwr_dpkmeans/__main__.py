@@ -1,4 +1,6 @@
-"""All commands: ``flwr-dpkmeans plan`` and so on (`COMMANDS`), or ``python -m flwr_dpkmeans ...``."""
+"""All commands: ``flwr-dpkmeans plan`` and so on (`COMMANDS`), or ``python -m
+flwr_dpkmeans ...``.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,18 @@ COMMANDS = {
     "results": "simulations.deploy.server_command:results",
     "options": "simulations.app_commands:options",
 }
-"""Where each command's function is: it takes the rest of the command line, and returns the process's code."""
+"""Where each command's function is: it takes the rest of the command line, and returns
+the process's code.
+"""
 _PIPE_CLOSED = 141
 """What shells say of a program that SIGPIPE has ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Hand the rest of the command line to the command that it begins with: its code, 1 if it fails, 2 without one."""
+    """Hand the rest of the command line to the command that it begins with.
+
+    Its code, 1 if it fails, 2 without one.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:
         print(f"flwr-dpkmeans {__version__}")
@@ -36,18 +43,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given or given[0] not in COMMANDS:
         wanted = not given or given[0] not in ("-h", "--help")
         if wanted and given:
-            print(f"there is no command {given[0]!r}: {nearest(given[0], COMMANDS)}", file=sys.stderr)
+            print(
+                f"there is no command {given[0]!r}: {nearest(given[0], COMMANDS)}",
+                file=sys.stderr,
+            )
         usage = f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (each has --help)"
         print(usage, file=sys.stderr if wanted else sys.stdout)
         return 2 if wanted else 0
     try:
         if {"-h", "--help"} & {*given[1:]}:
-            pkgutil.resolve_name("simulations.command_lines:parse")(*given[:1], given[1:])
-        # Only the chosen command is imported: planning takes SciPy, a node takes Flower.
+            pkgutil.resolve_name("simulations.command_lines:parse")(
+                *given[:1], given[1:]
+            )
+        # Only the chosen command is imported: planning takes SciPy, a node takes
+        # Flower.
         code = int(pkgutil.resolve_name(COMMANDS[given[0]])(given[1:]))
-        sys.stdout.flush()  # what a pipe does not take is told now, not at the end of Python
+        # what a pipe does not take is told now, not at the end of Python
+        sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever read has enough, as `head` has: no mistake, and nobody to tell
+    except (
+        BrokenPipeError
+    ):  # whoever read has enough, as `head` has: no mistake, and nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except (DPKMeansError, OSError, OverflowError) as error:  # the last one of a port
@@ -56,7 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("simulations"):
             raise
-        told = "another package of the name 'simulations' is found first, such as this folder's: start elsewhere"
+        told = (
+            "another package of the name 'simulations' is found first, such as this"
+            " folder's: start elsewhere"
+        )
         print(f"{told}, or by 'flwr-dpkmeans' instead of 'python -m'", file=sys.stderr)
         return 1
 

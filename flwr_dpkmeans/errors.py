@@ -1,10 +1,12 @@
 """Every error of the package, in three families.
 
-A caller who catches ``DPKMeansError`` catches everything that this package raises on purpose:
+A caller who catches ``DPKMeansError`` catches everything that this package raises on
+purpose:
 
-* ``LocalMisuseError``: the person at this machine asked for something that cannot be done; nothing was
-  sent and no budget was spent.
-* ``PeerError``: a message from elsewhere was malformed, replayed or hostile, or too few peers answered.
+* ``LocalMisuseError``: the person at this machine asked for something that cannot be
+  done; nothing was sent and no budget was spent.
+* ``PeerError``: a message from elsewhere was malformed, replayed or hostile, or too few
+  peers answered.
 * ``BudgetError``: what was asked would cost more privacy than this party allows.
 
 Each message is one sentence with the value, the bound and the mend.
@@ -32,15 +34,22 @@ class DPKMeansError(Exception):
     """Base of every error that the package raises on purpose."""
 
     for_others = ""
-    """What other parties are told in the sentence's place, where it quotes one of them."""
+    """What other parties are told in the sentence's place, where it quotes one of them.
+    """
 
 
 class PrivacyWarning(UserWarning):
-    """What a report says against its run, as one of Python's warnings: each sentence of `PrivacyReport.warnings`."""
+    """What a report says against its run, as one of Python's warnings.
+
+    Each sentence of `PrivacyReport.warnings`.
+    """
 
 
 class InputWarning(UserWarning):
-    """What is doubtful in what a caller of `fit` gives, for this caller alone: exact rows may say so, no result."""
+    """What is doubtful in what a caller of `fit` gives, for this caller alone.
+
+    Exact rows may say so, no result.
+    """
 
 
 class LocalMisuseError(DPKMeansError, ValueError):
@@ -56,13 +65,17 @@ class DataError(LocalMisuseError):
 
 
 class ColumnError(DataError):
-    """A table lacks a column of the schema; `position`, counted from 1, may be told to who may not see its names."""
+    """A table lacks a column of the schema.
+
+    `position`, counted from 1, may be told to who may not see its names.
+    """
 
     def __init__(self, sentence: str, position: int, n_columns: int) -> None:
         super().__init__(sentence)
         self.public = (
-            f"this client's table has not, or not once, column {position + 1} of the schema's {n_columns} (its own log "
-            "has the name): correct the table there, or the schema everywhere, then start a new run."
+            f"this client's table has not, or not once, column {position + 1} of the"
+            f" schema's {n_columns} (its own log has the name): correct the table"
+            " there, or the schema everywhere, then start a new run."
         )
 
 
@@ -75,7 +88,9 @@ class PeerError(DPKMeansError):
 
 
 class ProtocolError(PeerError):
-    """A message does not fit the protocol: malformed, late, replayed, or of another plan."""
+    """A message does not fit the protocol: malformed, late, replayed, or of another
+    plan.
+    """
 
 
 class VersionError(ProtocolError):
@@ -83,7 +98,9 @@ class VersionError(ProtocolError):
 
 
 class IdentityError(ProtocolError):
-    """A peer is not who this party's policy knows, or its key is not the one that it signed."""
+    """A peer is not who this party's policy knows, or its key is not the one that it
+    signed.
+    """
 
 
 class CohortError(PeerError):
@@ -105,8 +122,11 @@ class BudgetError(DPKMeansError):
 def nearest_name(value: object, valid: Iterable[str], cutoff: float = 0.5) -> str:
     """The valid name that is nearest to `value`; "" where none is so much alike."""
     by_letters = {name.casefold(): name for name in sorted(valid)}
-    # A name may come from another party, and the search takes time that grows with its length.
-    close = difflib.get_close_matches(str(value)[:_LONGEST_NAME].casefold(), by_letters, n=1, cutoff=cutoff)
+    # A name may come from another party, and the search takes time that grows with its
+    # length.
+    close = difflib.get_close_matches(
+        str(value)[:_LONGEST_NAME].casefold(), by_letters, n=1, cutoff=cutoff
+    )
     return by_letters[close[0]] if close else ""
 
 
@@ -117,27 +137,44 @@ def nearest(value: object, valid: Iterable[str]) -> str:
         return "add it; no name is left that could be meant."
     meant = nearest_name(value, names)
     if meant:
-        if unicodedata.normalize("NFC", meant) == unicodedata.normalize("NFC", str(value)[:_LONGEST_NAME]):
-            return f"copy {meant!r}, which looks the same but has other characters ({meant!a})."
+        if unicodedata.normalize("NFC", meant) == unicodedata.normalize(
+            "NFC", str(value)[:_LONGEST_NAME]
+        ):
+            return (
+                f"copy {meant!r}, which looks the same but has other characters"
+                f" ({meant!a})."
+            )
         return f"did you mean {meant!r}?"
     return "choose one of " + ", ".join(repr(name) for name in names) + "."
 
 
 def finding(error: ValidationError, known: Iterable[str]) -> str:
-    """The first of pydantic's findings as a sentence; `known` are the fields that there are."""
+    """The first of pydantic's findings as a sentence.
+
+    `known` are the fields that there are.
+    """
     first = error.errors()[0]
     if isinstance(cause := first.get("ctx", {}).get("error"), ConfigurationError):
         return str(cause)
-    key, said = ".".join(map(str, first["loc"])), str(first["msg"]).removeprefix("Value error, ").removesuffix(".")
+    key, said = (
+        ".".join(map(str, first["loc"])),
+        str(first["msg"]).removeprefix("Value error, ").removesuffix("."),
+    )
     if first["type"] == "extra_forbidden":
-        return f"the key {key!r} is not known: {nearest(key, [one.replace('_', '-') for one in known])}"
+        return (
+            f"the key {key!r} is not known:"
+            f" {nearest(key, [one.replace('_', '-') for one in known])}"
+        )
     if first["type"] == "missing":
         return f"the key {key!r} is not there, but it is needed: add it."
     return f"{key} is {first['input']!r}: {said}." if key else f"{said}."
 
 
 def told_apart(value: float, bound: float) -> tuple[str, str]:
-    """Print two numbers with so many digits that they differ: "4 against 4" tells nobody what is wrong."""
+    """Print two numbers with so many digits that they differ.
+
+    "4 against 4" tells nobody what is wrong.
+    """
     for digits in range(6, 18):
         texts = f"{value:.{digits}g}", f"{bound:.{digits}g}"
         if texts[0] != texts[1]:
@@ -156,7 +193,9 @@ def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
 def listed(values: Iterable[str]) -> str:
     """The first few of some words."""
     words = list(values)
-    return ", ".join(words[:_SHOWN]) + (f", ... ({len(words)} in all)" if len(words) > _SHOWN else "")
+    return ", ".join(words[:_SHOWN]) + (
+        f", ... ({len(words)} in all)" if len(words) > _SHOWN else ""
+    )
 
 
 def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
@@ -165,7 +204,9 @@ def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
         return kind(value)
     except ValueError:
         known = (one.value for one in kind)
-        raise ConfigurationError(f"{name} is {value!r}, which is not known: {nearest(value, known)}") from None
+        raise ConfigurationError(
+            f"{name} is {value!r}, which is not known: {nearest(value, known)}"
+        ) from None
 
 
 def invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
@@ -174,9 +215,15 @@ def invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationErr
 
 
 def require_real(name: str, value: object, mend: str) -> float:
-    """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`, if it is not a finite number."""
+    """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`,
+    if it is not a finite number.
+    """
     try:
-        number = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+        number = (
+            math.nan
+            if isinstance(value, bool) or not isinstance(value, numbers.Real)
+            else float(value)
+        )
     except OverflowError:  # of an integer
         value = number = math.inf
     if not math.isfinite(number):
@@ -185,7 +232,9 @@ def require_real(name: str, value: object, mend: str) -> float:
 
 
 def require_positive(name: str, value: object) -> float:
-    """Return `value` as a float, or raise a `ConfigurationError` if it is not finite and greater than 0."""
+    """Return `value` as a float, or raise a `ConfigurationError` if it is not finite
+    and greater than 0.
+    """
     if type(value) is float and 0.0 < value < math.inf:
         return value
     mend = "give a positive number such as 1.0"
@@ -196,7 +245,9 @@ def require_positive(name: str, value: object) -> float:
 
 
 def require_delta(value: object) -> float:
-    """Return `value` as a float, or raise a `ConfigurationError` if it is not strictly between 0 and 1."""
+    """Return `value` as a float, or raise a `ConfigurationError` if it is not strictly
+    between 0 and 1.
+    """
     mend = "give a small number such as 1e-6"
     number = require_real("delta", value, mend)
     if not 0.0 < number < 1.0:
@@ -204,39 +255,68 @@ def require_delta(value: object) -> float:
     return number
 
 
-def require_whole(name: str, value: object, least: int, mend: str = "", most: int | None = None) -> int:
-    """Return `value` as an int, or raise a `ConfigurationError` if it is no integer from `least` to `most`."""
-    whole = int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else None
+def require_whole(
+    name: str, value: object, least: int, mend: str = "", most: int | None = None
+) -> int:
+    """Return `value` as an int, or raise a `ConfigurationError` if it is no integer
+    from `least` to `most`.
+    """
+    whole = (
+        int(value)
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        else None
+    )
     if whole is None or whole < least or (most is not None and whole > most):
         bound = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise invalid(name, value, f"an integer {bound}", mend or f"give for example {least}")
+        raise invalid(
+            name, value, f"an integer {bound}", mend or f"give for example {least}"
+        )
     return whole
 
 
 _LEAST_WIDTH = 2.0**-900
-"""Of a much narrower range the steps are subnormal numbers, so coarse that rows would leave the box and their bound."""
+"""Of a much narrower range the steps are subnormal numbers, so coarse that rows would
+leave the box and their bound.
+"""
 
 
-def require_ranges(lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()) -> None:
-    """Refuse lengths that differ, and the first range that is not finite, reversed or empty."""
+def require_ranges(
+    lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()
+) -> None:
+    """Refuse lengths that differ, and the first range that is not finite, reversed or
+    empty.
+    """
     if len(lower) != len(upper):
         raise ConfigurationError(
-            f"the bounds have {len(lower)} lower and {len(upper)} upper values, but each feature needs one of both: "
-            "give two sequences of the same length."
+            f"the bounds have {len(lower)} lower and {len(upper)} upper values, but"
+            " each feature needs one of both: give two sequences of the same length."
         )
     if not lower:
-        raise ConfigurationError("the bounds have 0 ranges, but at least 1 is needed: give a pair such as (0, 100).")
+        raise ConfigurationError(
+            "the bounds have 0 ranges, but at least 1 is needed: give a pair such as"
+            " (0, 100)."
+        )
     for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
         if _LEAST_WIDTH <= high - low < math.inf:
             continue
         problem = "their distance must be a finite number: give a narrower range"
         if high - low < _LEAST_WIDTH:
-            problem = f"their distance must be at least {_LEAST_WIDTH:.3g}: give another unit, or a wider range"
+            problem = (
+                f"their distance must be at least {_LEAST_WIDTH:.3g}: give another"
+                " unit, or a wider range"
+            )
         if not (math.isfinite(low) and math.isfinite(high)):
             problem = "both must be finite: give the public range of the feature"
         elif low >= high:
-            constant = "widen the range around a constant value, or leave the feature out"
-            problem = f"the lower one must be smaller: {'exchange the two' if low > high else constant}"
+            constant = (
+                "widen the range around a constant value, or leave the feature out"
+            )
+            problem = (
+                "the lower one must be smaller:"
+                f" {'exchange the two' if low > high else constant}"
+            )
         unnamed = f"feature {index}" if len(lower) > 1 else "every feature"
         who = f"feature {names[index]!r}" if names else unnamed
-        raise ConfigurationError(f"{who} has lower bound {low} and upper bound {high}, but {problem}.")
+        raise ConfigurationError(
+            f"{who} has lower bound {low} and upper bound {high}, but {problem}."
+        )

@@ -1,4 +1,7 @@
-"""`FederatedKMeans`: the whole federation in one process, and `DPKMeans`: one table, by scikit-learn's conventions."""
+"""`FederatedKMeans`: the whole federation in one process, and `DPKMeans`.
+
+One table, by scikit-learn's conventions.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,22 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from flwr_dpkmeans import options as run_options
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, read_profile
-from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, DEFAULT_MAX_CLUSTERS, KMeansTask
+from flwr_dpkmeans.algorithms.kmeans_task import (
+    CENTRE_DEVIATION,
+    DEFAULT_MAX_CLUSTERS,
+    KMeansTask,
+)
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
@@ -38,15 +50,35 @@ from flwr_dpkmeans.fitted import (
     tables_in,
     warn,
 )
-from flwr_dpkmeans.flower.engines import ENGINES, Federated, InOnePlace, Tables, fit_in_one_place
+from flwr_dpkmeans.flower.engines import (
+    ENGINES,
+    Federated,
+    InOnePlace,
+    Tables,
+    fit_in_one_place,
+)
 from flwr_dpkmeans.kmeans.costs import sum_of_squares
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.options import Auto, ClientLevel, Cohort, Evaluation, ExactEvaluation, PrivateBounds, PrivateCount
+from flwr_dpkmeans.options import (
+    Auto,
+    ClientLevel,
+    Cohort,
+    Evaluation,
+    ExactEvaluation,
+    PrivateBounds,
+    PrivateCount,
+)
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import ClusterChoice, RunResult, metrics_of, result_files, write_folder
+from flwr_dpkmeans.results.writer import (
+    ClusterChoice,
+    RunResult,
+    metrics_of,
+    result_files,
+    write_folder,
+)
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
@@ -65,17 +97,29 @@ _OF_EVALUATIONS = ("evaluation", "evaluation_share", "n_classes", "evaluation_ra
 
 
 def _kept(X: Any) -> Any:
-    """Tables that can be looked at again after the fit; without any it would spend the budget, and then fail."""
+    """Tables that can be looked at again after the fit.
+
+    Without any it would spend the budget, and then fail.
+    """
     if X is None:
-        raise DataError("X is None, but its tables are what is predicted: call fit, and then predict for each table.")
+        raise DataError(
+            "X is None, but its tables are what is predicted: call fit, and then"
+            " predict for each table."
+        )
     return list(X) if isinstance(X, Iterator) else X
 
 
 class _EachParty:
-    """What follows a fit for each party's table; no mixin of scikit-learn wraps what it returns."""
+    """What follows a fit for each party's table.
+
+    No mixin of scikit-learn wraps what it returns.
+    """
 
     def fit_predict(self, X: Any = None, y: Any = None, **given: Any) -> Any:
-        """Fit and predict: labels of each table, listed or named as the tables are; of one table with groups, of it."""
+        """Fit and predict: labels of each table, listed or named as the tables are.
+
+        Of one table with groups, of it.
+        """
         X = _kept(X)
         return self.fit(X, y, **given)._of_each(X, self.predict, given)  # type: ignore[attr-defined]
 
@@ -93,7 +137,9 @@ class _PrivateClustering(
     ClusterMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """A fit by one of the engines, and what scikit-learn's estimators do with centroids."""
+    """A fit by one of the engines, and what scikit-learn's estimators do with
+    centroids.
+    """
 
     n_clusters: int | str | Auto = 8
     _: KW_ONLY
@@ -112,14 +158,23 @@ class _PrivateClustering(
         """Say of an unknown argument where it has gone; all others are the fields."""
         for name in arguments.keys() - set(cls._get_param_names()):
             if name in FederatedKMeans._get_param_names():
-                raise ConfigurationError(f"{name} is an argument of FederatedKMeans alone: leave it out for one table.")
-            raise run_options.unknown_argument(name, arguments[name], cls._get_param_names())
+                raise ConfigurationError(
+                    f"{name} is an argument of FederatedKMeans alone: leave it out for"
+                    " one table."
+                )
+            raise run_options.unknown_argument(
+                name, arguments[name], cls._get_param_names()
+            )
         return object.__new__(cls)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; those of an object by ``algorithm__alpha``, which turns a short form into the object."""
+        """Set parameters; those of an object by ``algorithm__alpha``, which turns a
+        short form into the object.
+        """
         nested = {name: value for name, value in params.items() if "__" in name}
-        super().set_params(**{name: value for name, value in params.items() if name not in nested})
+        super().set_params(
+            **{name: value for name, value in params.items() if name not in nested}
+        )
         for name, value in nested.items():
             argument, _, option = name.partition("__")
             if argument not in self._get_param_names():
@@ -131,40 +186,58 @@ class _PrivateClustering(
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """Index of the nearest centroid of each row; local, costs no privacy.
 
-        Rows, (n_examples, n_features), are seen as in the clustering: clipped to the box `bounds_`, scaled to
-        [-1, 1]^d and rounded to the grid of 2^-16, so that each feature weighs by its values over the width of its
-        bounds. Returns labels, (n_examples,); -1 where a schema leaves the row out.
+        Rows, (n_examples, n_features), are seen as in the clustering: clipped to the
+        box `bounds_`, scaled to [-1, 1]^d and rounded to the grid of 2^-16, so that
+        each feature weighs by its values over the width of its bounds. Returns labels,
+        (n_examples,); -1 where a schema leaves the row out.
         """
         require_rows(X)
         points, encoded = self._in_box(X)
-        labels = np.asarray(nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64)
+        labels = np.asarray(
+            nearest_centroids(points, self.model_.scaled)[0], dtype=np.int64
+        )
         return labels if encoded is None else encoded.spread(labels)
 
     def transform(self, X: ArrayLike) -> Array:
         """Euclidean distance of each row to each centroid; local, costs no privacy.
 
-        In the space of the clustering (see `predict`), not in the caller's units: the smallest one of a row is that to
-        its label. Returns (n_examples, n_clusters); NaN where a schema leaves the row out.
+        In the space of the clustering (see `predict`), not in the caller's units: the
+        smallest one of a row is that to its label. Returns (n_examples, n_clusters);
+        NaN where a schema leaves the row out.
         """
         require_rows(X)
         points, encoded = self._in_box(X)
-        columns = [np.linalg.norm(points - center, axis=1) for center in self.model_.scaled]
+        columns = [
+            np.linalg.norm(points - center, axis=1) for center in self.model_.scaled
+        ]
         distances = np.asarray(np.stack(columns, axis=1))
         return distances if encoded is None else encoded.spread(distances, np.nan)
 
-    def score(self, X: ArrayLike, y: object = None, sample_weight: None = None) -> float:
-        """Minus the sum of squared distances to the nearest centroid, as in scikit-learn's KMeans; local.
+    def score(
+        self, X: ArrayLike, y: object = None, sample_weight: None = None
+    ) -> float:
+        """Minus the sum of squared distances to the nearest centroid, as in
+        scikit-learn's KMeans; local.
 
-        In the caller's units, whatever the bounds are: rows outside them are not moved, and columns weigh as their
-        numbers do. With a schema, whose columns have units of their own, in the lengths that it states
-        (`Schema.lengths`: the ranges, or the units where ``scale`` is "none", over the weights), so that models of one
-        schema can be compared; rows that it leaves out are in no sum. `X` is a table, or parties' tables as `fit`
-        takes them in memory, which a search over parties gives. There are no weights.
+        In the caller's units, whatever the bounds are: rows outside them are not moved,
+        and columns weigh as their numbers do. With a schema, whose columns have units
+        of their own, in the lengths that it states (`Schema.lengths`: the ranges, or
+        the units where ``scale`` is "none", over the weights), so that models of one
+        schema can be compared; rows that it leaves out are in no sum. `X` is a table,
+        or parties' tables as `fit` takes them in memory, which a search over parties
+        gives. There are no weights.
         """
         if sample_weight is not None:
-            raise ConfigurationError("sample_weight was given, but a score counts each row once: leave it out.")
+            raise ConfigurationError(
+                "sample_weight was given, but a score counts each row once: leave it"
+                " out."
+            )
         check_is_fitted(self)
-        lengths = np.ones(self.n_features_in_) if self.schema_ is None else self.schema_.lengths
+        lengths = (
+            np.ones(self.n_features_in_)
+            if self.schema_ is None
+            else self.schema_.lengths
+        )
         cost, has_warned = 0.0, False
         for table in tables_in(X) or [X]:
             rows, _ = ordered(self, table, quiet=has_warned)
@@ -176,21 +249,24 @@ class _PrivateClustering(
     def labels_(self) -> NDArray[np.int64]:
         """Does not exist."""
         raise AttributeError(
-            "there are no labels_, which would carry every private row's cluster along with the model: call predict on "
-            "rows of your own."
+            "there are no labels_, which would carry every private row's cluster along"
+            " with the model: call predict on rows of your own."
         )
 
     @property
     def inertia_(self) -> float:
         """Does not exist."""
         raise AttributeError(
-            "there is no inertia_, which is an exact sum over private rows: see evaluation_ after a fit with "
-            "evaluation='private', or minus the score of rows of your own."
+            "there is no inertia_, which is an exact sum over private rows: see"
+            " evaluation_ after a fit with evaluation='private', or minus the score of"
+            " rows of your own."
         )
 
     @property
     def _n_features_out(self) -> int:
-        """Number of columns that `transform` makes, which `get_feature_names_out` names."""
+        """Number of columns that `transform` makes, which `get_feature_names_out`
+        names.
+        """
         return len(self.cluster_centers_)
 
     def __sklearn_tags__(self) -> Any:
@@ -206,8 +282,12 @@ class _PrivateClustering(
             self._take(config, tables, fit_in_one_place(config, tables.parts))
         else:
             with _progress_bar() as on_step:
-                found = ENGINES[self.engine](config, tables.parts, server_points, labels, on_step)
-            self._take(config, tables, (found.state, found.plan.bounds, found.privacy), found)
+                found = ENGINES[self.engine](
+                    config, tables.parts, server_points, labels, on_step
+                )
+            self._take(
+                config, tables, (found.state, found.plan.bounds, found.privacy), found
+            )
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""
@@ -215,48 +295,81 @@ class _PrivateClustering(
         return self.model_.save(path)
 
     def write(self, folder: str | Path) -> list[Path]:
-        """Write ``report.html`` and all other files of a run into a new folder, or into one beside it; their paths."""
+        """Write ``report.html`` and all other files of a run into a new folder, or into
+        one beside it; their paths.
+        """
         check_is_fitted(self)
         return write_folder(Path(folder), result_files(self._result))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """An estimator that predicts, transforms and scores as the one that was saved, or as a run's ``model.json``.
+        """An estimator that predicts, transforms and scores as the one that was saved,
+        or as a run's ``model.json``.
 
-        Its parameters are the run's algorithm (with that one's defaults), epsilon, unit, trust, noise and bounds;
-        ``history_``, ``cost_curve_`` and ``evaluation_`` are not in the file. A `DataError` says what is wrong with it.
+        Its parameters are the run's algorithm (with that one's defaults), epsilon,
+        unit, trust, noise and bounds; ``history_``, ``cost_curve_`` and ``evaluation_``
+        are not in the file. A `DataError` says what is wrong with it.
         """
         model, known = Model.load(path), cls._get_param_names()
         told = ("algorithm", "unit", "trust", "noise")
-        given: dict[str, Any] = {name: getattr(model.privacy, name) for name in told if name in known}
+        given: dict[str, Any] = {
+            name: getattr(model.privacy, name) for name in told if name in known
+        }
         box = model.bounds.for_features(model.scaled.shape[1])
-        by_name = dict(zip(model.feature_names, zip(box.lower, box.upper, strict=True), strict=False))
+        by_name = dict(
+            zip(
+                model.feature_names,
+                zip(box.lower, box.upper, strict=True),
+                strict=False,
+            )
+        )
         given["bounds"] = model.schema or by_name or model.bounds
-        fitted = cls(len(model.scaled), epsilon=model.privacy.epsilon_requested, **given)
+        fitted = cls(
+            len(model.scaled), epsilon=model.privacy.epsilon_requested, **given
+        )
         fitted._adopt(RunResult(model, model.privacy))
-        fitted._columns = tuple(range(fitted.n_features_in_))  # where they have no names
+        fitted._columns = tuple(
+            range(fitted.n_features_in_)
+        )  # where they have no names
         return fitted
 
     @property
     def profile_(self) -> Any:
-        """What a schema's ``profile`` released, as a pandas.DataFrame of `Figure`; None without one."""
+        """What a schema's ``profile`` released, as a pandas.DataFrame of `Figure`.
+
+        None without one.
+        """
         check_is_fitted(self)
-        return as_frame(self.model_.federated_profile) if self.model_.federated_profile else None
+        return (
+            as_frame(self.model_.federated_profile)
+            if self.model_.federated_profile
+            else None
+        )
 
     @property
     def missing_shares_(self) -> Any:
-        """Which share of each cluster's cells is missing, as a pandas.DataFrame of `Figure`; None without a count."""
+        """Which share of each cluster's cells is missing, as a pandas.DataFrame of
+        `Figure`; None without a count.
+        """
         check_is_fitted(self)
-        shares = [figure for figure in self.model_.federated_profile if figure.figure == MISSING]
+        shares = [
+            figure
+            for figure in self.model_.federated_profile
+            if figure.figure == MISSING
+        ]
         return as_frame(shares) if shares else None
 
     def profile(self, X: Any) -> Any:
-        """Describe a data frame's rows by cluster, in all of its columns (`flwr_dpkmeans.results.profile`); local."""
+        """Describe a data frame's rows by cluster, in all of its columns
+        (`flwr_dpkmeans.results.profile`); local.
+        """
         check_is_fitted(self)
         return self.model_.profile(X)
 
     def _in_box(self, X: Any) -> tuple[Array, Encoded | None]:
-        """Rows as the clustering saw them (clipped, scaled, on the grid), and what a schema made of the table."""
+        """Rows as the clustering saw them (clipped, scaled, on the grid), and what a
+        schema made of the table.
+        """
         check_is_fitted(self)
         rows, encoded = ordered(self, X)
         return round_to_grid(Bounds(*self.bounds_).scale(rows)), encoded
@@ -264,29 +377,49 @@ class _PrivateClustering(
     def _given(self) -> dict[str, Any]:
         """What the constructor was given for the run, by flat names."""
         own = self.get_params(deep=False)
-        return run_options.flat_options({name: own[name] for name in own if name not in ("server_data", "engine")})
+        return run_options.flat_options(
+            {name: own[name] for name in own if name not in ("server_data", "engine")}
+        )
 
-    def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
+    def _config(
+        self, given: Mapping[str, Any], tables: Tables
+    ) -> tuple[Run, Array | None]:
         """The validated configuration of this fit, and the server's points."""
-        algorithm, k, declared = given["algorithm"], given["n_clusters"], given["n_examples"]
+        algorithm, k, declared = (
+            given["algorithm"],
+            given["n_clusters"],
+            given["n_examples"],
+        )
         # Not at client level, where even an error would tell of a client.
-        takes_total = declared is None and given["unit"] != "client" and not is_private(given["bounds"])
-        if takes_total and isinstance(k, int) and not isinstance(k, bool) and tables.total < k:
+        takes_total = (
+            declared is None
+            and given["unit"] != "client"
+            and not is_private(given["bounds"])
+        )
+        if (
+            takes_total
+            and isinstance(k, int)
+            and not isinstance(k, bool)
+            and tables.total < k
+        ):
             raise DataError(
-                f"all tables together have {tables.total} rows, but {k} clusters need at least as many: choose fewer "
-                "clusters or add data."
+                f"all tables together have {tables.total} rows, but {k} clusters need"
+                " at least as many: choose fewer clusters or add data."
             )
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
-        require_server_data(kind := run_options.task_kind(algorithm), has_server_data=has_server_data)
+        require_server_data(
+            kind := run_options.task_kind(algorithm), has_server_data=has_server_data
+        )
         if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
             raise ConfigurationError(
-                f"algorithm is {algorithm!r}, which is no clustering: choose another one, or call "
-                f"{kind.door or f'federate({algorithm!r}, ...)'}."
+                f"algorithm is {algorithm!r}, which is no clustering: choose another"
+                f" one, or call {kind.door or f'federate({algorithm!r}, ...)'}."
             )
         if isinstance(declared, str) and not is_private(declared):
             raise ConfigurationError(
-                f"n_examples is {declared!r}, but it must be a number or 'private': give 1000, or leave it out."
+                f"n_examples is {declared!r}, but it must be a number or 'private':"
+                " give 1000, or leave it out."
             )
         counted = tables.total if algorithm in NOT_FEDERATED else tables.n_examples
         given = {**given, "n_examples": counted if takes_total else declared}
@@ -296,37 +429,70 @@ class _PrivateClustering(
 
     def _doubts(self, tables: Tables) -> tuple[str, ...]:
         """What is doubtful in bounds and rows, before they cost anything."""
-        stated = self.bounds.domain if isinstance(self.bounds, PrivateBounds) else self.bounds
+        stated = (
+            self.bounds.domain
+            if isinstance(self.bounds, PrivateBounds)
+            else self.bounds
+        )
         doubt = data_points.doubtful_pairs(stated)
         return (*([doubt] if doubt else []), *tables.doubts())
 
-    def _labels(self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run) -> list[Labels] | None:
-        """The clients' labels where an evaluation looks at them; otherwise whatever was given is left alone."""
-        if config.evaluation is EvaluationKind.NONE or (y is None and config.n_classes == 0):
+    def _labels(
+        self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run
+    ) -> list[Labels] | None:
+        """The clients' labels where an evaluation looks at them.
+
+        Otherwise whatever was given is left alone.
+        """
+        if config.evaluation is EvaluationKind.NONE or (
+            y is None and config.n_classes == 0
+        ):
             return None
         if y is None:
             raise DataError(
-                f"n_classes is {config.n_classes}, but no labels were given: pass y with one array for each client, or "
-                "leave n_classes out."
+                f"n_classes is {config.n_classes}, but no labels were given: pass y"
+                " with one array for each client, or leave n_classes out."
             )
         if config.n_classes == 0:
             raise ConfigurationError(
-                "labels were given for the evaluation, but n_classes does not say how many classes there are, which "
-                "must be public: give n_classes=3, or leave y out."
+                "labels were given for the evaluation, but n_classes does not say how"
+                " many classes there are, which must be public: give n_classes=3, or"
+                " leave y out."
             )
         return tables.labels(y, config.n_classes)
 
-    def _take(self, config: Run, tables: Tables, found: InOnePlace, run: Federated | None = None) -> None:
+    def _take(
+        self,
+        config: Run,
+        tables: Tables,
+        found: InOnePlace,
+        run: Federated | None = None,
+    ) -> None:
         state, box, report = found
-        local = tables.local_cautions(config, report.delta, box, state.centroids.shape[1])
+        local = tables.local_cautions(
+            config, report.delta, box, state.centroids.shape[1]
+        )
         schema = tables.encoded[0].schema if tables.encoded else None
         figures = read_profile(run.plan, state, schema) if run and schema else ()
-        # Not centroids in the caller's units: scaling clips, and without post-processing some lie outside the box.
-        known = state.centroids, state.counts, Bounds(*box), report, tables.names, schema, figures
+        # Not centroids in the caller's units: scaling clips, and without
+        # post-processing some lie outside the box.
+        known = (
+            state.centroids,
+            state.counts,
+            Bounds(*box),
+            report,
+            tables.names,
+            schema,
+            figures,
+        )
         deviations = state.extras.get(CENTRE_DEVIATION)
         self.evaluation_ = run and run.evaluation
         told = replace(report, warnings=report.warnings + local)
-        self._adopt(RunResult.of(Model(*known, deviations), told, state, evaluation=self.evaluation_))
+        self._adopt(
+            RunResult.of(
+                Model(*known, deviations), told, state, evaluation=self.evaluation_
+            )
+        )
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)
         self.n_iter_, self._columns = len(state.movements), tables.columns
         self.history_ = _history(report, state.movements) if run else []
@@ -344,24 +510,28 @@ class _PrivateClustering(
 
 
 class DPKMeans(_PrivateClustering):
-    """Differentially private k-means of one table: its holder, a trusted curator, draws the noise and publishes.
+    """Differentially private k-means of one table.
 
-    The algorithms, proofs and report of `FederatedKMeans` under the trust model ``curator``, without Flower and masks.
+    Its holder, a trusted curator, draws the noise and publishes.
+
+    The algorithms, proofs and report of `FederatedKMeans` under the trust model
+    ``curator``, without Flower and masks.
 
     Parameters
-    ----------
-    n_clusters, epsilon, bounds, delta, algorithm, noise, random_state, max_iter, server_data, n_examples, evaluation
-        As in `FederatedKMeans`. Bounds are never computed from the table: state them, or choose ``"private"``. The
-        number of rows is taken as public unless ``n_examples`` says otherwise.
+    ---------- n_clusters, epsilon, bounds, delta, algorithm, noise, random_state,
+    max_iter, server_data, n_examples, evaluation
+        As in `FederatedKMeans`. Bounds are never computed from the table: state them,
+        or choose ``"private"``. The number of rows is taken as public unless
+        ``n_examples`` says otherwise.
 
     Notes
-    -----
-    Columns reach `fit` as they are. A ``StandardScaler`` before it in a pipeline keeps exact means and spreads of the
-    rows, which no noise covers, and which travel with the pipeline: a schema's ``scale="standard"`` finds spreads
-    privately, within the same budget.
+    ----- Columns reach `fit` as they are. A ``StandardScaler`` before it in a pipeline
+    keeps exact means and spreads of the rows, which no noise covers, and which travel
+    with the pipeline: a schema's ``scale="standard"`` finds spreads privately, within
+    the same budget.
 
-    Attributes are those of `FederatedKMeans`, and all of them may be published: what exact rows say against the result
-    is a Python warning only.
+    Attributes are those of `FederatedKMeans`, and all of them may be published: what
+    exact rows say against the result is a Python warning only.
 
     Examples
     --------
@@ -378,19 +548,30 @@ class DPKMeans(_PrivateClustering):
     engine = "direct"
 
     def fit(self, X: ArrayLike, y: ArrayLike | None = None, **unknown: Any) -> Self:
-        """Cluster the rows of a table, (n, n_features); `y`, (n,), are labels for an evaluation."""
+        """Cluster the rows of a table, (n, n_features).
+
+        `y`, (n,), are labels for an evaluation.
+        """
         require_no_others(unknown)
         tables = Tables.alone(X, schema_of(self.bounds))
         warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
         warn(self.privacy_.warnings)
-        # Whoever has the estimator, also as a pickle, may have all of it: nothing that exact rows say stays in it.
+        # Whoever has the estimator, also as a pickle, may have all of it: nothing that
+        # exact rows say stays in it.
         told = replace(self.model_.privacy, n_clients=1)
-        self._adopt(replace(self._result, report=told, model=replace(self.model_, privacy=told)))
+        self._adopt(
+            replace(self._result, report=told, model=replace(self.model_, privacy=told))
+        )
         return self
 
-    def _config(self, given: Mapping[str, Any], tables: Tables) -> tuple[Run, Array | None]:
-        """As for several parties; what whoever reads exact sums would refuse later is refused now."""
+    def _config(
+        self, given: Mapping[str, Any], tables: Tables
+    ) -> tuple[Run, Array | None]:
+        """As for several parties.
+
+        What whoever reads exact sums would refuse later is refused now.
+        """
         config, points = super()._config(given, tables)
         require_declared(config.settings.n_examples, tables.total)
         return config, points
@@ -398,117 +579,148 @@ class DPKMeans(_PrivateClustering):
     def _given(self) -> dict[str, Any]:
         """As the same run of several parties says it."""
         given = super()._given()
-        return given | ({"unit": "record"} if given["algorithm"] in tuple(NOT_FEDERATED) else CURATED)
+        return given | (
+            {"unit": "record"}
+            if given["algorithm"] in tuple(NOT_FEDERATED)
+            else CURATED
+        )
 
-    def _of_each(self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]) -> Any:
+    def _of_each(
+        self, X: ArrayLike, method: Callable[[ArrayLike], Any], given: Mapping[str, Any]
+    ) -> Any:
         return method(X)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FederatedKMeans(_PrivateClustering):
-    """Differentially private k-means over several parties' data, simulated in this process.
+    """Differentially private k-means over several parties' data, simulated in this
+    process.
 
-    Strategy, ClientApp, secure-aggregation mod, masks and noise are those of a deployment. An option that differs from
-    its default and has no effect on the run, such as another algorithm's, is refused.
+    Strategy, ClientApp, secure-aggregation mod, masks and noise are those of a
+    deployment. An option that differs from its default and has no effect on the run,
+    such as another algorithm's, is refused.
 
     Parameters
     ----------
     n_clusters : int, "auto" or Auto
-        k; "auto" (``proxy_lloyd``, ``feddp_kmeans``; trust ``distributed``) chooses it within the same budget, up to
-        20, or as ``Auto(12)`` says.
+        k; "auto" (``proxy_lloyd``, ``feddp_kmeans``; trust ``distributed``) chooses it
+        within the same budget, up to 20, or as ``Auto(12)`` says.
     algorithm : str or one of the ``*Options``
-        ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers' ``"fastlloyd"``, ``"glloyd"``,
-        ``"sulloyd"``, ``"lloyd"`` (not private), ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
-        ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows together, by `simulations.baselines`:
-        ``"max_cover"``, ``"balcan"``, ``"k_fed"`` and ``"optimal"`` (the latter two not private). With options of its
-        own: ``FastLloydOptions(alpha=0.6)``.
+        ``"proxy_lloyd"`` (the default, with or without `server_data`); the papers'
+        ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"``, ``"lloyd"`` (not private),
+        ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
+        ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
+        together, by `simulations.baselines`: ``"max_cover"``, ``"balcan"``, ``"k_fed"``
+        and ``"optimal"`` (the latter two not private). With options of its own:
+        ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
         Total over the run.
     delta : float, optional
-        None: 1/(N ln N), lowered where a private count finds so many rows that it would not be below 1/N. 0 with
-        ``"sulloyd"`` alone, whose noise is Laplace.
+        None: 1/(N ln N), lowered where a private count finds so many rows that it would
+        not be below 1/N. 0 with ``"sulloyd"`` alone, whose noise is Laplace.
     unit : str or ClientLevel
-        ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one client's whole table, with
-        ``ClientLevel(examples_per_client=50, sampling_rate=1.0)``.
+        ``"record"``: neighbouring data sets differ in one row; ``"client"``: in one
+        client's whole table, with ``ClientLevel(examples_per_client=50,
+        sampling_rate=1.0)``.
     trust : str, optional
-        ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own, which is ``"distributed"`` for
-        ``feddp_kmeans`` and its baselines and ``"oblivious"`` otherwise.
-    bounds : pair, mapping, data frame, path, Schema, "private" or PrivateBounds, optional
-        Public bounds, never computed from clients' data: numbers, sequences in the order of the columns, or a pair for
-        each column's name as a mapping, data frame or file. A `Schema`, or the path of one, also says what becomes of
-        text, dates and missing cells. None: a cube around the server's points, which must then
-        be given. ``"private"``, or ``PrivateBounds(share=0.1, domain=None)``: found by two private histograms, for
-        which nobody needs to know anything of the columns.
+        ``"oblivious"``, ``"central"`` or ``"distributed"``; None: the algorithm's own,
+        which is ``"distributed"`` for ``feddp_kmeans`` and its baselines and
+        ``"oblivious"`` otherwise.
+    bounds : pair, mapping, data frame, path, Schema, "private" or PrivateBounds,
+    optional
+        Public bounds, never computed from clients' data: numbers, sequences in the
+        order of the columns, or a pair for each column's name as a mapping, data frame
+        or file. A `Schema`, or the path of one, also says what becomes of text, dates
+        and missing cells. None: a cube around the server's points, which must then be
+        given. ``"private"``, or ``PrivateBounds(share=0.1, domain=None)``: found by two
+        private histograms, for which nobody needs to know anything of the columns.
     noise : str
-        ``"secure"``, ``"opendp"`` (OpenDP's samplers alone), or ``"seeded"`` for repeatable experiments: no protection.
+        ``"secure"``, ``"opendp"`` (OpenDP's samplers alone), or ``"seeded"`` for
+        repeatable experiments: no protection.
     random_state : int, RandomState or Generator, optional
-        Seed of the public start (and of seeded noise). It does not fix secure noise, which is drawn anew: two fits with
-        one seed differ then, and only ``noise="seeded"``, which protects nobody, repeats a fit.
+        Seed of the public start (and of seeded noise). It does not fix secure noise,
+        which is drawn anew: two fits with one seed differ then, and only
+        ``noise="seeded"``, which protects nobody, repeats a fit.
     max_iter : int, optional
         Overrides the algorithm's number of iterations.
     server_data : array-like, optional
-        The server's own points (a data frame's columns are matched by name), or the path of a file with them, for
-        algorithms that start from them.
+        The server's own points (a data frame's columns are matched by name), or the
+        path of a file with them, for algorithms that start from them.
     engine : str
-        ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same rounds, noise and masks without
-        messages, for thousands of clients.
+        ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same
+        rounds, noise and masks without messages, for thousands of clients.
     n_examples : int, "private" or PrivateCount, optional
-        Public number of rows; None: the total of the parts, listed in the report as declared public. With private
-        bounds, and where a schema drops rows, it is public only if given: None then stands for ``"private"``, a
-        private count, as ``PrivateCount(share=0.02)``.
+        Public number of rows; None: the total of the parts, listed in the report as
+        declared public. With private bounds, and where a schema drops rows, it is
+        public only if given: None then stands for ``"private"``, a private count, as
+        ``PrivateCount(share=0.02)``.
     evaluation : "private", "exact", Evaluation or ExactEvaluation, optional
-        ``"private"``: one more round measures the result, with a share of the same budget, as
-        ``Evaluation(share=0.05, n_classes=0, radius=None)``; ``"exact"``: the same without noise, after which the run
-        is not private. With ``n_classes``, the `y` of `fit` is compared with the clusters.
+        ``"private"``: one more round measures the result, with a share of the same
+        budget, as ``Evaluation(share=0.05, n_classes=0, radius=None)``; ``"exact"``:
+        the same without noise, after which the run is not private. With ``n_classes``,
+        the `y` of `fit` is compared with the clusters.
     cohort : Cohort, optional
         What happens when clients fall silent, and whether masks are on.
 
     Notes
-    -----
-    A string is always the short form of an object, whose options are nested parameters: ``algorithm__alpha`` in
-    `set_params` and in scikit-learn's searches. Objects are frozen, so estimators may share them.
+    ----- A string is always the short form of an object, whose options are nested
+    parameters: ``algorithm__alpha`` in `set_params` and in scikit-learn's searches.
+    Objects are frozen, so estimators may share them.
 
-    Columns reach `fit` as they are: what a ``StandardScaler`` before it learns is exact, of all parties' rows, and
-    covered by no noise. A schema's ``scale="standard"`` finds spreads privately, within the same budget.
+    Columns reach `fit` as they are: what a ``StandardScaler`` before it learns is
+    exact, of all parties' rows, and covered by no noise. A schema's
+    ``scale="standard"`` finds spreads privately, within the same budget.
 
     Attributes
     ----------
     cluster_centers_ : ndarray, (n_clusters, n_features)
-        In the caller's units, where rows belong to the nearest: a gap that a schema leaves in counts as the middle.
+        In the caller's units, where rows belong to the nearest: a gap that a schema
+        leaves in counts as the middle.
     cell_means_ : ndarray, (n_clusters, n_features)
-        The same as means of the cells that are there, for people; NaN where it is not clear that there are any.
+        The same as means of the cells that are there, for people; NaN where it is not
+        clear that there are any.
     missing_shares_ : pandas.DataFrame or None
-        With noise, which share of each cluster's cells is missing, where a schema leaves gaps in; None elsewhere.
+        With noise, which share of each cluster's cells is missing, where a schema
+        leaves gaps in; None elsewhere.
     cluster_centers_error_ : ndarray, (n_clusters, n_features)
-        Half-widths of 95% intervals around them, for the exact mean of that column over the rows that `predict` labels
-        with that cluster: what noise, cut rows and moved labels leave unsure. Infinity where nothing is known, as at
-        client level; never NaN.
+        Half-widths of 95% intervals around them, for the exact mean of that column over
+        the rows that `predict` labels with that cluster: what noise, cut rows and moved
+        labels leave unsure. Infinity where nothing is known, as at client level; never
+        NaN.
     cluster_counts_ : ndarray, (n_clusters,)
-        Noisy counts of the last release; at client level what each client adds, which the page and ``model_`` name: 1
-        where it has rows in the cluster (FedDP-KMeans), its rows (with Lloyd steps), or their share (ProxyLloyd).
+        Noisy counts of the last release; at client level what each client adds, which
+        the page and ``model_`` name: 1 where it has rows in the cluster (FedDP-KMeans),
+        its rows (with Lloyd steps), or their share (ProxyLloyd).
     cost_curve_ : ndarray, (max_clusters,), or None
         With ``n_clusters="auto"``: cost over k, in squared scaled units.
     privacy_ : PrivacyReport
-        Cost, guarantee, every release; its `warnings` are Python's too, of `flwr_dpkmeans.errors.PrivacyWarning`.
+        Cost, guarantee, every release; its `warnings` are Python's too, of
+        `flwr_dpkmeans.errors.PrivacyWarning`.
     bounds_ : pair of tuples of float
-        The box that data were scaled by, and that `predict` and `transform` measure in: as declared, from server data,
-        or as private histograms found it.
+        The box that data were scaled by, and that `predict` and `transform` measure in:
+        as declared, from server data, or as private histograms found it.
     model_ : Model
-        The clustering as a value that labels and describes rows; without what this program's rows say.
+        The clustering as a value that labels and describes rows; without what this
+        program's rows say.
     schema_ : Schema or None
-        What tables are encoded by, and what ``schema_.decode(cell_means_)`` reads; None without one.
+        What tables are encoded by, and what ``schema_.decode(cell_means_)`` reads; None
+        without one.
     profile_ : pandas.DataFrame or None
-        With noise, what a schema's ``profile`` asks for (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
+        With noise, what a schema's ``profile`` asks for
+        (`flwr_dpkmeans.algorithms.cluster_profile.Figure`).
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
-        One entry for each aggregation: round, epsilon so far, noise, radius, largest movement (scaled units).
+        One entry for each aggregation: round, epsilon so far, noise, radius, largest
+        movement (scaled units).
     n_features_in_ : int
         d.
     feature_names_in_ : ndarray of str, (n_features,)
-        Column names in the order of the first data frame, which ``cluster_centers_`` has; only after a fit to frames.
+        Column names in the order of the first data frame, which ``cluster_centers_``
+        has; only after a fit to frames.
     evaluation_ : EvaluationResult or None
-        Cost, counts and, with labels, accuracy and purity, each with the noise in it; None without an evaluation.
+        Cost, counts and, with labels, accuracy and purity, each with the noise in it;
+        None without an evaluation.
 
     Examples
     --------
@@ -540,18 +752,22 @@ class FederatedKMeans(_PrivateClustering):
         Parameters
         ----------
         X : sequence or mapping of array-like, or array-like
-            One array or data frame for each client, (n_i, n_features); at least two clients, some may be empty. In a
-            mapping they have names, which are in sentences about them. Data frames have the same columns, in any
-            order: they are put in the first one's, and bounds that differ by column are then given by name. With
-            `groups` one table of all rows, (n, n_features), as a pipeline has it.
+            One array or data frame for each client, (n_i, n_features); at least two
+            clients, some may be empty. In a mapping they have names, which are in
+            sentences about them. Data frames have the same columns, in any order: they
+            are put in the first one's, and bounds that differ by column are then given
+            by name. With `groups` one table of all rows, (n, n_features), as a pipeline
+            has it.
         y : sequence or mapping of array-like of int, or array-like of int, optional
-            Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation only. Beside a data frame,
-            pandas objects are put into the order of its index, and refused where they have other labels.
+            Labels as `X` has rows, from 0 to ``n_classes - 1``; used by an evaluation
+            only. Beside a data frame, pandas objects are put into the order of its
+            index, and refused where they have other labels.
         groups : array-like, (n,), optional
             The party of each row, matched as `y` is.
         clients, n_clients : callable and int, optional
-            Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients, the same one each time. With
-            ``engine="direct"`` no more than one is in memory.
+            Instead of `X`: ``clients(i)`` makes client i's table, 0 <= i < n_clients,
+            the same one each time. With ``engine="direct"`` no more than one is in
+            memory.
 
         Raises
         ------
@@ -561,16 +777,17 @@ class FederatedKMeans(_PrivateClustering):
         Warns
         -----
         InputWarning
-            Of columns that look like identifiers, or one party's that look like another unit, and of bounds that may be
-            read in two ways: for the caller alone, from exact rows, and in no result.
+            Of columns that look like identifiers, or one party's that look like another
+            unit, and of bounds that may be read in two ways: for the caller alone, from
+            exact rows, and in no result.
         PrivacyWarning
             Each sentence of ``privacy_.warnings``.
 
         Notes
-        -----
-        In a search each fit costs epsilon of its own, and its scores are exact. scikit-learn splits rows: with
-        ``pipe.fit(X, federatedkmeans__groups=g)``, or metadata routing, each party's rows are split, or by
-        ``GroupKFold`` whole parties are left out; a list of tables is split by tables.
+        ----- In a search each fit costs epsilon of its own, and its scores are exact.
+        scikit-learn splits rows: with ``pipe.fit(X, federatedkmeans__groups=g)``, or
+        metadata routing, each party's rows are split, or by ``GroupKFold`` whole
+        parties are left out; a list of tables is split by tables.
         """
         require_no_others(unknown)
         schema, listed = schema_of(self.bounds), clients is None and n_clients is None
@@ -581,26 +798,40 @@ class FederatedKMeans(_PrivateClustering):
         warn(self.privacy_.warnings)
         return self
 
-    def choose_k(self, X: Sequence[ArrayLike], max_clusters: int | None = None) -> ClusterChoice:
+    def choose_k(
+        self, X: Sequence[ArrayLike], max_clusters: int | None = None
+    ) -> ClusterChoice:
         """Choose the number of clusters from noisy weights of the server's points.
 
-        The first two rounds of FedDP-KMeans run with `max_clusters` (None: the constructor's) on `X`, which is as in
-        `fit`, and on the whole of epsilon. The cost curve and its elbow are post-processing and cost nothing more
-        (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k and clusters within one budget
-        instead. Raises a `ConfigurationError` if the algorithm is not ``feddp_kmeans``, or the trust model not
-        ``distributed``: the choice is public.
+        The first two rounds of FedDP-KMeans run with `max_clusters` (None: the
+        constructor's) on `X`, which is as in `fit`, and on the whole of epsilon. The
+        cost curve and its elbow are post-processing and cost nothing more
+        (FedDP-KMeans, appendix H.3). With ``n_clusters="auto"``, `fit` chooses k and
+        clusters within one budget instead. Raises a `ConfigurationError` if the
+        algorithm is not ``feddp_kmeans``, or the trust model not ``distributed``: the
+        choice is public.
         """
         given = self._given()
         if given["algorithm"] != "feddp_kmeans":
             raise ConfigurationError(
-                f"choose_k was called for {given['algorithm']!r}, but it needs weights of server points: use "
-                "algorithm='feddp_kmeans', or n_clusters='auto', which chooses k and clusters within one budget."
+                f"choose_k was called for {given['algorithm']!r}, but it needs weights"
+                " of server points: use algorithm='feddp_kmeans', or"
+                " n_clusters='auto', which chooses k and clusters within one budget."
             )
-        most = given.pop("max_clusters", DEFAULT_MAX_CLUSTERS) if max_clusters is None else max_clusters
-        # A fit's own steps and its evaluation are not run, so options of theirs say nothing here.
+        most = (
+            given.pop("max_clusters", DEFAULT_MAX_CLUSTERS)
+            if max_clusters is None
+            else max_clusters
+        )
+        # A fit's own steps and its evaluation are not run, so options of theirs say
+        # nothing here.
         given |= {name: Settings.defaults()[name] for name in _OF_EVALUATIONS}
         given = run_options.own_options(given, "feddp_choose_k", ("feddp_kmeans",))
-        given |= {"algorithm": "feddp_choose_k", "n_clusters": "auto", "max_clusters": most}
+        given |= {
+            "algorithm": "feddp_choose_k",
+            "n_clusters": "auto",
+            "max_clusters": most,
+        }
         schema = schema_of(self.bounds)
         if schema is not None:
             schema = given["bounds"] = schema.clustered  # nor a profile
@@ -626,24 +857,30 @@ class FederatedKMeans(_PrivateClustering):
         private_count: bool | None = None,
         algorithms: str | Sequence[str] = (),
     ) -> Forecast:
-        """Forecast noise, accuracy, messages and minutes of a run of this shape, before any data are touched.
+        """Forecast noise, accuracy, messages and minutes of a run of this shape, before
+        any data are touched.
 
-        All private algorithms that fit the unit and need no server data are compared under this estimator's options,
-        on public synthetic data; its own algorithm decides nothing. Without bounds, noise is given as a fraction of
-        half the range that they will have.
+        All private algorithms that fit the unit and need no server data are compared
+        under this estimator's options, on public synthetic data; its own algorithm
+        decides nothing. Without bounds, noise is given as a fraction of half the range
+        that they will have.
 
         Parameters
         ----------
         n_examples, n_features, n_clients : int
-            Public shape; a guess is enough. Of features None: those of a schema, or of bounds by column.
+            Public shape; a guess is enough. Of features None: those of a schema, or of
+            bounds by column.
         target_excess : float
-            Fraction by which the cost may exceed the optimum, for the epsilon that this takes.
+            Fraction by which the cost may exceed the optimum, for the epsilon that this
+            takes.
         spread : float
-            Assumed standard deviation of a cluster's rows in each coordinate, over half the range of the bounds.
+            Assumed standard deviation of a cluster's rows in each coordinate, over half
+            the range of the bounds.
         seeds : int
             Synthetic data sets for each point of a curve, at least 2.
         private_count : bool, optional
-            Whether the run would count its rows privately; else their number is declared. None: as `fit` would.
+            Whether the run would count its rows privately; else their number is
+            declared. None: as `fit` would.
         algorithms : str or sequence of str
             Candidates; empty: all that fit.
 
@@ -660,16 +897,24 @@ class FederatedKMeans(_PrivateClustering):
         """
         from simulations.planner import PlanningRequest, make_forecast
 
-        shape, goals = (n_examples, n_features or 0, n_clients), (target_excess, spread, seeds)
+        shape, goals = (
+            (n_examples, n_features or 0, n_clients),
+            (target_excess, spread, seeds),
+        )
         given = self._given(), self.server_data, shape, goals, private_count, algorithms
         return make_forecast(PlanningRequest.of_run(*given))
 
-    def _of_each(self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
+    def _of_each(
+        self, X: Any, method: Callable[[Any], Any], given: Mapping[str, Any]
+    ) -> Any:
         if given.get("groups") is not None:
             return method(X)
         tables = X if isinstance(X, Mapping) else dict(enumerate(X))
-        answers = {name: method(table) for name, table in tables.items() if n_rows_of(table)}
-        # A party may have no rows, to which no method is applied; others have some, or there had been no fit.
+        answers = {
+            name: method(table) for name, table in tables.items() if n_rows_of(table)
+        }
+        # A party may have no rows, to which no method is applied; others have some, or
+        # there had been no fit.
         nothing = next(iter(answers.values()))[:0]
         answers = {name: answers.get(name, nothing) for name in tables}
         return answers if isinstance(X, Mapping) else list(answers.values())
@@ -680,16 +925,29 @@ DPKMeans.__signature__ = signature(DPKMeans().__init__)  # type: ignore[misc]
 """What editors show: the fields, not what `__new__` takes."""
 
 
-def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[dict[str, Any]]:
+def _history(
+    report: PrivacyReport, movements: tuple[float, ...]
+) -> list[dict[str, Any]]:
     """One entry for each round of the algorithm's own."""
-    rounds = [entry for entry in metrics_of(report, None, movements)["rounds"] if not Plan.discovers(entry["round"])]
-    costs = [math.inf if entry["epsilon"] is None else entry["epsilon"] for entry in rounds]
-    return [{"movement": None} | entry | {"epsilon": cost} for entry, cost in zip(rounds, costs, strict=True)]
+    rounds = [
+        entry
+        for entry in metrics_of(report, None, movements)["rounds"]
+        if not Plan.discovers(entry["round"])
+    ]
+    costs = [
+        math.inf if entry["epsilon"] is None else entry["epsilon"] for entry in rounds
+    ]
+    return [
+        {"movement": None} | entry | {"epsilon": cost}
+        for entry, cost in zip(rounds, costs, strict=True)
+    ]
 
 
 @contextmanager
 def _progress_bar() -> Iterator[Callable[[Step], None]]:
-    """What is told of each step: a bar, after two seconds, where somebody looks on (a terminal or a notebook)."""
+    """What is told of each step: a bar, after two seconds, where somebody looks on (a
+    terminal or a notebook).
+    """
     from rich.console import Console
     from rich.progress import Progress
 
@@ -703,7 +961,9 @@ def _progress_bar() -> Iterator[Callable[[Step], None]]:
     timer.daemon = True
     timer.start()
     try:
-        yield lambda step: bar.update(task, completed=max(0, step.round_index), total=step.n_rounds or None)
+        yield lambda step: bar.update(
+            task, completed=max(0, step.round_index), total=step.n_rounds or None
+        )
     finally:
         timer.cancel()
         timer.join()

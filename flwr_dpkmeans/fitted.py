@@ -1,4 +1,6 @@
-"""What the estimators share: rows in the order of the fit, refusals, and warnings at the caller's line."""
+"""What the estimators share: rows in the order of the fit, refusals, and warnings at
+the caller's line.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from flwr_dpkmeans.data.points import column_labels, frame_columns, require_same_labels, validate_columns
+from flwr_dpkmeans.data.points import (
+    column_labels,
+    frame_columns,
+    require_same_labels,
+    validate_columns,
+)
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.sums.draft import DECLARED_ROOM
@@ -23,9 +30,13 @@ CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries"
 
 
 def frames_to_caller() -> int:
-    """How many frames up from whoever calls this the first one outside of the package is, as `warnings` counts."""
+    """How many frames up from whoever calls this the first one outside of the package
+    is, as `warnings` counts.
+    """
     frame, count = sys._getframe(1), itertools.count(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("flwr_dpkmeans"):
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
+        "flwr_dpkmeans"
+    ):
         frame = frame.f_back
         next(count)
     return next(count)
@@ -48,12 +59,16 @@ def name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
 
 
 def lacks_names(model: Any, X: Any) -> bool:
-    """Whether a table has names of columns and the fit had none, or the other way round."""
+    """Whether a table has names of columns and the fit had none, or the other way
+    round.
+    """
     return bool(frame_columns(X)) != hasattr(model, "feature_names_in_")
 
 
 def ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
-    """Rows with the fitted columns, a data frame's in order by name, and what the fit's schema made of the table."""
+    """Rows with the fitted columns, a data frame's in order by name, and what the fit's
+    schema made of the table.
+    """
     if model.schema_ is not None:
         encoded = model.schema_.clustered.encode(X)
         return encoded.points, encoded
@@ -61,15 +76,21 @@ def ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded 
     if lacks_names(model, X) and not quiet:
         # scikit-learn's own sentences.
         has, was = ("does not have valid", "with") if fitted else ("has", "without")
-        told = f"X {has} feature names, but {type(model).__name__} was fitted {was} feature names"
+        told = (
+            f"X {has} feature names, but {type(model).__name__} was fitted {was}"
+            " feature names"
+        )
         warnings.warn(told, UserWarning, stacklevel=frames_to_caller())
     if not fitted:
-        require_same_labels("X has the columns", column_labels(X), "the fit", model._columns)
+        require_same_labels(
+            "X has the columns", column_labels(X), "the fit", model._columns
+        )
     points = validate_columns(X, fitted)
     if points.shape[1] != model.n_features_in_:
         raise DataError(
-            f"X has {points.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features"
-            " as input: give those of the fit, in their order."
+            f"X has {points.shape[1]} features, but {type(model).__name__} is expecting"
+            f" {model.n_features_in_} features as input: give those of the fit, in"
+            " their order."
         )
     return points, None
 
@@ -85,37 +106,51 @@ def n_rows_of(X: Any) -> int:
 def require_rows(X: Any) -> None:
     """Refuse a table without rows, as scikit-learn's estimators do."""
     if n_rows_of(X) == 0:
-        raise DataError("X has 0 rows, but at least 1 is needed to predict for: leave the call out, or give a row.")
+        raise DataError(
+            "X has 0 rows, but at least 1 is needed to predict for: leave the call out,"
+            " or give a row."
+        )
 
 
 def require_declared(declared: object, n_rows: int) -> None:
-    """Refuse a declared number of rows that one table far exceeds, which a reader of exact sums would refuse later."""
+    """Refuse a declared number of rows that one table far exceeds, which a reader of
+    exact sums would refuse later.
+    """
     if not isinstance(declared, int) or n_rows <= DECLARED_ROOM * declared:
         return
     raise DataError(
-        f"n_examples is declared as {declared}, but the table has {n_rows} rows, more than twice as many: declare "
-        "their number, from which delta and noise follow, or leave it out."
+        f"n_examples is declared as {declared}, but the table has {n_rows} rows, more"
+        " than twice as many: declare their number, from which delta and noise follow,"
+        " or leave it out."
     )
 
 
 def require_no_others(given: Mapping[str, Any]) -> None:
-    """Refuse what a fit does not take, and say why there are no weights; None is passed on by scikit-learn."""
+    """Refuse what a fit does not take, and say why there are no weights.
+
+    None is passed on by scikit-learn.
+    """
     if given.get("sample_weight") is not None:
         raise ConfigurationError(
-            "sample_weight was given, but noise hides rows that count once each, and a weight would multiply how far "
-            "its row can move a sum: leave it out."
+            "sample_weight was given, but noise hides rows that count once each, and a"
+            " weight would multiply how far its row can move a sum: leave it out."
         )
     for name in given.keys() - {"sample_weight"}:
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
 
 
 def warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> None:
-    """Warn once for each line with a `fit`, in a notebook each time a cell runs; or always, if Python was told so."""
+    """Warn once for each line with a `fit`, in a notebook each time a cell runs.
+
+    Or always, if Python was told so.
+    """
     if not sentences:
         return
     caller, shell = sys._getframe(frames_to_caller() - 1), sys.modules.get("IPython")
     cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
-    rule = next((rule for rule in warnings.filters if issubclass(category, rule[2])), None)
+    rule = next(
+        (rule for rule in warnings.filters if issubclass(category, rule[2])), None
+    )
     say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
     for sentence in dict.fromkeys(sentences):
         place = caller.f_code.co_filename, caller.f_lineno, cell
@@ -123,6 +158,13 @@ def warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> 
 
 
 @lru_cache(maxsize=1024)
-def warn_once(sentence: str, _place: tuple[str, int, int], category: type[Warning] = PrivacyWarning) -> None:
-    """Warn the caller of `fit` once at a place: scikit-learn empties Python's own memory of that in each fit."""
+def warn_once(
+    sentence: str,
+    _place: tuple[str, int, int],
+    category: type[Warning] = PrivacyWarning,
+) -> None:
+    """Warn the caller of `fit` once at a place.
+
+    Scikit-learn empties Python's own memory of that in each fit.
+    """
     warnings.warn(sentence, category, stacklevel=frames_to_caller())

@@ -1,4 +1,6 @@
-"""Options that other libraries have under names that do not exist here, and what stands in their place."""
+"""Options that other libraries have under names that do not exist here, and what stands
+in their place.
+"""
 
 from __future__ import annotations
 
@@ -26,25 +28,43 @@ KEYS: Mapping[str, str] = {
 """How it is written as a key of a run's configuration."""
 
 _SEEDS = "the seed of what is public is random_state: give {random_state}"
-_ALL_ROWS = "every round looks at all rows (a sample of them would need more noise): leave it out"
-_ONE_ALGORITHM = "there is no such choice here, and the method is the algorithm: leave it out"
+_ALL_ROWS = (
+    "every round looks at all rows (a sample of them would need more noise): leave"
+    " it out"
+)
+_ONE_ALGORITHM = (
+    "there is no such choice here, and the method is the algorithm: leave it out"
+)
 _START = "methods start by themselves, or from public {server_data}: leave it out"
-_THREADS = "all processors are used, and results are the same bits with any number of them: leave it out"
+_THREADS = (
+    "all processors are used, and results are the same bits with any number of them:"
+    " leave it out"
+)
 _ANSWERS: Mapping[str, str] = {
     "k": "the number of clusters is n_clusters: give {n_clusters}",
     "eps": "the budget is epsilon: give {epsilon}",
-    "n_init": "only k-means of released or public points is begun several times (on rows each new start would cost "
-    "budget): leave it out, or give {n_init}",
-    "tol": "exact rows must not decide when rounds end, and released movements do so where they may be seen: leave it "
-    "out, or give {tolerance}",
+    "n_init": (
+        "only k-means of released or public points is begun several times (on rows each"
+        " new start would cost budget): leave it out, or give {n_init}"
+    ),
+    "tol": (
+        "exact rows must not decide when rounds end, and released movements do so where"
+        " they may be seen: leave it out, or give {tolerance}"
+    ),
     "n_iter": "the number of rounds is max_iter: give {max_iter}",
     "max_iterations": "the number of rounds is max_iter: give {max_iter}",
-    "verbose": "progress is shown by Python's logging: call logging.basicConfig(level='INFO') and leave it out",
+    "verbose": (
+        "progress is shown by Python's logging: call logging.basicConfig(level='INFO')"
+        " and leave it out"
+    ),
     "n_jobs": _THREADS,
     "n_threads": _THREADS,
     "copy_x": "tables are never changed: leave it out",
     "copy": "tables are never changed: leave it out",
-    "compute_labels": "there are no labels_ to compute, which would tell of private rows: leave it out",
+    "compute_labels": (
+        "there are no labels_ to compute, which would tell of private rows: leave"
+        " it out"
+    ),
     "batch_size": _ALL_ROWS,
     "reassignment_ratio": _ALL_ROWS,
     "max_no_improvement": _ALL_ROWS,
@@ -59,7 +79,9 @@ _ANSWERS: Mapping[str, str] = {
 
 
 def answer(name: str, spelt: Mapping[str, str] = PYTHON) -> str:
-    """What is said of a name of another library's option, without the name; "" where nothing is known of it.
+    """What is said of a name of another library's option, without the name.
+
+    "" where nothing is known of it.
 
     Parameters
     ----------

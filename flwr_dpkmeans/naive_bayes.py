@@ -1,4 +1,6 @@
-"""`FederatedNaiveBayes` of several parties' labelled rows, and `DPNaiveBayes` of one table: classifiers."""
+"""`FederatedNaiveBayes` of several parties' labelled rows, and `DPNaiveBayes` of one
+table: classifiers.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return object.__new__(cls)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The likeliest class of each row, (n_rows,), as `classes_` has it; local, costs no privacy."""
+        """The likeliest class of each row, (n_rows,), as `classes_` has it.
+
+        Local, costs no privacy.
+        """
         joint = self._log_joint(X)
         return np.asarray(self.classes_[np.argmax(joint, axis=1)])
 
@@ -82,34 +87,56 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of each class, (n_rows, n_classes), in the order of `classes_`; local, costs no privacy."""
+        """Probability of each class, (n_rows, n_classes), in the order of `classes_`.
+
+        Local, costs no privacy.
+        """
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Share of rows whose class is `y`, (n_rows,), with weights, (n_rows,), if there are some; local.
+        """Share of rows whose class is `y`, (n_rows,), with weights, (n_rows,), if
+        there are some; local.
 
-        `X` and `y` are of one table, or of parties as `fit` takes them in memory: then there are no weights.
+        `X` and `y` are of one table, or of parties as `fit` takes them in memory: then
+        there are no weights.
         """
         tables = tables_in(X)
         if tables is None:
             return self._table_score(X, y, sample_weight)
         if sample_weight is not None:
-            raise ConfigurationError("sample_weight was given for parties' tables: give one table, or leave it out.")
+            raise ConfigurationError(
+                "sample_weight was given for parties' tables: give one table, or leave"
+                " it out."
+            )
         labels = [y[name] for name in X] if isinstance(X, Mapping) else list(y)
-        pairs = [pair for pair in zip(tables, labels, strict=True) if n_rows_of(pair[0])]
-        hits = [self._table_score(table, own, None) * n_rows_of(table) for table, own in pairs]
+        pairs = [
+            pair for pair in zip(tables, labels, strict=True) if n_rows_of(pair[0])
+        ]
+        hits = [
+            self._table_score(table, own, None) * n_rows_of(table)
+            for table, own in pairs
+        ]
         return float(sum(hits) / sum(n_rows_of(table) for table, _ in pairs))
 
     @property
     def values_(self) -> Values:
-        """All that was learnt with the names of classes and columns and with errors, to be printed or as a frame."""
+        """All that was learnt with the names of classes and columns and with errors, to
+        be printed or as a frame.
+        """
         check_is_fitted(self, "classes_")
         attributes = {name: getattr(self, f"{name}_") for name in AXES}
-        arrays = {name: array for name, array in attributes.items() if array is not None}
+        arrays = {
+            name: array for name, array in attributes.items() if array is not None
+        }
         errors = {name: getattr(self, f"{name}_error_") for name in arrays}
-        columns = self._task.columns(self.n_features_in_).names(list(getattr(self, "feature_names_in_", ())))
+        columns = self._task.columns(self.n_features_in_).names(
+            list(getattr(self, "feature_names_in_", ()))
+        )
         names = {"class": list(map(str, self.classes_)), **columns}
-        title = f"naive Bayes of {len(self.classes_)} classes, epsilon {self.privacy_.epsilon:.4g}"
+        title = (
+            f"naive Bayes of {len(self.classes_)} classes, epsilon"
+            f" {self.privacy_.epsilon:.4g}"
+        )
         return Values.of(title, arrays, errors, AXES, names)
 
     def __sklearn_tags__(self) -> Any:
@@ -118,16 +145,23 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return tags
 
     def _learn(self, tables: Tables, y: Any, run: dict[str, Any]) -> Federated:
-        """Learn from tables and labels; `run` is what the constructor did not take for the run."""
+        """Learn from tables and labels.
+
+        `run` is what the constructor did not take for the run.
+        """
         names, is_stated = self._class_names(y)
-        options = NaiveBayesOptions(len(names), _listed(self.categories), self.smoothing)
+        options = NaiveBayesOptions(
+            len(names), _listed(self.categories), self.smoothing
+        )
         _require_codes(tables, options)
         bounds = self._bounds(options)
         fields = {name: getattr(self, name) for name in _RUN} | run
         task = NaiveBayes(options=options)
         # Numbers from 0 on have a sentence of their own.
         class_names = [] if self.classes is None and is_stated else names.tolist()
-        found = federate_tables(task, tables, bounds, y, class_names=class_names, **fields)
+        found = federate_tables(
+            task, tables, bounds, y, class_names=class_names, **fields
+        )
         self._task = task
         self._take(found, names, is_stated=is_stated)
         return found
@@ -137,7 +171,9 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         arrays = found.result.arrays
         self.classes_ = names
         self.class_prior_ = arrays["class_prior"]
-        self.theta_, self.var_, self.chances_ = (arrays.get(name) for name in ("theta", "var", "chances"))
+        self.theta_, self.var_, self.chances_ = (
+            arrays.get(name) for name in ("theta", "var", "chances")
+        )
         errors = found.errors
         self.class_prior_error_ = errors["class_prior"]
         self.theta_error_, self.var_error_, self.chances_error_ = (
@@ -148,21 +184,33 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         name_columns(self, found.columns)
         self._box = found.plan.bounds
         self._released = dict(found.state.arrays)
-        stated = () if is_stated else (told("classes_of_labels", names=", ".join(map(repr, names.tolist()))),)
-        self.privacy_ = replace(found.privacy, assumptions=found.privacy.assumptions + stated)
+        stated = (
+            ()
+            if is_stated
+            else (
+                told("classes_of_labels", names=", ".join(map(repr, names.tolist()))),
+            )
+        )
+        self.privacy_ = replace(
+            found.privacy, assumptions=found.privacy.assumptions + stated
+        )
 
     def _class_names(self, y: Any) -> tuple[NDArray[Any], bool]:
-        """The classes in order, and whether they were stated; else they are those of the labels."""
+        """The classes in order, and whether they were stated.
+
+        Else they are those of the labels.
+        """
         if y is None:
             raise DataError(
-                "y is None, but naive Bayes learns from labels: pass one array for each party (it requires y to be "
-                "passed, but the target y is None)."
+                "y is None, but naive Bayes learns from labels: pass one array for each"
+                " party (it requires y to be passed, but the target y is None)."
             )
         if self.classes is not None:
             names = distinct_labels(list(self.classes))
             if self.n_classes not in (None, len(names)):
                 raise ConfigurationError(
-                    f"n_classes is {self.n_classes}, but classes has {len(names)}: leave n_classes out."
+                    f"n_classes is {self.n_classes}, but classes has {len(names)}:"
+                    " leave n_classes out."
                 )
             return names, True
         if self.n_classes is not None:
@@ -172,7 +220,8 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         check_classification_targets(names)
         if len(names) < 2:
             raise DataError(
-                f"y has {len(names)} class, but naive Bayes needs at least 2: state them, as classes=('no', 'yes')."
+                f"y has {len(names)} class, but naive Bayes needs at least 2: state"
+                " them, as classes=('no', 'yes')."
             )
         return names, False
 
@@ -184,22 +233,33 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return float(super().score(X, classes, weights))
 
     def _log_joint(self, X: ArrayLike) -> Array:
-        """Each class's weight for each row, in the box of the bounds, where rows beyond them are clipped."""
+        """Each class's weight for each row, in the box of the bounds, where rows beyond
+        them are clipped.
+        """
         check_is_fitted(self, "classes_")
         require_rows(X)
         points, encoded = ordered(self, X)
         n_left = 0 if encoded is None else encoded.n_rows - len(points)
         if encoded is not None and n_left:
-            raise DataError(f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it in, or drop them.")
+            raise DataError(
+                f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it"
+                " in, or drop them."
+            )
         self._task.columns(points.shape[1]).require_codes(points)
         bounds = Bounds(*self._box).for_features(points.shape[1])
-        return self._task.log_joint(State(self._released), round_to_grid(bounds.scale(points)))
+        return self._task.log_joint(
+            State(self._released), round_to_grid(bounds.scale(points))
+        )
 
     def _bounds(self, options: NaiveBayesOptions) -> Any:
         """Bounds as stated, with those that follow from the categories."""
         categories = options.categories or ()
         lacking = self.bounds is None and not all(categories)
-        if not any(categories) or lacking or not isinstance(self.bounds, tuple | list | np.ndarray | None):
+        if (
+            not any(categories)
+            or lacking
+            or not isinstance(self.bounds, tuple | list | np.ndarray | None)
+        ):
             return self.bounds
         doubt = doubtful_pairs(self.bounds)
         if doubt:
@@ -213,19 +273,22 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
 
 class DPNaiveBayes(_NaiveBayesClassifier):
-    """Differentially private naive Bayes of one table: its holder draws the noise and publishes the model.
+    """Differentially private naive Bayes of one table.
 
-    Releases, proofs and report are those of `FederatedNaiveBayes` under the trust model ``curator``, without masks.
+    Its holder draws the noise and publishes the model.
+
+    Releases, proofs and report are those of `FederatedNaiveBayes` under the trust model
+    ``curator``, without masks.
 
     Parameters
-    ----------
-    n_classes, classes, epsilon, delta, bounds, categories, smoothing, noise, random_state, n_examples
+    ---------- n_classes, classes, epsilon, delta, bounds, categories, smoothing, noise,
+    random_state, n_examples
         As in `FederatedNaiveBayes`.
 
     Notes
-    -----
-    Attributes are those of `FederatedNaiveBayes`. What a ``StandardScaler`` before it in a pipeline learns is exact and
-    covered by no noise; scales do not matter here.
+    ----- Attributes are those of `FederatedNaiveBayes`. What a ``StandardScaler``
+    before it in a pipeline learns is exact and covered by no noise; scales do not
+    matter here.
 
     Examples
     --------
@@ -253,22 +316,25 @@ class DPNaiveBayes(_NaiveBayesClassifier):
 class FederatedNaiveBayes(_NaiveBayesClassifier):
     """Differentially private naive Bayes over several parties' labelled rows.
 
-    Numbers are Gaussian in each class; columns of categories have a table. One masked and noised sum is all that is
-    released: rows, sums and squares by class, and rows by class and category.
+    Numbers are Gaussian in each class; columns of categories have a table. One masked
+    and noised sum is all that is released: rows, sums and squares by class, and rows by
+    class and category.
 
     Parameters
     ----------
     n_classes : int, optional
         Public number of classes, where labels are 0 to one less.
     classes : sequence, optional
-        Public names of the classes, texts or numbers. Without both, the classes are those that occur in ``y``, and the
-        report assumes that they are public: a class of one row tells of it.
+        Public names of the classes, texts or numbers. Without both, the classes are
+        those that occur in ``y``, and the report assumes that they are public: a class
+        of one row tells of it.
     epsilon, delta : float
         Total of the run; None: delta is 1/(N ln N).
     bounds : pair
         Public bounds of the columns; pairs are not looked at for those of categories.
     categories : sequence of int, optional
-        For each column how many categories it has, coded 0, 1, ...; 0 for numbers. None: numbers only.
+        For each column how many categories it has, coded 0, 1, ...; 0 for numbers.
+        None: numbers only.
     smoothing : float
         Laplace smoothing: rows added to each class and category.
     trust, noise : str
@@ -278,7 +344,8 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
     engine : str
         ``"inprocess"`` or ``"direct"``.
     n_examples : int or "private", optional
-        Public number of rows; None: the total of the parts, or a private count where a schema drops rows.
+        Public number of rows; None: the total of the parts, or a private count where a
+        schema drops rows.
 
     Attributes
     ----------
@@ -286,11 +353,13 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         The classes, sorted.
     class_prior_ : ndarray, (n_classes,)
     theta_, var_ : ndarray, (n_classes, n_numbers)
-        Means and variances of the columns of numbers, in the caller's units; None without such columns.
+        Means and variances of the columns of numbers, in the caller's units; None
+        without such columns.
     chances_ : ndarray, (n_classes, n_categories in all), or None
         Of the columns of categories, one after the other.
     class_prior_error_, theta_error_, var_error_, chances_error_ : ndarray or None
-        How far noise may have moved each of them: half of a 95% interval (of variances at most).
+        How far noise may have moved each of them: half of a 95% interval (of variances
+        at most).
     values_ : Values
         All of these with names and errors, to be printed, or ``values_.frame()``.
     privacy_ : PrivacyReport
@@ -309,15 +378,21 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
     trust: str | None = None
     engine: str = "inprocess"
 
-    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, **unknown: Any) -> Self:
-        """Learn from the parties' rows, (n_i, n_features), and their classes, (n_i,), each as a list or by name.
+    def fit(
+        self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, **unknown: Any
+    ) -> Self:
+        """Learn from the parties' rows, (n_i, n_features), and their classes, (n_i,),
+        each as a list or by name.
 
-        With `groups`, (n,), the party of each row, `X` is one table of all rows, (n, n_features), and `y` is (n,), as
-        scikit-learn's pipelines and searches have them.
+        With `groups`, (n,), the party of each row, `X` is one table of all rows, (n,
+        n_features), and `y` is (n,), as scikit-learn's pipelines and searches have
+        them.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
-        tables = Tables.of(X, "parts" if groups is None else "X", groups=groups, schema=schema)
+        tables = Tables.of(
+            X, "parts" if groups is None else "X", groups=groups, schema=schema
+        )
         self.schema_ = schema
         labels = y if groups is None else _one_column(y)
         self._learn(tables, labels, {"trust": self.trust, "engine": self.engine})

@@ -1,8 +1,11 @@
-"""What a user writes and the `Run` that follows from it: settings that every run has, and a task with its own options.
+"""What a user writes and the `Run` that follows from it.
 
-Options that belong together are one small object (`ClientLevel`, `PrivateBounds`, an algorithm's own), of which a
-string is the short form. `flwr run`, the estimator, the strategies and Hydra all come through `parse_run`, which takes
-flat names and plain values.
+Settings that every run has, and a task with its own options.
+
+Options that belong together are one small object (`ClientLevel`, `PrivateBounds`, an
+algorithm's own), of which a string is the short form. `flwr run`, the estimator, the
+strategies and Hydra all come through `parse_run`, which takes flat names and plain
+values.
 """
 
 from __future__ import annotations
@@ -24,7 +27,14 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import Dropout, Options, Settings, require_integer, rule_of, whole
+from flwr_dpkmeans.sums.settings import (
+    Dropout,
+    Options,
+    Settings,
+    require_integer,
+    rule_of,
+    whole,
+)
 from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
 
 SPREADS_SHARE = 0.05
@@ -37,8 +47,9 @@ _FEDERATED = frozenset(("max_silent", "masking"))
 _OF_CLIENTS = ("examples_per_client", *CLIP_BOUNDS[2:])
 _OF_EVALUATIONS = ("n_classes", "evaluation_radius")
 _DOMAIN = (
-    "a public range that the bounds lie in, if there is one; it need not be tight, and helps small tables and columns "
-    "whose values lie far from zero compared with their spread"
+    "a public range that the bounds lie in, if there is one; it need not be tight, and"
+    " helps small tables and columns whose values lie far from zero compared with their"
+    " spread"
 )
 _SEEDS = 2**31 - 1
 """Seeds below it are drawn from generators."""
@@ -53,7 +64,10 @@ _FOLLOWING = {
     "profile_share": "give a schema with profile_share",
     "gap_columns": "give a schema with missing = 'centre'",
     "n_clients": "there are as many clients as tables",
-    "allow_unnamed": "tables without column names are matched by position where none of them has names",
+    "allow_unnamed": (
+        "tables without column names are matched by position where none of them has"
+        " names"
+    ),
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
 """Options of a run that follow from arguments of the estimator."""
@@ -71,12 +85,17 @@ class Group(Options):
 
     def flat(self) -> dict[str, Any]:
         """The same by flat names."""
-        own = {one.metadata.get("flat", one.name): getattr(self, one.name) for one in fields(self)}
+        own = {
+            one.metadata.get("flat", one.name): getattr(self, one.name)
+            for one in fields(self)
+        }
         return own if self.short is None else {self.argument: self.short, **own}
 
 
 def _setting(name: str) -> Any:
-    """Declare an option of a group that is one of `Settings`, with its range and default."""
+    """Declare an option of a group that is one of `Settings`, with its range and
+    default.
+    """
     one = Settings.__dataclass_fields__[name]
     return field(default=one.default, metadata={**one.metadata, "flat": name})
 
@@ -86,16 +105,24 @@ def parameters_of(kind: type[Options]) -> str:
     lines = ["Parameters", "----------"]
     for one in fields(kind):
         rule = rule_of(one)
-        lines += [f"{one.name} : {one.type}", f"    {one.metadata['about'] if rule is None else rule.about}"]
+        lines += [
+            f"{one.name} : {one.type}",
+            f"    {one.metadata['about'] if rule is None else rule.about}",
+        ]
     return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Auto(Group):
-    """A number of clusters that the algorithm chooses, up to `max_clusters`; ``"auto"`` for short."""
+    """A number of clusters that the algorithm chooses, up to `max_clusters`.
+
+    ``"auto"`` for short.
+    """
 
     argument, short = "n_clusters", "auto"
-    max_clusters: int = whole(DEFAULT_MAX_CLUSTERS, 1, 20, "largest number of clusters that is considered")
+    max_clusters: int = whole(
+        DEFAULT_MAX_CLUSTERS, 1, 20, "largest number of clusters that is considered"
+    )
 
 
 @dataclass(frozen=True)
@@ -104,7 +131,9 @@ class PrivateBounds(Group):
 
     argument, short = "bounds", "private"
     share: float = _setting("bounds_share")
-    domain: Any = field(default=None, metadata={"flat": "bounds_domain", "about": _DOMAIN})
+    domain: Any = field(
+        default=None, metadata={"flat": "bounds_domain", "about": _DOMAIN}
+    )
 
 
 @dataclass(frozen=True)
@@ -126,7 +155,10 @@ class ClientLevel(Group):
 
 @dataclass(frozen=True)
 class Evaluation(Group):
-    """One more round that measures the result with noise, within the same budget; ``"private"`` for short."""
+    """One more round that measures the result with noise, within the same budget.
+
+    ``"private"`` for short.
+    """
 
     argument, short = "evaluation", "private"
     share: float = _setting("evaluation_share")
@@ -136,7 +168,10 @@ class Evaluation(Group):
 
 @dataclass(frozen=True)
 class ExactEvaluation(Group):
-    """The same without noise, after which the run is not private: in simulation only; ``"exact"`` for short."""
+    """The same without noise, after which the run is not private: in simulation only.
+
+    ``"exact"`` for short.
+    """
 
     argument, short = "evaluation", "exact"
     n_classes: int = _setting("n_classes")
@@ -156,7 +191,15 @@ class Cohort(Group):
     masking: bool = _setting("masking")
 
 
-GROUPS: tuple[type[Group], ...] = (Auto, PrivateBounds, PrivateCount, ClientLevel, Evaluation, ExactEvaluation, Cohort)
+GROUPS: tuple[type[Group], ...] = (
+    Auto,
+    PrivateBounds,
+    PrivateCount,
+    ClientLevel,
+    Evaluation,
+    ExactEvaluation,
+    Cohort,
+)
 """Every kind of object besides algorithms' own options."""
 for _kind in GROUPS:
     _kind.__doc__ = f"{_kind.__doc__}\n\n{parameters_of(_kind)}"
@@ -165,25 +208,37 @@ for _kind in GROUPS:
 def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Turn arguments, some of which may be objects, into flat names and plain values.
 
-    Raises a ConfigurationError if an object is given for an argument that it is no value of, or ``max_iter`` twice.
+    Raises a ConfigurationError if an object is given for an argument that it is no
+    value of, or ``max_iter`` twice.
     """
     values: dict[str, Any] = {}
     for name, given in arguments.items():
         if isinstance(given, Options):
             wanted = given.argument if isinstance(given, Group) else "algorithm"
             if wanted != name:
-                raise ConfigurationError(f"{name} is {given!r}, which is a value of {wanted}: give {wanted}={given!r}.")
-            values |= given.flat() if isinstance(given, Group) else _flat_algorithm(given, arguments)
+                raise ConfigurationError(
+                    f"{name} is {given!r}, which is a value of {wanted}: give"
+                    f" {wanted}={given!r}."
+                )
+            values |= (
+                given.flat()
+                if isinstance(given, Group)
+                else _flat_algorithm(given, arguments)
+            )
         elif name == "max_iter" and given == -1:
             raise ConfigurationError(
-                "max_iter is -1, but each round costs a part of the budget, so that no run goes on without a limit: "
-                "give 5, or leave it out for the algorithm's own number."
+                "max_iter is -1, but each round costs a part of the budget, so that no"
+                " run goes on without a limit: give 5, or leave it out for the"
+                " algorithm's own number."
             )
         elif name == "random_state":
             values[name] = seed_of(given)
         elif name == "cohort":
             if given is not None:
-                raise ConfigurationError(f"cohort is {given!r}, but it must be a Cohort: give Cohort(max_silent=1).")
+                raise ConfigurationError(
+                    f"cohort is {given!r}, but it must be a Cohort: give"
+                    " Cohort(max_silent=1)."
+                )
         elif name == "evaluation":
             values[name] = given or "none"
         elif name not in values:
@@ -196,7 +251,8 @@ Seed = int | np.random.RandomState | np.random.Generator | None
 
 
 def seed_of(random_state: Any) -> Any:
-    """A seed as scikit-learn takes it: of a generator the next number, so that a second run has another.
+    """A seed as scikit-learn takes it: of a generator the next number, so that a second
+    run has another.
 
     Examples
     --------
@@ -213,23 +269,36 @@ def seed_of(random_state: Any) -> Any:
 
 
 def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The algorithm whose options these are, with them; ``max_iter`` may also be an argument of its own."""
-    names = list(dict.fromkeys(kind.name for kind in _kinds() if kind.option_class() is type(options)))
+    """The algorithm whose options these are, with them.
+
+    ``max_iter`` may also be an argument of its own.
+    """
+    names = list(
+        dict.fromkeys(
+            kind.name for kind in _kinds() if kind.option_class() is type(options)
+        )
+    )
     if len(names) != 1:
         # Of two algorithms with one class the first would run under the other's name.
         whose = f"{' and '.join(names)} both have" if names else "no algorithm has"
-        raise ConfigurationError(f"algorithm is {options!r}, but {whose} such options: give its name, or register it.")
+        raise ConfigurationError(
+            f"algorithm is {options!r}, but {whose} such options: give its name, or"
+            " register it."
+        )
     own, rounds = options.get_params(), arguments.get("max_iter")
     stated = own.pop("max_iter", None) if rounds is not None else None
     if stated not in (None, rounds):
         raise ConfigurationError(
-            f"max_iter is {rounds!r}, but algorithm={options!r} says {stated}: leave one of the two out."
+            f"max_iter is {rounds!r}, but algorithm={options!r} says {stated}: leave"
+            " one of the two out."
         )
     return {"algorithm": names[0], **own}
 
 
 def object_of(argument: str, value: object) -> Options:
-    """The object that an argument's short form stands for, so that its options can be changed."""
+    """The object that an argument's short form stands for, so that its options can be
+    changed.
+    """
     if isinstance(value, Options):
         return value
     if argument == "algorithm":
@@ -239,11 +308,17 @@ def object_of(argument: str, value: object) -> Options:
         if isinstance(value, str | None) and kind.short == value:
             return kind()
     wanted = f"give one such as {kinds[0]()!r} first" if kinds else "leave them out"
-    raise ConfigurationError(f"{argument} is {value!r}, which has no options of its own: {wanted}.")
+    raise ConfigurationError(
+        f"{argument} is {value!r}, which has no options of its own: {wanted}."
+    )
 
 
-def unknown_argument(name: str, value: Any, parameters: Collection[str]) -> ConfigurationError:
-    """Say where an argument that an estimator with these `parameters` has not is gone, or which one is nearest."""
+def unknown_argument(
+    name: str, value: Any, parameters: Collection[str]
+) -> ConfigurationError:
+    """Say where an argument that an estimator with these `parameters` has not is gone,
+    or which one is nearest.
+    """
     answer = foreign_names.answer(name)
     if answer:
         return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
@@ -252,14 +327,25 @@ def unknown_argument(name: str, value: Any, parameters: Collection[str]) -> Conf
         return ConfigurationError(f"{elsewhere}.")
     near = nearest_name(name, {*parameters, *_moved_names(parameters)}, _CLOSE)
     if near and near not in parameters:
-        return ConfigurationError(f"there is no parameter {name!r}, and {_moved(near, value, parameters)}.")
-    return ConfigurationError(f"there is no parameter {name!r}: {nearest(name, parameters)}")
+        return ConfigurationError(
+            f"there is no parameter {name!r}, and {_moved(near, value, parameters)}."
+        )
+    return ConfigurationError(
+        f"there is no parameter {name!r}: {nearest(name, parameters)}"
+    )
 
 
 def _moved_names(parameters: Collection[str]) -> set[str]:
-    """Options that are written inside of an argument's value, by the names that people know."""
+    """Options that are written inside of an argument's value, by the names that people
+    know.
+    """
     groups = [group for group in GROUPS if group.argument in parameters]
-    grouped = {option.name for group in groups for option in fields(group) if _flat_name(option) == option.name}
+    grouped = {
+        option.name
+        for group in groups
+        for option in fields(group)
+        if _flat_name(option) == option.name
+    }
     of_algorithms = {name for kind in _clusterings() for name in _names_of(kind)}
     return (grouped | of_algorithms) - set(parameters)
 
@@ -271,23 +357,38 @@ def _flat_name(option: Field[Any]) -> str:
 
 
 def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
-    """Where an option has gone that the estimator had once as an argument; "" where it never had one."""
+    """Where an option has gone that the estimator had once as an argument.
+
+    "" where it never had one.
+    """
     for group in GROUPS:
         for option in fields(group):
             if _flat_name(option) == name:
                 given = f"{group.argument}={group.__name__}({option.name}={value!r})"
                 if group.argument not in parameters:
-                    return f"{name} is an option of FederatedKMeans alone: leave it out for one table"
+                    return (
+                        f"{name} is an option of FederatedKMeans alone: leave it out"
+                        " for one table"
+                    )
                 return f"{name} is no argument of its own: give {given}"
     if name in _FOLLOWING:
         return f"{name} is no argument of its own: {_FOLLOWING[name]}"
     kinds = [kind for kind in _clusterings() if name in _names_of(kind)]
-    homes = {kind.option_class().__name__: kind.option_class().__module__ for kind in kinds}
+    homes = {
+        kind.option_class().__name__: kind.option_class().__module__ for kind in kinds
+    }
     # Of this package's own some are not exported.
-    own = [one for one, home in homes.items() if hasattr(flwr_dpkmeans, one) or home.split(".")[0] != __package__]
+    own = [
+        one
+        for one, home in homes.items()
+        if hasattr(flwr_dpkmeans, one) or home.split(".")[0] != __package__
+    ]
     if kinds:
         given = " or ".join(f"{owner}({name}={value!r})" for owner in own)
-        given = given or f"{kinds[0].name!r}, and then set_params(algorithm__{name}={value!r})"
+        given = (
+            given
+            or f"{kinds[0].name!r}, and then set_params(algorithm__{name}={value!r})"
+        )
         return f"{name} is an option of some algorithms: give algorithm={given}"
     return ""
 
@@ -303,19 +404,24 @@ def _names_of(kind: type[Task]) -> set[str]:
 
 
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
-    """Turn ``"auto"`` into the fields that let the algorithm choose, up to `max_clusters`."""
+    """Turn ``"auto"`` into the fields that let the algorithm choose, up to
+    `max_clusters`.
+    """
     if isinstance(n_clusters, str) and n_clusters == "auto":
         require_integer("max_clusters", max_clusters, 1, DEFAULT_MAX_CLUSTERS)
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
     if max_clusters != DEFAULT_MAX_CLUSTERS:
         raise ConfigurationError(
-            f"max_clusters is {max_clusters!r}, but n_clusters is {n_clusters!r} and not 'auto', so that it has no "
-            "effect: leave one of the two out."
+            f"max_clusters is {max_clusters!r}, but n_clusters is {n_clusters!r} and"
+            " not 'auto', so that it has no effect: leave one of the two out."
         )
     if isinstance(n_clusters, str | float):
         number = float(n_clusters) if _is_number(n_clusters) else 10.0
         mend = f"give {number:g}" if number.is_integer() else "give 10"
-        raise ConfigurationError(f"n_clusters is {n_clusters!r}, but it must be an integer or 'auto': {mend}.")
+        raise ConfigurationError(
+            f"n_clusters is {n_clusters!r}, but it must be an integer or 'auto':"
+            f" {mend}."
+        )
     return {"n_clusters": n_clusters}
 
 
@@ -326,39 +432,57 @@ def _is_number(value: str | float) -> bool:
 def task_kind(name: object) -> type[Task]:
     """Look an algorithm up by name, those that need all rows in one place included."""
     if not isinstance(name, str):
-        raise ConfigurationError(f"algorithm is {name!r}, but it must be a name: give a string.")
+        raise ConfigurationError(
+            f"algorithm is {name!r}, but it must be a name: give a string."
+        )
     return NOT_FEDERATED[name] if name in NOT_FEDERATED else algorithm_entry(name)
 
 
 def parse_config(**values: Any) -> Run:
-    """Build a run from plain values: strings for choices, any real for a float, options by their flat names.
+    """Build a run from plain values: strings for choices, any real for a float, options
+    by their flat names.
 
-    Options that only other algorithms have are checked, and have no effect. Raises a ConfigurationError with one
-    sentence that names the value, the bound and the mend; for an unknown name, the nearest valid one.
+    Options that only other algorithms have are checked, and have no effect. Raises a
+    ConfigurationError with one sentence that names the value, the bound and the mend;
+    for an unknown name, the nearest valid one.
     """
     catalogue = _catalogue(_kinds())
     for name in values:
         if name not in catalogue:
             answer = foreign_names.answer(name)
             if answer:
-                raise ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
-            raise ConfigurationError(f"there is no parameter {name!r}: {nearest(name, _spelt_names())}")
+                raise ConfigurationError(
+                    f"there is no parameter {name!r}, as {answer}."
+                )
+            raise ConfigurationError(
+                f"there is no parameter {name!r}: {nearest(name, _spelt_names())}"
+            )
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.own_fields()):
-            raise ConfigurationError(f"{name!r} is missing, but every run needs it: give a value such as {example}.")
+            raise ConfigurationError(
+                f"{name!r} is missing, but every run needs it: give a value such as"
+                f" {example}."
+            )
     named = ({one.name for one in fields(Settings)}, kind.own_fields(), _names_of(kind))
-    settings, own, options = ({name: values[name] for name in names if name in values} for names in named)
+    settings, own, options = (
+        {name: values[name] for name in names if name in values} for names in named
+    )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
         catalogue[name].changed(name, values[name])
-    return Run(Settings(**settings), kind(**own, options=kind.option_class()(**options)))
+    return Run(
+        Settings(**settings), kind(**own, options=kind.option_class()(**options))
+    )
 
 
 def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
-    """Build a run as `parse_config` does; a trust model that is None or missing is the algorithm's own.
+    """Build a run as `parse_config` does.
 
-    With `has_server_data`, where the server brings points of its own, the default lets the server keep them. Raises a
-    ConfigurationError also for an option that differs from its default and has no effect on this run.
+    a trust model that is None or missing is the algorithm's own.
+
+    With `has_server_data`, where the server brings points of its own, the default lets
+    the server keep them. Raises a ConfigurationError also for an option that differs
+    from its default and has no effect on this run.
     """
     if values.get("trust") is None:
         kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
@@ -374,28 +498,46 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     """What a schema that stands where bounds may says of a run besides."""
     if not isinstance(bounds, Schema):
         return {}
-    said: dict[str, Any] = {"schema_digest": bounds.digest, "standard_columns": bounds.standard_columns}
-    said |= {"profile_widths": bounds.profile_widths, "profile_share": bounds.describing_share}
+    said: dict[str, Any] = {
+        "schema_digest": bounds.digest,
+        "standard_columns": bounds.standard_columns,
+    }
+    said |= {
+        "profile_widths": bounds.profile_widths,
+        "profile_share": bounds.describing_share,
+    }
     if bounds.gappy:
         said["gap_columns"] = bounds.gap_columns
-    return said | ({"private_bounds": True, "bounds_share": SPREADS_SHARE} if bounds.standard_columns else {})
+    return said | (
+        {"private_bounds": True, "bounds_share": SPREADS_SHARE}
+        if bounds.standard_columns
+        else {}
+    )
 
 
 def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
-    """Build a run from flat options as `flat_options` gives them, and the public `box` that their bounds stand for.
+    """Build a run from flat options as `flat_options` gives them, and the public `box`
+    that their bounds stand for.
 
-    What is ``"private"`` or ``"auto"`` the run finds out by itself; else as `parse_run`.
+    What is ``"private"`` or ``"auto"`` the run finds out by itself; else as
+    `parse_run`.
     """
     values = dict(given)
     stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
     values |= schema_settings(stated)
     n_clusters = values.pop("n_clusters", None)
     if n_clusters is not None:
-        values |= resolve_n_clusters(n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS))
+        values |= resolve_n_clusters(
+            n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS)
+        )
     values.setdefault("private_bounds", is_private(stated))
     values["random_state"] = seed_of(values.get("random_state"))
-    values["n_examples"] = None if is_private(values["n_examples"]) else values["n_examples"]
-    return parse_run(has_server_data=has_server_data, bounds=(box.lower, box.upper), **values)
+    values["n_examples"] = (
+        None if is_private(values["n_examples"]) else values["n_examples"]
+    )
+    return parse_run(
+        has_server_data=has_server_data, bounds=(box.lower, box.upper), **values
+    )
 
 
 @dataclass(frozen=True)
@@ -409,7 +551,11 @@ class _Option:
 
     def changed(self, name: str, given: Any) -> Any:
         """A value as its holder reads it, if it differs from the default; else None."""
-        value = given if self.holder is None or given is self.default else getattr(self.holder(**{name: given}), name)
+        value = (
+            given
+            if self.holder is None or given is self.default
+            else getattr(self.holder(**{name: given}), name)
+        )
         return None if value == self.default else value
 
 
@@ -422,21 +568,40 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     """All that some of these algorithms can be told, by flat names."""
     settings = [one.name for one in fields(Settings)]
     owners = dict.fromkeys(("algorithm", *settings), tuple(kind.name for kind in kinds))
-    owners |= dict.fromkeys(_CLIENT_LEVEL, tuple(kind.name for kind in kinds if PrivacyUnit.CLIENT in kind.units))
-    owners |= dict.fromkeys(_FEDERATED, tuple(kind.name for kind in kinds if kind.name not in NOT_FEDERATED))
-    defaults, holders = {"algorithm": DEFAULT_ALGORITHM} | Settings.defaults(), dict[str, type[Options]]()
+    owners |= dict.fromkeys(
+        _CLIENT_LEVEL,
+        tuple(kind.name for kind in kinds if PrivacyUnit.CLIENT in kind.units),
+    )
+    owners |= dict.fromkeys(
+        _FEDERATED, tuple(kind.name for kind in kinds if kind.name not in NOT_FEDERATED)
+    )
+    defaults, holders = (
+        {"algorithm": DEFAULT_ALGORITHM} | Settings.defaults(),
+        dict[str, type[Options]](),
+    )
     for kind in kinds:
         options = kind.option_class()
         for name in (*kind.own_fields(), *(one.name for one in fields(options))):
             owners[name] = (*owners.get(name, ()), kind.name)
         defaults |= kind.defaults() | options.defaults()
         holders |= dict.fromkeys((one.name for one in fields(options)), options)
-    return {name: _Option(owners[name], defaults.get(name), holders.get(name)) for name in owners}
+    return {
+        name: _Option(owners[name], defaults.get(name), holders.get(name))
+        for name in owners
+    }
 
 
 def _spelt_names() -> set[str]:
-    """Options that people write by these names: neither what follows from others, nor flat names of objects' parts."""
-    parts = {_flat_name(option) for group in GROUPS for option in fields(group) if _flat_name(option) != option.name}
+    """Options that people write by these names.
+
+    Neither what follows from others, nor flat names of objects' parts.
+    """
+    parts = {
+        _flat_name(option)
+        for group in GROUPS
+        for option in fields(group)
+        if _flat_name(option) != option.name
+    }
     stated = {option.name for option in fields(Settings) if rule_of(option) is not None}
     named = {"algorithm", "n_clusters", "bounds", *stated}
     named |= {name for kind in _clusterings() for name in _names_of(kind)}
@@ -444,47 +609,97 @@ def _spelt_names() -> set[str]:
 
 
 def option_defaults() -> dict[str, Any]:
-    """Every option by its flat name, with its default; None for those that a run must have."""
+    """Every option by its flat name, with its default.
+
+    None for those that a run must have.
+    """
     return {name: option.default for name, option in _catalogue(_kinds()).items()}
 
 
 def options_of(name: str) -> frozenset[str]:
     """The options that an algorithm has, of those that not all have."""
     n_kinds = len(_kinds())
-    own = {option: known.owners for option, known in _catalogue(_kinds()).items() if name in known.owners}
+    own = {
+        option: known.owners
+        for option, known in _catalogue(_kinds()).items()
+        if name in known.owners
+    }
     return frozenset(option for option, owners in own.items() if len(owners) < n_kinds)
 
 
-def own_options(values: Mapping[str, Any], name: str, compared: Iterable[str]) -> dict[str, Any]:
-    """What one of several compared algorithms gets of options that are given to all: none that only others have."""
+def own_options(
+    values: Mapping[str, Any], name: str, compared: Iterable[str]
+) -> dict[str, Any]:
+    """What one of several compared algorithms gets of options that are given to all.
+
+    None that only others have.
+    """
     of_others = frozenset[str]().union(*map(options_of, compared)) - options_of(name)
-    return {option: value for option, value in values.items() if option not in of_others}
+    return {
+        option: value for option, value in values.items() if option not in of_others
+    }
 
 
 def _require_own(run: Run, values: Mapping[str, Any]) -> None:
-    """Refuse what was given and would be ignored: options of other algorithms, units, evaluations and bounds."""
+    """Refuse what was given and would be ignored.
+
+    Options of other algorithms, units, evaluations and bounds.
+    """
     settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
     changed: dict[str, Any] = {}
     for option, given in values.items():
-        read = getattr(settings, option) if option in Settings.__dataclass_fields__ else given
+        read = (
+            getattr(settings, option)
+            if option in Settings.__dataclass_fields__
+            else given
+        )
         value = catalogue[option].changed(option, read)
         if value is not None and task.name not in catalogue[option].owners:
             raise foreign_option(option, value, task.name)
         changed |= {} if value is None else {option: value}
-    counted = settings.n_examples is None and task.counts(settings.unit) and task.name not in NOT_FEDERATED
+    counted = (
+        settings.n_examples is None
+        and task.counts(settings.unit)
+        and task.name not in NOT_FEDERATED
+    )
     evaluated = settings.evaluation.value
     for options, effective, reason, mend in (
-        (_OF_CLIENTS, settings.unit is PrivacyUnit.CLIENT, "unit is 'record'", "choose unit='client'"),
-        (_OF_EVALUATIONS, evaluated != "none", "evaluation is 'none'", "choose evaluation='private'"),
-        (("evaluation_share",), evaluated == "private", f"evaluation is {evaluated!r}", "choose evaluation='private'"),
-        (("bounds_share",), settings.private_bounds, "bounds are not 'private'", "give bounds='private'"),
-        (("count_share",), counted, "the rows are not counted", "leave the number of rows to a private count"),
+        (
+            _OF_CLIENTS,
+            settings.unit is PrivacyUnit.CLIENT,
+            "unit is 'record'",
+            "choose unit='client'",
+        ),
+        (
+            _OF_EVALUATIONS,
+            evaluated != "none",
+            "evaluation is 'none'",
+            "choose evaluation='private'",
+        ),
+        (
+            ("evaluation_share",),
+            evaluated == "private",
+            f"evaluation is {evaluated!r}",
+            "choose evaluation='private'",
+        ),
+        (
+            ("bounds_share",),
+            settings.private_bounds,
+            "bounds are not 'private'",
+            "give bounds='private'",
+        ),
+        (
+            ("count_share",),
+            counted,
+            "the rows are not counted",
+            "leave the number of rows to a private count",
+        ),
     ):
         for option in options:
             if option in changed and not effective:
                 raise ConfigurationError(
-                    f"{option} is {_shown(changed[option])}, but {reason}, so that it has no effect: leave it out, or "
-                    f"{mend}."
+                    f"{option} is {_shown(changed[option])}, but {reason}, so that it"
+                    f" has no effect: leave it out, or {mend}."
                 )
 
 
@@ -495,18 +710,22 @@ def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
     doors = sorted({kind.door for kind in kinds if kind.door})
     mend = f"choose {' or '.join(owners)}" if owners else f"use {' or '.join(doors)}"
     return ConfigurationError(
-        f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such option: leave it out, or "
-        f"{mend}."
+        f"{option} is {_shown(value)}, but the algorithm is {name!r}, which has no such"
+        f" option: leave it out, or {mend}."
     )
 
 
-def foreign_table(key: str, option: str, given: Any, owner: type[Task], name: str) -> None:
-    """Refuse an option of an algorithm's own table if another one was chosen, unless it is the default."""
+def foreign_table(
+    key: str, option: str, given: Any, owner: type[Task], name: str
+) -> None:
+    """Refuse an option of an algorithm's own table if another one was chosen, unless it
+    is the default.
+    """
     value = getattr(owner.option_class()(**{option: given}), option)
     if value != getattr(owner.option_class(), option):
         raise ConfigurationError(
-            f"{key} is {_shown(value)}, but the algorithm is {name!r}: leave it out, or choose algorithm="
-            f"{owner.name!r}."
+            f"{key} is {_shown(value)}, but the algorithm is {name!r}: leave it out, or"
+            f" choose algorithm={owner.name!r}."
         )
 
 

@@ -1,8 +1,10 @@
-"""One thread for the numerics: the one place that decides, for every engine, node and worker.
+"""One thread for the numerics: the one place that decides, for every engine, node and
+worker.
 
-The matrix products are of small blocks: threads would wait for each other longer than they compute (measured: fifteen
-times the processor time on a busy machine, a tenth less wall time on an idle one), and last digits of decompositions
-depend on their number, which clients must agree on.
+The matrix products are of small blocks: threads would wait for each other longer than
+they compute (measured: fifteen times the processor time on a busy machine, a tenth less
+wall time on an idle one), and last digits of decompositions depend on their number,
+which clients must agree on.
 """
 
 from __future__ import annotations
@@ -16,15 +18,20 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 
-_ANYWHERE = ("goto_set_num_threads", "scipy_goto_set_num_threads", "scipy_goto_set_num_threads64_")
+_ANYWHERE = (
+    "goto_set_num_threads",
+    "scipy_goto_set_num_threads",
+    "scipy_goto_set_num_threads64_",
+)
 """What OpenBLAS' call that holds in every thread is named in one build or another."""
 
 
 class _Libraries(ContextDecorator):
     """The thread pools of this process, held to one thread by whoever has entered.
 
-    BLAS has one limit for the process: whoever enters first sets it and whoever leaves last puts it back. OpenMP has
-    one for each thread, which each thread sets and puts back by itself.
+    BLAS has one limit for the process: whoever enters first sets it and whoever leaves
+    last puts it back. OpenMP has one for each thread, which each thread sets and puts
+    back by itself.
     """
 
     def __init__(self) -> None:
@@ -41,7 +48,8 @@ class _Libraries(ContextDecorator):
         stack = vars(self._entered).setdefault("stack", [])
         with self._lock:
             self._n_inside += 1
-            # Looked up again, which takes milliseconds, only after imports, which may load some.
+            # Looked up again, which takes milliseconds, only after imports, which may
+            # load some.
             is_known = len(sys.modules) == self._n_modules
             if not is_known:
                 from threadpoolctl import ThreadpoolController
@@ -72,7 +80,10 @@ class _Libraries(ContextDecorator):
 
 
 def _set(library: LibController, n_threads: int) -> None:
-    """Set a library's limit; OpenBLAS since 0.3.31 ignores the usual call in threads other than the main one."""
+    """Set a library's limit.
+
+    OpenBLAS since 0.3.31 ignores the usual call in threads other than the main one.
+    """
     library.set_num_threads(n_threads)
     for name in _ANYWHERE if library.get_num_threads() != n_threads else ():
         if hasattr(library.dynlib, name):
@@ -83,5 +94,8 @@ _LIBRARIES = _Libraries()
 
 
 def one_thread() -> _Libraries:
-    """Hold BLAS and OpenMP to one thread; as a context or a decorator, nested and from several threads at once."""
+    """Hold BLAS and OpenMP to one thread.
+
+    As a context or a decorator, nested and from several threads at once.
+    """
     return _LIBRARIES

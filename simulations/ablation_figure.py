@@ -1,4 +1,7 @@
-"""The figure of `simulations.ablation`: a bar for each variant, a mark for each data set."""
+"""The figure of `simulations.ablation`.
+
+a bar for each variant, a mark for each data set.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Okabe and Ito's palette, which is distinguishable with any kind of colour vision; the markers differ as well.
+# Okabe and Ito's palette, which is distinguishable with any kind of colour vision; the
+# markers differ as well.
 _MARKS = (
     ("o", "#000000"),
     ("s", "#D55E00"),
@@ -22,8 +26,11 @@ _OWN, _CHANGED = "#0072B2", "#B8C4CC"
 _DPI = 150
 
 
-def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[float], seeds: str) -> bytes:
-    """Draw the geometric mean of every variant as a bar, from FastLloyd's 1, with all data sets' own ratios on it.
+def draw_ratios(
+    ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[float], seeds: str
+) -> bytes:
+    """Draw the geometric mean of every variant as a bar, from FastLloyd's 1, with all
+    data sets' own ratios on it.
 
     Parameters
     ----------
@@ -39,23 +46,36 @@ def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[fl
     bytes
         A PNG image.
     """
-    # The object-oriented interface needs no display and leaves matplotlib's global state alone.
+    # The object-oriented interface needs no display and leaves matplotlib's global
+    # state alone.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    figure: Any = Figure(figsize=(8.0, 1.6 + 0.36 * len(ratios)), dpi=_DPI, layout="constrained")
+    figure: Any = Figure(
+        figsize=(8.0, 1.6 + 0.36 * len(ratios)), dpi=_DPI, layout="constrained"
+    )
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    means = {name: statistics.geometric_mean(own.values()) for name, own in ratios.items()}
+    means = {
+        name: statistics.geometric_mean(own.values()) for name, own in ratios.items()
+    }
     first = next(iter(means.values()))
     listed = [value for own in ratios.values() for value in own.values()]
     low, high = min(0.8, *listed) / 1.25, max(1.0, *listed) * 1.25
     for place, (name, own) in enumerate(ratios.items()):
         colour = _CHANGED if place else _OWN
-        axes.barh(place, means[name] - 1.0, left=1.0, height=0.66, color=colour, zorder=1)
+        axes.barh(
+            place, means[name] - 1.0, left=1.0, height=0.66, color=colour, zorder=1
+        )
         values = list(own.values())
-        axes.plot([min(values), max(values)], [place, place], color="#666666", linewidth=1.0, zorder=2)
+        axes.plot(
+            [min(values), max(values)],
+            [place, place],
+            color="#666666",
+            linewidth=1.0,
+            zorder=2,
+        )
         for number, (data, value) in enumerate(own.items()):
             marker, edge = _MARKS[number % len(_MARKS)]
             label = data if place == 0 else None
@@ -63,7 +83,13 @@ def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[fl
                 value, place, marker, color=edge, markersize=5.5, markeredgecolor="white", markeredgewidth=0.6,
                 label=label, zorder=3,
             )  # fmt: skip
-        axes.annotate(f"{means[name]:.2f}", (1.01, place), xycoords=("axes fraction", "data"), va="center", fontsize=9)
+        axes.annotate(
+            f"{means[name]:.2f}",
+            (1.01, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=9,
+        )
     axes.axvline(1.0, color="black", linewidth=1.2)
     axes.axvline(first, color=_OWN, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
     axes.set_xscale("log")
@@ -78,13 +104,21 @@ def draw_ratios(ratios: Mapping[str, Mapping[str, float]], epsilons: Sequence[fl
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.set_xlabel("excess cost per point over FastLloyd's (log scale; 1: FastLloyd, dashed: all ingredients)")
+    axes.set_xlabel(
+        "excess cost per point over FastLloyd's (log scale; 1: FastLloyd, dashed: all"
+        " ingredients)"
+    )
     axes.set_title(
-        f"Bars: geometric mean over data sets and epsilons {min(epsilons):g} to {max(epsilons):g} "
-        f"({seeds});\nmarks: single data sets",
+        f"Bars: geometric mean over data sets and epsilons {min(epsilons):g} to"
+        f" {max(epsilons):g} ({seeds});\nmarks: single data sets",
         fontsize=10,
     )
-    figure.legend(loc="outside lower center", ncols=min(7, len(next(iter(ratios.values())))), frameon=False, fontsize=9)
+    figure.legend(
+        loc="outside lower center",
+        ncols=min(7, len(next(iter(ratios.values())))),
+        frameon=False,
+        fontsize=9,
+    )
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()

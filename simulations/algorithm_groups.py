@@ -1,4 +1,6 @@
-"""The group ``algorithm`` of experiments, conf/algorithm/*.yaml: generated from the options of each algorithm.
+"""The group ``algorithm`` of experiments, conf/algorithm/*.yaml.
+
+Generated from the options of each algorithm.
 
 ``python -m simulations.algorithm_groups`` writes the files.
 """
@@ -29,7 +31,11 @@ def group_texts() -> dict[str, str]:
     """Each file's text by its name."""
     kinds = [*clusterings().values(), *NOT_FEDERATED.values()]
     # The choice of k alone is `FederatedKMeans.choose_k`, not an experiment.
-    return {f"{table_of(kind.name)}.yaml": _text(kind) for kind in kinds if kind.name != "feddp_choose_k"}
+    return {
+        f"{table_of(kind.name)}.yaml": _text(kind)
+        for kind in kinds
+        if kind.name != "feddp_choose_k"
+    }
 
 
 def _text(kind: Any) -> str:
@@ -37,18 +43,29 @@ def _text(kind: Any) -> str:
     held = [kind.option_class(), *((Auto,) if kind.chooses else ())]
     held += [ClientLevel] if PrivacyUnit.CLIENT in kind.units else []
     about = f"# {inspect.getdoc(kind)}".partition("\n")[0]
-    lines = (_HEAD, about, f"name: {kind.name}", *(line for options in held for line in _lines(options)))
+    lines = (
+        _HEAD,
+        about,
+        f"name: {kind.name}",
+        *(line for options in held for line in _lines(options)),
+    )
     return "\n".join(lines) + "\n"
 
 
 def _lines(options: type[Options]) -> Iterator[str]:
     """One line for each option, with its default and what it means."""
     for one in fields(options):
-        name = one.metadata.get("flat", one.name) if issubclass(options, Group) else one.name
+        name = (
+            one.metadata.get("flat", one.name)
+            if issubclass(options, Group)
+            else one.name
+        )
         value = one.default.value if isinstance(one.default, Enum) else one.default
         shown = value if isinstance(value, str) else json.dumps(value)
         rule = rule_of(one)
-        about = "" if rule is None else f"  # {rule.about.replace('automatic:', 'null:')}"
+        about = (
+            "" if rule is None else f"  # {rule.about.replace('automatic:', 'null:')}"
+        )
         yield f"{name}: {_FROM_DATA.get(name, shown)}{about}"
 
 

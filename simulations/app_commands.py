@@ -1,4 +1,6 @@
-"""Commands beside a run: a table is labelled by a model, and the keys of `flwr run` are listed."""
+"""Commands beside a run: a table is labelled by a model, and the keys of `flwr run` are
+listed.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,14 @@ from flwr_dpkmeans.results.writer import write_whole
 from simulations.command_lines import parse, stated_dialect
 
 _HEAD = (
-    "# Generated: python -m flwr_dpkmeans options --toml. 'auto' is what the run finds out or decides itself.",
-    "# An option of another algorithm, or without effect on the run, is refused unless it is the default.",
+    (
+        "# Generated: python -m flwr_dpkmeans options --toml. 'auto' is what the run"
+        " finds out or decides itself."
+    ),
+    (
+        "# An option of another algorithm, or without effect on the run, is refused"
+        " unless it is the default."
+    ),
 )
 
 
@@ -34,7 +42,10 @@ def predict(arguments: Sequence[str]) -> int:
     model, output = Model.load(given.model), Path(given.output)
     read_paths = {Path(path).resolve() for path in (given.model, given.table)}
     if output.resolve() in read_paths:
-        raise DataError(f"the labels would replace {str(output)!r}, which is read: choose another output file.")
+        raise DataError(
+            f"the labels would replace {str(output)!r}, which is read: choose another"
+            " output file."
+        )
     opened = _opened(model, given.table, stated_dialect(given))
     _require_no_blank_rows(opened, Path(given.table))
     labelled = _Labelled(model, opened)
@@ -42,13 +53,14 @@ def predict(arguments: Sequence[str]) -> int:
     # The first one is made before anything is written: its columns are those of all.
     path = write_whole(output, chain([next(pieces)], pieces))
     print(
-        f"{path}: {labelled.n_rows} rows in their order; distance, and margin to the next centre, are in the fitted "
-        "space, where each column's bounds are -1 and 1."
+        f"{path}: {labelled.n_rows} rows in their order; distance, and margin to the"
+        " next centre, are in the fitted space, where each column's bounds are -1"
+        " and 1."
     )
     if labelled.n_without:
         print(
-            f"{labelled.n_without} rows have no label: one of their cells is missing, or is nothing that its column "
-            "may hold, or the record cannot be read."
+            f"{labelled.n_without} rows have no label: one of their cells is missing,"
+            " or is nothing that its column may hold, or the record cannot be read."
         )
     for doubt in opened.reading.doubts():
         print(printable(doubt.sentence))
@@ -56,7 +68,10 @@ def predict(arguments: Sequence[str]) -> int:
 
 
 def _opened(model: Model, table: str, dialect: Dialect) -> OpenTable:
-    """The table as it was read for the clustering; a model that has names finds them in the header."""
+    """The table as it was read for the clustering.
+
+    a model that has names finds them in the header.
+    """
     if model.schema is not None:
         dialect = dialect.over(model.schema.file)
     if model.feature_names:
@@ -65,11 +80,16 @@ def _opened(model: Model, table: str, dialect: Dialect) -> OpenTable:
 
 
 def _require_no_blank_rows(opened: OpenTable, path: Path) -> None:
-    """Refuse blank lines between those of one column: no reader sees them, and labels would stand a line too early."""
+    """Refuse blank lines between those of one column.
+
+    No reader sees them, and labels would stand a line too early.
+    """
     if not opened.reading.is_text or len(opened.reading.names) > 1:
         return
     has_begun, was_blank, rest = False, False, b""
-    for chunk in text_chunks(path.expanduser(), str(opened.reading.dialect.encoding), Tally()):
+    for chunk in text_chunks(
+        path.expanduser(), str(opened.reading.dialect.encoding), Tally()
+    ):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             if not line.strip():
@@ -78,7 +98,8 @@ def _require_no_blank_rows(opened: OpenTable, path: Path) -> None:
             has_begun = True
             if was_blank:
                 raise DataError(
-                    f"{path} has blank lines between its rows of one column: write NA there, or delete them."
+                    f"{path} has blank lines between its rows of one column: write NA"
+                    " there, or delete them."
                 )
 
 
@@ -92,7 +113,10 @@ class _Labelled:
         self.n_without = 0
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the output, some records after the others; a DataError if none has a label."""
+        """Yield the output, some records after the others.
+
+        a DataError if none has a label.
+        """
         head = "label,distance,margin\n"
         for block in self._opened.blocks(self._use()):
             labelled = self._model.assign(block)
@@ -106,7 +130,10 @@ class _Labelled:
             yield self._written(gaps).encode()
         require_rows(self._opened)
         if 0 < self.n_rows == self.n_without:
-            raise DataError("no row of the table has a finite number in each column of the model: look at its columns.")
+            raise DataError(
+                "no row of the table has a finite number in each column of the model:"
+                " look at its columns."
+            )
 
     def _use(self) -> ColumnUse:
         """Which columns are read as numbers, and as text."""
@@ -116,7 +143,9 @@ class _Labelled:
         return ColumnUse(schema.number_columns, schema.text_columns)
 
     def _with_gaps(self, labelled: Any, records: NDArray[np.int64]) -> Any:
-        """A line without label for each record that is no row, so that lines and records agree."""
+        """A line without label for each record that is no row, so that lines and
+        records agree.
+        """
         end = int(records[-1]) + 1 if len(records) else self.n_rows
         return labelled.set_axis(records, axis=0).reindex(range(self.n_rows, end))
 
@@ -127,7 +156,10 @@ class _Labelled:
 
 
 def options(arguments: Sequence[str]) -> int:
-    """Print every option of `flwr run` with its default: as a list, or as an app's ``pyproject.toml`` has it."""
+    """Print every option of `flwr run` with its default.
+
+    As a list, or as an app's ``pyproject.toml`` has it.
+    """
     if parse("options", arguments).toml:
         print(config_toml(), end="")
     else:
@@ -144,5 +176,8 @@ def config_toml() -> str:
         if group != table:
             table = group
             lines.append(f"[tool.flwr.app.config.{table}]")
-        lines.append(f"{name} = {json.dumps(key.default)}" + (f"  # {key.about}" if key.about else ""))
+        lines.append(
+            f"{name} = {json.dumps(key.default)}"
+            + (f"  # {key.about}" if key.about else "")
+        )
     return "\n".join(lines) + "\n"

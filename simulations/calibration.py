@@ -1,7 +1,8 @@
 """Whether a centre's printed error is true: `python -m simulations.calibration --help`.
 
-For twelve shapes of clusters, tables of many lengths and many budgets, each centre is compared with the exact mean of
-the rows that the model labels with its cluster. Noise is seeded, so these runs protect nobody.
+For twelve shapes of clusters, tables of many lengths and many budgets, each centre is
+compared with the exact mean of the rows that the model labels with its cluster. Noise
+is seeded, so these runs protect nobody.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ _WEIGHTS = np.array([60.0, 90.0, 65.0])
 _PATIENTS: Bounds = ((0.0, 30.0, 0.0), (110.0, 180.0, 150.0))
 
 
-def _patients(third: Callable[[np.random.Generator, NDArray[np.int64]], Array]) -> Shape:
+def _patients(
+    third: Callable[[np.random.Generator, NDArray[np.int64]], Array],
+) -> Shape:
     """Make three clusters of ages and weights with a third column of some shape."""
 
     def draw(generator: np.random.Generator, n: int) -> Array:
@@ -140,14 +143,21 @@ def _bimodal(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array
 
 
 def _rare_flag(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array:
-    """Draw a flag that one or two percent of the rows have; it fills the column's bounds."""
+    """Draw a flag that one or two percent of the rows have.
+
+    It fills the column's bounds.
+    """
     has_flag = generator.random(len(labels)) < np.array([0.01, 0.02, 0.02])[labels]
     return 150.0 * has_flag.astype(np.float64)
 
 
 SHAPES: Mapping[str, Shape] = MappingProxyType(
     {
-        "Gaussian": _patients(lambda generator, labels: generator.normal(np.array([40.0, 60.0, 80.0])[labels], 6.0)),
+        "Gaussian": _patients(
+            lambda generator, labels: generator.normal(
+                np.array([40.0, 60.0, 80.0])[labels], 6.0
+            )
+        ),
         "exponential": _patients(_exponential),
         "lognormal": Shape(1, ((0.0,), (1e5,)), _lognormal),
         "uniform": Shape(4, ((-1.0, -1.0), (1.0, 1.0)), _uniform),
@@ -166,12 +176,14 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
 def measured(
     name: str, n_rows: int, epsilon: float, seed: int, algorithm: str = "proxy_lloyd"
 ) -> list[dict[str, object]]:
-    """Fit once and compare every coordinate of every centre with the rows that have its label.
+    """Fit once and compare every coordinate of every centre with the rows that have its
+    label.
 
     Returns
     -------
     list of dict
-        One for each coordinate: its true error and its printed half-width, both in the column's width.
+        One for each coordinate: its true error and its printed half-width, both in the
+        column's width.
     """
     from flwr_dpkmeans import DPKMeans
 
@@ -180,7 +192,12 @@ def measured(
     lower, upper = map(np.asarray, shape.bounds)
     rows = np.clip(rows, lower, upper)
     model = DPKMeans(
-        shape.n_clusters, algorithm=algorithm, epsilon=epsilon, bounds=shape.bounds, noise="seeded", random_state=seed
+        shape.n_clusters,
+        algorithm=algorithm,
+        epsilon=epsilon,
+        bounds=shape.bounds,
+        noise="seeded",
+        random_state=seed,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -193,14 +210,25 @@ def measured(
             continue
         errors = (centre - members.mean(axis=0)) / (upper - lower)
         widths = model.cluster_centers_error_[cluster] / (upper - lower)
-        for column, (error, width) in enumerate(zip(errors.tolist(), widths.tolist(), strict=True)):
+        for column, (error, width) in enumerate(
+            zip(errors.tolist(), widths.tolist(), strict=True)
+        ):
             cell = {"shape": name, "n_rows": n_rows, "epsilon": epsilon, "seed": seed}
-            cells.append(cell | {"cluster": cluster, "column": column, "error": error, "half_width": width})
+            cells.append(
+                cell
+                | {
+                    "cluster": cluster,
+                    "column": column,
+                    "error": error,
+                    "half_width": width,
+                }
+            )
     return cells
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
-    """Say of each shape how many intervals cover, and how wide they are beside those that errors need.
+    """Say of each shape how many intervals cover, and how wide they are beside those
+    that errors need.
 
     Parameters
     ----------
@@ -210,25 +238,35 @@ def summary(cells: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        By shape: ``coverage``, ``width`` (the typical half-width of a table's length, a budget and a column over 1.96
-        root mean square errors, the median of all these), the ``widest`` of them, and ``n``.
+        By shape: ``coverage``, ``width`` (the typical half-width of a table's length, a
+        budget and a column over 1.96 root mean square errors, the median of all these),
+        the ``widest`` of them, and ``n``.
     """
     import pandas as pd
 
     cells = cells.assign(covered=cells["error"].abs() <= cells["half_width"])
-    groups = cells.assign(square=cells["error"] ** 2).groupby(["shape", "n_rows", "epsilon", "column"], sort=False)
+    groups = cells.assign(square=cells["error"] ** 2).groupby(
+        ["shape", "n_rows", "epsilon", "column"], sort=False
+    )
     needed = NORMAL_QUANTILE * np.sqrt(groups["square"].mean())
     ratios = groups["half_width"].median() / needed
     by_shape = cells.groupby("shape", sort=False)["covered"]
     widths = ratios.groupby("shape", sort=False)
     return pd.DataFrame(
-        {"coverage": by_shape.mean(), "width": widths.median(), "widest": widths.max(), "n": by_shape.size()}
+        {
+            "coverage": by_shape.mean(),
+            "width": widths.median(),
+            "widest": widths.max(),
+            "n": by_shape.size(),
+        }
     )
 
 
 def _table(found: pd.DataFrame) -> Table:
     """One row for each shape."""
-    table = Table(title="Do 95% intervals hold the exact means? Seeded noise, not private")
+    table = Table(
+        title="Do 95% intervals hold the exact means? Seeded noise, not private"
+    )
     for column in ("shape", "coverage", "width over need", "widest", "coordinates"):
         table.add_column(column, justify="left" if column == "shape" else "right")
     for row in found.itertuples():
@@ -249,7 +287,10 @@ def draw(found: pd.DataFrame, path: Path) -> None:
     shown = found.loc[names]
     left.axvspan(*COVERAGE, color="0.9")
     left.plot(shown["coverage"], names, "o", color="C0")
-    left.set(xlabel="intervals that hold the exact mean", xlim=(min(0.8, shown["coverage"].min()) - 0.01, 1.005))
+    left.set(
+        xlabel="intervals that hold the exact mean",
+        xlim=(min(0.8, shown["coverage"].min()) - 0.01, 1.005),
+    )
     right.axvspan(0.0, WIDEST, color="0.9")
     right.plot(shown["width"], names, "o", color="C0")
     right.set(xlabel="half-width over 1.96 root mean square errors", xlim=(0.0, None))
@@ -282,13 +323,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.calibration", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two lengths of tables and three budgets: minutes")
-    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES), metavar="SHAPE")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.calibration", description=__doc__
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="two lengths of tables and three budgets: minutes",
+    )
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        default=list(SHAPES),
+        choices=list(SHAPES),
+        metavar="SHAPE",
+    )
     parser.add_argument("--algorithm", default="proxy_lloyd")
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--figure", default="", help="draw coverage and widths into this PNG")
-    parser.add_argument("--output", default="", help="write the table to this JSON file")
+    parser.add_argument(
+        "--figure", default="", help="draw coverage and widths into this PNG"
+    )
+    parser.add_argument(
+        "--output", default="", help="write the table to this JSON file"
+    )
     return parser
 
 

@@ -20,10 +20,16 @@ _WORKING_MEMORY = 64
 
 
 def cost_per_point(points: ArrayLike, centroids: ArrayLike) -> float:
-    """Mean squared distance of points (n, d), n >= 1, to the nearest centroid (k, d): FastLloyd's NICV, exact."""
+    """Mean squared distance of points (n, d), n >= 1, to the nearest centroid (k, d).
+
+    FastLloyd's NICV, exact.
+    """
     points = np.asarray(points)
     if len(points) == 0:
-        raise DataError("the number of points is 0, but a cost per point needs at least 1: give at least one row.")
+        raise DataError(
+            "the number of points is 0, but a cost per point needs at least 1: give at"
+            " least one row."
+        )
     return float(nearest_centroids(points, centroids)[1].sum()) / len(points)
 
 
@@ -62,7 +68,11 @@ def _davies_bouldin(seen: Clustering) -> float:
 
     if seen.n_found == 1:
         return math.inf
-    return 0.0 if seen.n_found == len(seen.points) else float(davies_bouldin_score(seen.points, seen.clusters))
+    return (
+        0.0
+        if seen.n_found == len(seen.points)
+        else float(davies_bouldin_score(seen.points, seen.clusters))
+    )
 
 
 def _calinski_harabasz(seen: Clustering) -> float:
@@ -71,7 +81,11 @@ def _calinski_harabasz(seen: Clustering) -> float:
 
     if seen.n_found == 1:
         return 0.0
-    return 1.0 if seen.n_found == len(seen.points) else float(calinski_harabasz_score(seen.points, seen.clusters))
+    return (
+        1.0
+        if seen.n_found == len(seen.points)
+        else float(calinski_harabasz_score(seen.points, seen.clusters))
+    )
 
 
 def _dunn(seen: Clustering) -> float:
@@ -96,7 +110,10 @@ def _bcss(seen: Clustering) -> float:
     from scipy.sparse import csr_array
 
     n_points = len(seen.points)
-    members = csr_array((np.ones(n_points), (seen.clusters, np.arange(n_points))), (len(seen.centroids), n_points))
+    members = csr_array(
+        (np.ones(n_points), (seen.clusters, np.arange(n_points))),
+        (len(seen.centroids), n_points),
+    )
     counts = np.bincount(seen.clusters, minlength=len(seen.centroids))
     # From centred points, because a difference of large sums would lose digits.
     sums = members @ (seen.points - seen.points.mean(axis=0))
@@ -117,8 +134,8 @@ def _centroid_error(seen: Clustering) -> float | None:
         return None
     if seen.reference.shape[1] != seen.centroids.shape[1]:
         raise DataError(
-            f"reference_centroids have {seen.reference.shape[1]} features, but the centroids have "
-            f"{seen.centroids.shape[1]}: give both the same."
+            f"reference_centroids have {seen.reference.shape[1]} features, but the"
+            f" centroids have {seen.centroids.shape[1]}: give both the same."
         )
     squared_distances = cdist(seen.centroids, seen.reference, "sqeuclidean")
     return float(squared_distances[linear_sum_assignment(squared_distances)].mean())
@@ -128,7 +145,13 @@ def _contingency(seen: Clustering) -> Array | None:
     """Points of each label and each cluster that is not empty."""
     from sklearn.metrics.cluster import contingency_matrix
 
-    return None if seen.labels is None else np.asarray(contingency_matrix(seen.labels, seen.clusters), dtype=np.float64)
+    return (
+        None
+        if seen.labels is None
+        else np.asarray(
+            contingency_matrix(seen.labels, seen.clusters), dtype=np.float64
+        )
+    )
 
 
 def _accuracy(seen: Clustering) -> float | None:
@@ -138,13 +161,17 @@ def _accuracy(seen: Clustering) -> float | None:
     counts = _contingency(seen)
     if counts is None:
         return None
-    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(seen.points))
+    return float(
+        counts[linear_sum_assignment(counts, maximize=True)].sum() / len(seen.points)
+    )
 
 
 def _purity(seen: Clustering) -> float | None:
     """Share of points with the commonest label of their cluster."""
     counts = _contingency(seen)
-    return None if counts is None else float(counts.max(axis=0).sum() / len(seen.points))
+    return (
+        None if counts is None else float(counts.max(axis=0).sum() / len(seen.points))
+    )
 
 
 METRICS: Mapping[str, Callable[[Clustering], float | None]] = MappingProxyType(

@@ -1,8 +1,10 @@
 """How good a clustering is, in numbers from the exact data.
 
-Nothing here is private: whoever publishes these numbers pays no budget and has no guarantee. Points belong to their
-nearest centroid. A clustering with a single cluster that is not empty has the silhouette -1 and the Davies-Bouldin
-index infinity, as in FastLloyd's appendix D, and by the same rule (the worst value) Calinski-Harabasz and Dunn are 0.
+Nothing here is private: whoever publishes these numbers pays no budget and has no
+guarantee. Points belong to their nearest centroid. A clustering with a single cluster
+that is not empty has the silhouette -1 and the Davies-Bouldin index infinity, as in
+FastLloyd's appendix D, and by the same rule (the worst value) Calinski-Harabasz and
+Dunn are 0.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ _MOST_ITERATIONS = 1000
 
 @dataclass(frozen=True)
 class ClusteringMetrics:
-    """Quality of a clustering; None where a number was not asked for, or lacks the labels or the reference it needs.
+    """Quality of a clustering.
+
+    None where a number was not asked for, or lacks the labels or the reference it
+    needs.
 
     Parameters
     ----------
@@ -82,7 +87,9 @@ def clustering_metrics(
     sample_size: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> ClusteringMetrics:
-    """Compute metrics of the clustering that centroids make of points; only those that are asked for.
+    """Compute metrics of the clustering that centroids make of points.
+
+    Only those that are asked for.
 
     Parameters
     ----------
@@ -91,16 +98,18 @@ def clustering_metrics(
     centroids : array of shape (k, d)
         Finite, at least one.
     labels : array of shape (n,), optional
-        True classes of any type, for "accuracy" and "purity". A label for outliers counts as a class.
+        True classes of any type, for "accuracy" and "purity". A label for outliers
+        counts as a class.
     reference_centroids : array of shape (any number, d), optional
         What "centroid_error" compares with.
     which : sequence of str
         Names of fields of `ClusteringMetrics`.
     sample_size : int, optional
-        "silhouette" and "dunn" compare all pairs of points. With more than `sample_size` points, at least 2, both
-        are computed on one uniform random sample of that many. That estimates the silhouette with little bias, but Dunn
-        is an extreme over pairs and comes out larger. The conventions for a single cluster hold on the sample. None:
-        all points.
+        "silhouette" and "dunn" compare all pairs of points. With more than
+        `sample_size` points, at least 2, both are computed on one uniform random sample
+        of that many. That estimates the silhouette with little bias, but Dunn is an
+        extreme over pairs and comes out larger. The conventions for a single cluster
+        hold on the sample. None: all points.
     rng : numpy.random.Generator, optional
         Draws the sample; needed if one is drawn.
 
@@ -114,28 +123,32 @@ def clustering_metrics(
     ConfigurationError
         If a metric is unknown, the sample is too small, or it needs a generator.
     DataError
-        If points, centroids, reference or labels do not fit each other, or are not finite.
+        If points, centroids, reference or labels do not fit each other, or are not
+        finite.
 
     Notes
-    -----
-    With 10 clusters, silhouette and Dunn take about 0.5 seconds each for 5,000 points, and about half a minute each for
-    50,000; every other metric takes less than 0.1 seconds for these.
+    ----- With 10 clusters, silhouette and Dunn take about 0.5 seconds each for 5,000
+    points, and about half a minute each for 50,000; every other metric takes less than
+    0.1 seconds for these.
 
-    Silhouette, Davies-Bouldin and Calinski-Harabasz are scikit-learn's, from the clusters' points and means. Where
-    scikit-learn has no number because every point is a cluster of its own, they are 0, 0 and 1.
+    Silhouette, Davies-Bouldin and Calinski-Harabasz are scikit-learn's, from the
+    clusters' points and means. Where scikit-learn has no number because every point is
+    a cluster of its own, they are 0, 0 and 1.
 
-    Dunn is the smallest distance between points of different clusters over the largest within a cluster (Dunn 1974);
-    infinity if no cluster has any extent. BCSS is the sum of ``n_j |m_j - m|^2`` with m_j the mean of the points of
-    cluster j, which need not be its centroid, and m the mean of all.
+    Dunn is the smallest distance between points of different clusters over the largest
+    within a cluster (Dunn 1974); infinity if no cluster has any extent. BCSS is the sum
+    of ``n_j |m_j - m|^2`` with m_j the mean of the points of cluster j, which need not
+    be its centroid, and m the mean of all.
 
-    The centroid error matches found and reference centroids one to one by the Hungarian algorithm, so that the sum of
-    squared distances is the smallest. If their numbers differ, the smaller number of pairs is matched, and centroids
-    that are left over do not count. Clusters and labels are matched alike for the accuracy: points of a cluster or
-    of a label that is left over count as wrong.
+    The centroid error matches found and reference centroids one to one by the Hungarian
+    algorithm, so that the sum of squared distances is the smallest. If their numbers
+    differ, the smaller number of pairs is matched, and centroids that are left over do
+    not count. Clusters and labels are matched alike for the accuracy: points of a
+    cluster or of a label that is left over count as wrong.
 
     References
-    ----------
-    FastLloyd, appendix D; Dunn 1974, "Well-separated clusters and optimal fuzzy partitions".
+    ---------- FastLloyd, appendix D; Dunn 1974, "Well-separated clusters and optimal
+    fuzzy partitions".
 
     Examples
     --------
@@ -146,25 +159,40 @@ def clustering_metrics(
     """
     for name in which:
         if name not in METRICS:
-            raise ConfigurationError(f"the metric {name!r} is unknown: {nearest(name, METRICS)}")
+            raise ConfigurationError(
+                f"the metric {name!r} is unknown: {nearest(name, METRICS)}"
+            )
     points, centroids = _table("points", points), _table("centroids", centroids)
     if sample_size is not None and (not _is_whole(sample_size) or sample_size < 2):
-        raise ConfigurationError(f"sample_size is {sample_size!r}, but it must be at least 2: give such as 5000.")
-    reference = None if reference_centroids is None else _table("reference_centroids", reference_centroids)
+        raise ConfigurationError(
+            f"sample_size is {sample_size!r}, but it must be at least 2: give such as"
+            " 5000."
+        )
+    reference = (
+        None
+        if reference_centroids is None
+        else _table("reference_centroids", reference_centroids)
+    )
     classes = None if labels is None else np.asarray(labels)
     if classes is not None and classes.shape != (len(points),):
         raise DataError(
-            f"labels have shape {classes.shape}, but there are {len(points)} points: give one label per point."
+            f"labels have shape {classes.shape}, but there are {len(points)} points:"
+            " give one label per point."
         )
     clusters = nearest_centroids(points, centroids)[0].astype(np.int64)
     whole = Clustering(points, centroids, clusters, classes, reference)
-    part = _sampled(whole, sample_size, rng) if not OF_PAIRS.isdisjoint(which) else whole
-    found: dict[str, Any] = {name: METRICS[name](part if name in OF_PAIRS else whole) for name in which}
+    part = (
+        _sampled(whole, sample_size, rng) if not OF_PAIRS.isdisjoint(which) else whole
+    )
+    found: dict[str, Any] = {
+        name: METRICS[name](part if name in OF_PAIRS else whole) for name in which
+    }
     return ClusteringMetrics(**found)
 
 
 def area_under(epsilons: Sequence[float], costs: Sequence[float]) -> float:
-    """Area under the cost over epsilon by the trapezoidal rule (FastLloyd, equation 26).
+    """Area under the cost over epsilon by the trapezoidal rule (FastLloyd, equation
+    26).
 
     Parameters
     ----------
@@ -189,15 +217,25 @@ def area_under(epsilons: Sequence[float], costs: Sequence[float]) -> float:
     3.5
     """
     if len(epsilons) != len(costs):
-        raise DataError(f"there are {len(costs)} costs for {len(epsilons)} epsilons: give one cost per epsilon.")
+        raise DataError(
+            f"there are {len(costs)} costs for {len(epsilons)} epsilons: give one cost"
+            " per epsilon."
+        )
     points = sorted(zip(epsilons, costs, strict=True))
     return math.fsum(0.5 * (b + a) * (y - x) for (x, a), (y, b) in pairwise(points))
 
 
 def optimal_centroids(
-    points: npt.ArrayLike, k: int, *, n_init: int, seed: int, init: Sequence[npt.ArrayLike] = ()
+    points: npt.ArrayLike,
+    k: int,
+    *,
+    n_init: int,
+    seed: int,
+    init: Sequence[npt.ArrayLike] = (),
 ) -> Array:
-    """Best centroids that k-means without privacy finds: scikit-learn's, run until nothing moves.
+    """Best centroids that k-means without privacy finds.
+
+    Scikit-learn's, run until nothing moves.
 
     Parameters
     ----------
@@ -234,20 +272,37 @@ def optimal_centroids(
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    points, starts = _table("points", points), [_table("a start of init", start) for start in init]
-    for name, value, least in (("k", k, 1), ("n_init", n_init, 0 if starts else 1), ("seed", seed, 0)):
+    points, starts = (
+        _table("points", points),
+        [_table("a start of init", start) for start in init],
+    )
+    for name, value, least in (
+        ("k", k, 1),
+        ("n_init", n_init, 0 if starts else 1),
+        ("seed", seed, 0),
+    ):
         if not _is_whole(value) or value < least:
             raise ConfigurationError(
-                f"{name} is {value!r}, but it must be an integer of at least {least}: give such one."
+                f"{name} is {value!r}, but it must be an integer of at least {least}:"
+                " give such one."
             )
     if len(points) < k:
-        raise DataError(f"there are {len(points)} points for k = {k} centroids: give at least {k}, or a smaller k.")
+        raise DataError(
+            f"there are {len(points)} points for k = {k} centroids: give at least {k},"
+            " or a smaller k."
+        )
     for start in starts:
         if start.shape != (k, points.shape[1]):
             raise DataError(
-                f"a start of init has shape {start.shape}, but it must be {(k, points.shape[1])}: give k rows."
+                f"a start of init has shape {start.shape}, but it must be"
+                f" {(k, points.shape[1])}: give k rows."
             )
-    options = {"n_clusters": k, "tol": 0.0, "max_iter": _MOST_ITERATIONS, "random_state": int(seed)}
+    options = {
+        "n_clusters": k,
+        "tol": 0.0,
+        "max_iter": _MOST_ITERATIONS,
+        "random_state": int(seed),
+    }
     models = [KMeans(n_init=n_init, **options)] if n_init else []
     models += [KMeans(init=start, n_init=1, **options) for start in starts]
     with warnings.catch_warnings():
@@ -257,18 +312,23 @@ def optimal_centroids(
     return np.asarray(best.cluster_centers_, dtype=np.float64)
 
 
-def _sampled(whole: Clustering, sample_size: int | None, rng: np.random.Generator | None) -> Clustering:
+def _sampled(
+    whole: Clustering, sample_size: int | None, rng: np.random.Generator | None
+) -> Clustering:
     """The clustering of a random sample, or the whole one if it is small enough."""
     n_points = len(whole.points)
     if sample_size is None or n_points <= sample_size:
         return whole
     if not isinstance(rng, np.random.Generator):
         raise ConfigurationError(
-            f"rng is of type {type(rng).__name__}, but {sample_size} of {n_points} points are to be drawn: give "
-            "numpy.random.default_rng(0), or sample_size=None."
+            f"rng is of type {type(rng).__name__}, but {sample_size} of {n_points}"
+            " points are to be drawn: give numpy.random.default_rng(0), or"
+            " sample_size=None."
         )
     rows = rng.choice(n_points, sample_size, replace=False)
-    return Clustering(whole.points[rows], whole.centroids, whole.clusters[rows], None, None)
+    return Clustering(
+        whole.points[rows], whole.centroids, whole.clusters[rows], None, None
+    )
 
 
 def _is_whole(value: object) -> bool:
@@ -281,10 +341,13 @@ def _table(name: str, values: npt.ArrayLike) -> Array:
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or 0 in table.shape:
         raise DataError(
-            f"{name} has shape {table.shape}, but it must be a table with at least 1 row and column: give an array of "
-            "shape (rows, features)."
+            f"{name} has shape {table.shape}, but it must be a table with at least 1"
+            " row and column: give an array of shape (rows, features)."
         )
     if not np.isfinite(table).all():
         broken = int(np.count_nonzero(~np.isfinite(table).all(axis=1)))
-        raise DataError(f"{broken} of {len(table)} rows of {name} are not finite, but all must be: remove these rows.")
+        raise DataError(
+            f"{broken} of {len(table)} rows of {name} are not finite, but all must be:"
+            " remove these rows."
+        )
     return table

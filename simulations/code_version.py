@@ -1,4 +1,6 @@
-"""Which sources made a result, so that a later command does not take it for one of today's."""
+"""Which sources made a result, so that a later command does not take it for one of
+today's.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ _OWN = ("flwr_dpkmeans", "simulations")
 
 
 def code_version(row: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Hash of the sources that a row's run uses: this project's, and of packages that brought its method.
+    """Hash of the sources that a row's run uses.
+
+    This project's, and of packages that brought its method.
 
     Parameters
     ----------
     row : mapping
-        With ``algorithm.name`` and ``trust.name``; without them this project's sources count alone.
+        With ``algorithm.name`` and ``trust.name``; without them this project's sources
+        count alone.
 
     Returns
     -------
@@ -34,12 +39,18 @@ def code_version(row: Mapping[str, Any] = MappingProxyType({})) -> str:
     task = TASKS.get(row.get("algorithm.name", ""))
     trust = TRUST_MODELS.get(str(row.get("trust.name") or getattr(task, "trust", "")))
     # What a method is derived from decides of it too.
-    used = {kind.__module__.split(".")[0] for kind in (*getattr(task, "__mro__", ()), *type(trust).__mro__)}
+    used = {
+        kind.__module__.split(".")[0]
+        for kind in (*getattr(task, "__mro__", ()), *type(trust).__mro__)
+    }
     return _version_of((*_OWN, *sorted(used - {*_OWN, *sys.stdlib_module_names})))
 
 
-def require_this_code(n_others: int, found: str, files: str, *, take_others: bool) -> None:
-    """Refuse results of which some were made by other sources than today's, or warn of them if they are to be taken.
+def require_this_code(
+    n_others: int, found: str, files: str, *, take_others: bool
+) -> None:
+    """Refuse results of which some were made by other sources than today's, or warn of
+    them if they are to be taken.
 
     Parameters
     ----------
@@ -59,8 +70,8 @@ def require_this_code(n_others: int, found: str, files: str, *, take_others: boo
     told = f"{n_others} of {found} were made by other sources than today's"
     if not take_others:
         raise ConfigurationError(
-            f"{told}: delete {files}, choose another output=..., or take them with other_code=true "
-            "(of simulations.rivals: --other-code)."
+            f"{told}: delete {files}, choose another output=..., or take them with"
+            " other_code=true (of simulations.rivals: --other-code)."
         )
     logging.getLogger("simulations").warning("%s, and are taken as they are.", told)
 
@@ -70,7 +81,11 @@ def _version_of(packages: tuple[str, ...]) -> str:
     """Hash of the sources of imported packages, or of modules that are none."""
     digest = hashlib.sha256()
     for module in map(sys.modules.get, packages):
-        whole = [path for root in getattr(module, "__path__", ()) for path in sorted(Path(root).rglob("*.py"))]
+        whole = [
+            path
+            for root in getattr(module, "__path__", ())
+            for path in sorted(Path(root).rglob("*.py"))
+        ]
         file = getattr(module, "__file__", None)
         for path in whole or ([Path(file)] if file else []):
             digest.update(path.read_bytes())

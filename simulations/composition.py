@@ -1,7 +1,8 @@
-"""Configurations composed by Hydra, once for each choice of groups, and copies with other plain values.
+"""Configurations composed by Hydra, once for each choice of groups, and copies with
+other plain values.
 
-Hydra composes one configuration per job, which takes longer than many a job here. So values that nothing else refers to
-are put into copies of what it composed.
+Hydra composes one configuration per job, which takes longer than many a job here. So
+values that nothing else refers to are put into copies of what it composed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ class Template:
 
     def changed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A copy with other leaves, and what is linked to them; the rest is shared."""
-        linked = {leaf: values[source] for leaf in self.links if (source := self._source(leaf, values)) in values}
+        linked = {
+            leaf: values[source]
+            for leaf in self.links
+            if (source := self._source(leaf, values)) in values
+        }
         return _changed(self.resolved, {**linked, **values})
 
     def _source(self, leaf: str, values: Mapping[str, Any]) -> str:
@@ -57,7 +62,9 @@ def single_overrides(override: Override) -> list[str]:
     return [f"{key}={value}" for value in override.sweep_string_iterator()]
 
 
-def _changed(template: Mapping[str, Any], values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _changed(
+    template: Mapping[str, Any], values: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """A copy with other leaves; what is not changed is shared."""
     copy = dict(template)
     for name, value in values.items():
@@ -75,23 +82,37 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Override]:
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         for override in parsed:
-            if override.value_type in (ValueType.GLOB_CHOICE_SWEEP, ValueType.INTERVAL_SWEEP):
+            if override.value_type in (
+                ValueType.GLOB_CHOICE_SWEEP,
+                ValueType.INTERVAL_SWEEP,
+            ):
                 raise ConfigurationError(
-                    f"{override.input_line!r} has no finite list of values: give choices or range(start,stop)."
+                    f"{override.input_line!r} has no finite list of values: give"
+                    " choices or range(start,stop)."
                 )
             if override.is_delete():
                 raise ConfigurationError(
-                    f"{override.input_line!r} takes a key away, but runs need all of them: give it another value."
+                    f"{override.input_line!r} takes a key away, but runs need all of"
+                    " them: give it another value."
                 )
-            if override.is_sweep_override() and not any(True for _ in override.sweep_string_iterator()):
-                raise ConfigurationError(f"{override.input_line!r} has no value: give at least one.")
-            if bare_key(override.get_key_element()).split(".")[0].split("/")[0] == "hydra":
+            if override.is_sweep_override() and not any(
+                True for _ in override.sweep_string_iterator()
+            ):
                 raise ConfigurationError(
-                    f"{override.input_line!r} changes nothing here: the folder of results is output=..., the number "
-                    "of processes workers=..."
+                    f"{override.input_line!r} has no value: give at least one."
+                )
+            if (
+                bare_key(override.get_key_element()).split(".")[0].split("/")[0]
+                == "hydra"
+            ):
+                raise ConfigurationError(
+                    f"{override.input_line!r} changes nothing here: the folder of"
+                    " results is output=..., the number of processes workers=..."
                 )
     except HydraException as error:
-        raise ConfigurationError(f"an override cannot be read: {str(error).splitlines()[0]}") from error
+        raise ConfigurationError(
+            f"an override cannot be read: {str(error).splitlines()[0]}"
+        ) from error
     return {bare_key(override.get_key_element()): override for override in parsed}
 
 
@@ -109,46 +130,80 @@ def compose_template(overrides: Iterable[Override], folder: Path) -> Template:
     except (HydraException, OmegaConfBaseException) as error:
         # Only now is it worth a second composition to find what Hydra did not know.
         with suppress(HydraException, OmegaConfBaseException):
-            plain = OmegaConf.to_container(compose("config", _lines(chosen)), resolve=False)
+            plain = OmegaConf.to_container(
+                compose("config", _lines(chosen)), resolve=False
+            )
             for one in given:
                 if one not in chosen:
                     require_key(plain, bare_key(one.get_key_element()), groups)
-        raise ConfigurationError(f"the configuration cannot be composed: {str(error).splitlines()[0]}") from error
+        raise ConfigurationError(
+            f"the configuration cannot be composed: {str(error).splitlines()[0]}"
+        ) from error
     leaves = dict(_leaves(raw, ""))
-    links = {name: match[1] for name, value in leaves.items() if (match := _LINK.fullmatch(str(value)))}
+    links = {
+        name: match[1]
+        for name, value in leaves.items()
+        if (match := _LINK.fullmatch(str(value)))
+    }
     assert isinstance(resolved, dict)
     return Template({str(key): value for key, value in resolved.items()}, links)
 
 
 def _lines(overrides: Iterable[Override]) -> list[str]:
     """Overrides as Hydra takes them."""
-    return [f"{one.get_key_element()}={one.get_value_element_as_str()}" for one in overrides]
+    return [
+        f"{one.get_key_element()}={one.get_value_element_as_str()}" for one in overrides
+    ]
 
 
 def require_choice(override: Override, groups: Mapping[str, Sequence[str]]) -> None:
     """Refuse an option that a group does not have."""
     group, value = bare_key(override.get_key_element()), str(override.value())
     if value not in groups[group]:
-        raise ConfigurationError(f"{group} is {value!r}, which conf/{group} has not: {nearest(value, groups[group])}")
+        raise ConfigurationError(
+            f"{group} is {value!r}, which conf/{group} has not:"
+            f" {nearest(value, groups[group])}"
+        )
 
 
-def require_key(config: Any, name: str, groups: Mapping[str, Sequence[str]] | None = None) -> None:
+def require_key(
+    config: Any, name: str, groups: Mapping[str, Sequence[str]] | None = None
+) -> None:
     """Refuse a key that the configuration does not have."""
     inner: Any = config
     for part in name.split("."):
         if not isinstance(inner, Mapping) or part not in inner:
             group, _, option = name.partition(".")
-            owners = [repr(other) for other in (*clusterings(), *NOT_FEDERATED) if option in options_of(other)]
-            elsewhere = [key for key in dict(_leaves(config, "")) if key.rpartition(".")[2] == option]
-            if group == "algorithm" and elsewhere and repr(config["algorithm"]["name"]) in owners:
-                raise ConfigurationError(f"there is no key {name!r} in this configuration: give {elsewhere[0]!r}.")
+            owners = [
+                repr(other)
+                for other in (*clusterings(), *NOT_FEDERATED)
+                if option in options_of(other)
+            ]
+            elsewhere = [
+                key
+                for key in dict(_leaves(config, ""))
+                if key.rpartition(".")[2] == option
+            ]
+            if (
+                group == "algorithm"
+                and elsewhere
+                and repr(config["algorithm"]["name"]) in owners
+            ):
+                raise ConfigurationError(
+                    f"there is no key {name!r} in this configuration: give"
+                    f" {elsewhere[0]!r}."
+                )
             if group == "algorithm" and owners:
                 raise ConfigurationError(
-                    f"{name} was given, but the algorithm is {config['algorithm']['name']!r}, which has no such "
-                    f"option: leave it out, or choose {' or '.join(owners)}."
+                    f"{name} was given, but the algorithm is"
+                    f" {config['algorithm']['name']!r}, which has no such option: leave"
+                    f" it out, or choose {' or '.join(owners)}."
                 )
             known = (*dict(_leaves(config, "")), *(groups or ()))
-            raise ConfigurationError(f"there is no key {name!r} in this configuration: {nearest(name, known)}")
+            raise ConfigurationError(
+                f"there is no key {name!r} in this configuration:"
+                f" {nearest(name, known)}"
+            )
         inner = inner[part]
 
 
@@ -162,23 +217,39 @@ def _leaves(config: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def groups_in(folder: Path) -> dict[str, list[str]]:
-    """The configuration groups and their options; what installed packages brought needs no file."""
+    """The configuration groups and their options.
+
+    What installed packages brought needs no file.
+    """
     found = {
         group.name: sorted(option.stem for option in group.glob("*.yaml"))
         for group in sorted(folder.iterdir())
         if group.is_dir()
     }
-    return found | {group: sorted([*found.get(group, []), *brought]) for group, brought in _of_packages().items()}
+    return found | {
+        group: sorted([*found.get(group, []), *brought])
+        for group, brought in _of_packages().items()
+    }
 
 
 def _of_packages() -> dict[str, dict[str, Any]]:
-    """Algorithms and trust models that other packages brought, by group and name: what a file of each would say."""
+    """Algorithms and trust models that other packages brought, by group and name.
+
+    What a file of each would say.
+    """
     algorithms = {
-        name: {key: getattr(value, "value", value) for key, value in kind.option_class().defaults().items()}
+        name: {
+            key: getattr(value, "value", value)
+            for key, value in kind.option_class().defaults().items()
+        }
         for name, kind in clusterings().items()
         if _is_brought(kind)
     }
-    trust = {name: dict[str, Any]() for name, model in TRUST_MODELS.items() if _is_brought(type(model))}
+    trust = {
+        name: dict[str, Any]()
+        for name, model in TRUST_MODELS.items()
+        if _is_brought(type(model))
+    }
     return {"algorithm": algorithms, "trust": trust}
 
 
@@ -190,11 +261,16 @@ def store_packages() -> None:
     """Make known to Hydra what other packages brought."""
     for group, brought in _of_packages().items():
         for name, options in brought.items():
-            ConfigStore.instance().store(group=group, name=name, node={"name": name, **options})
+            ConfigStore.instance().store(
+                group=group, name=name, node={"name": name, **options}
+            )
 
 
 def referred_tokens(folder: Path, overrides: Iterable[Override]) -> set[str]:
-    """Names inside interpolations, unless one name is the whole value: their changes reach other keys."""
+    """Names inside interpolations, unless one name is the whole value.
+
+    Their changes reach other keys.
+    """
     whole = re.compile(r"[:=]\s*" + _LINK.pattern + r"\s*(?:#.*)?$", re.MULTILINE)
     texts = [path.read_text() for path in folder.rglob("*.yaml")]
     groups = groups_in(folder)
@@ -208,7 +284,9 @@ def referred_tokens(folder: Path, overrides: Iterable[Override]) -> set[str]:
 
 
 def is_referred(key: str, tokens: set[str]) -> bool:
-    """Whether some interpolation names a key, a group around it, or its end (as seen from within its group)."""
+    """Whether some interpolation names a key, a group around it, or its end (as seen
+    from within its group).
+    """
     parts = key.split(".")
     around = {".".join(parts[:end]) for end in range(1, len(parts) + 1)}
     ends = {".".join(parts[start:]) for start in range(1, len(parts))}

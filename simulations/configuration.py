@@ -1,7 +1,8 @@
-"""From an experiment's configuration (Hydra groups) to the run configuration of `flwr run`.
+"""From an experiment's configuration (Hydra groups) to the run configuration of `flwr
+run`.
 
-Both engines run what `flwr_dpkmeans.flower.server_app` makes of the same keys, so an unknown key or value is refused in
-the same words.
+Both engines run what `flwr_dpkmeans.flower.server_app` makes of the same keys, so an
+unknown key or value is refused in the same words.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ _INTEGERS: Mapping[str, int] = MappingProxyType(
 _TOO_LARGE = 2**63
 _SOME_CLIENTS = 50
 _MEASURES = 2
-"""What metrics mean, which a journal's rows must not mix: 2 measures centroids and rows where they are, unclipped."""
+"""What metrics mean, which a journal's rows must not mix.
+
+2 measures centroids and rows where they are, unclipped.
+"""
 _UNSCALED = Bounds((-1.0,), (1.0,))
 
 
@@ -81,13 +85,14 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     Parameters
     ----------
     settings : mapping
-        Resolved, with the groups ``algorithm``, ``trust``, ``privacy``, ``data`` and ``partition``.
+        Resolved, with the groups ``algorithm``, ``trust``, ``privacy``, ``data`` and
+        ``partition``.
 
     Returns
     -------
     dict
-        Hyphenated keys, scalars only; what is null is left out and so automatic. Without ``data``, ``bounds`` and
-        ``server-data``, which depend on the engine.
+        Hyphenated keys, scalars only; what is null is left out and so automatic.
+        Without ``data``, ``bounds`` and ``server-data``, which depend on the engine.
 
     Examples
     --------
@@ -105,18 +110,38 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     if settings["privacy"].get("unit", "record") == "record":
         # Filled in from the data, for the unit that it says something to.
         values.pop("examples_per_client", None)
-    values |= {"trust": settings["trust"]["name"], "n_clusters": settings["data"]["n_clusters"]}
+    values |= {
+        "trust": settings["trust"]["name"],
+        "n_clusters": settings["data"]["n_clusters"],
+    }
     values |= {"num_clients": settings["n_clients"], "random_state": settings["seed"]}
-    values |= {f"partition_{name}": value for name, value in settings["partition"].items() if name != "kind"}
+    values |= {
+        f"partition_{name}": value
+        for name, value in settings["partition"].items()
+        if name != "kind"
+    }
     values["partition"] = settings["partition"]["kind"]
     if settings.get("evaluation", "none") != "none":
-        values |= {"evaluation": settings["evaluation"], "evaluation_share": settings["evaluation_share"]}
-    return {_hyphenated(name): _scalar(value) for name, value in values.items() if value is not None}
+        values |= {
+            "evaluation": settings["evaluation"],
+            "evaluation_share": settings["evaluation_share"],
+        }
+    return {
+        _hyphenated(name): _scalar(value)
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def _key_of(algorithm: str, option: str) -> str:
-    """Where an option of the group ``algorithm`` stands in a run configuration: in its own table, or beside it."""
-    own = algorithm in clusterings() and option in clusterings()[algorithm].option_class().defaults()
+    """Where an option of the group ``algorithm`` stands in a run configuration.
+
+    In its own table, or beside it.
+    """
+    own = (
+        algorithm in clusterings()
+        and option in clusterings()[algorithm].option_class().defaults()
+    )
     return f"{table_of(algorithm)}.{option}" if own and option != "max_iter" else option
 
 
@@ -138,29 +163,35 @@ def require_valid(settings: Mapping[str, Any]) -> None:
     # Until the data are read, any number of clients will do for data that say it.
     settings = {**settings, "n_clients": settings["n_clients"] or _SOME_CLIENTS}
     if engine["name"] not in ENGINES:
-        raise ConfigurationError(f"engine.name is {engine['name']!r}: {nearest(engine['name'], ENGINES)}")
+        raise ConfigurationError(
+            f"engine.name is {engine['name']!r}: {nearest(engine['name'], ENGINES)}"
+        )
     if not engine["masking"] and engine["name"] != "direct":
         raise ConfigurationError(
-            f"engine.masking is false, but engine {engine['name']!r} always masks: choose engine=direct for "
-            "experiments without masks."
+            f"engine.masking is false, but engine {engine['name']!r} always masks:"
+            " choose engine=direct for experiments without masks."
         )
     for metric in settings["metrics"]:
         if metric not in METRICS:
-            raise ConfigurationError(f"metrics has {metric!r}: {nearest(metric, METRICS)}")
+            raise ConfigurationError(
+                f"metrics has {metric!r}: {nearest(metric, METRICS)}"
+            )
     if name in NOT_FEDERATED:
         if settings["evaluation"] != "none":
             raise ConfigurationError(
-                f"evaluation is {settings['evaluation']!r}, but {name!r} runs on all rows in one place, without "
-                "rounds: leave it out and look at the metrics."
+                f"evaluation is {settings['evaluation']!r}, but {name!r} runs on all"
+                " rows in one place, without rounds: leave it out and look at the"
+                " metrics."
             )
         if engine["name"] == "ray":
             raise ConfigurationError(
-                f"{name!r} needs all rows in one place and cannot run on Ray: use engine=inprocess."
+                f"{name!r} needs all rows in one place and cannot run on Ray: use"
+                " engine=inprocess."
             )
         if is_private(settings["data"]["bounds"]):
             raise ConfigurationError(
-                f"data.bounds is 'private', but {name!r} has all rows in one place and finds none: give public bounds, "
-                "or data.bounds=range."
+                f"data.bounds is 'private', but {name!r} has all rows in one place and"
+                " finds none: give public bounds, or data.bounds=range."
             )
         central_config(settings, _UNSCALED)
     else:
@@ -171,7 +202,9 @@ def require_valid(settings: Mapping[str, Any]) -> None:
         require_supported(config, has_server_data=has_server_data)
 
 
-def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None) -> Run:
+def federated_config(
+    run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None
+) -> Run:
     """Build the configuration that `flwr run` would build in a simulation.
 
     Parameters
@@ -192,7 +225,11 @@ def federated_config(run_config: Mapping[str, Any], server_points: NDArray[np.fl
     """
     exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
     # Outside Flower's own simulation that is refused; here all rows are the caller's.
-    asked = {**run_config, "evaluation": EvaluationKind.PRIVATE.value} if exact else run_config
+    asked = (
+        {**run_config, "evaluation": EvaluationKind.PRIVATE.value}
+        if exact
+        else run_config
+    )
     config = strategy_from_run_config(asked, server_points=server_points).config
     return config.changed(evaluation=EvaluationKind.EXACT) if exact else config
 
@@ -203,19 +240,28 @@ def _require_plain(settings: Mapping[str, Any]) -> None:
         group, _, leaf = name.rpartition(".")
         inner = settings[group] if group else settings
         value = inner.get(leaf, least)
-        if (name, value) == ("n_clients", None) and settings["data"]["source"] in SPREAD:
+        if (name, value) == ("n_clients", None) and settings["data"][
+            "source"
+        ] in SPREAD:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < _TOO_LARGE:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not least <= value < _TOO_LARGE
+        ):
             raise ConfigurationError(
-                f"{name} is {value!r}, but it must be an integer of at least {least}: give {least}."
+                f"{name} is {value!r}, but it must be an integer of at least {least}:"
+                f" give {least}."
             )
     if not isinstance(settings["engine"]["masking"], bool):
         raise ConfigurationError(
-            f"engine.masking is {settings['engine']['masking']!r}, but it must be true or false: give one."
+            f"engine.masking is {settings['engine']['masking']!r}, but it must be true"
+            " or false: give one."
         )
     if not isinstance(settings["metrics"], list | tuple):
         raise ConfigurationError(
-            f"metrics is {settings['metrics']!r}, but it must be a list: give such as metrics=[nicv,silhouette]."
+            f"metrics is {settings['metrics']!r}, but it must be a list: give such as"
+            " metrics=[nicv,silhouette]."
         )
     given = settings["data"]["bounds"]
     if given not in (None, RANGE, PRIVATE):
@@ -239,13 +285,24 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
     Raises
     ------
     ConfigurationError
-        If an option is unknown or out of range, or the unit or trust model is none that such a baseline has.
+        If an option is unknown or out of range, or the unit or trust model is none that
+        such a baseline has.
     """
     privacy, algorithm = settings["privacy"], dict(settings["algorithm"])
-    options = {"algorithm": algorithm.pop("name"), "random_state": settings["seed"], **algorithm}
+    options = {
+        "algorithm": algorithm.pop("name"),
+        "random_state": settings["seed"],
+        **algorithm,
+    }
     options["trust"] = settings["trust"]["name"]
-    options |= {name: privacy[name] for name in ("epsilon", "delta", "noise", "unit", "n_examples")}
-    options |= {"n_clusters": settings["data"]["n_clusters"], "bounds": (bounds.lower, bounds.upper)}
+    options |= {
+        name: privacy[name]
+        for name in ("epsilon", "delta", "noise", "unit", "n_examples")
+    }
+    options |= {
+        "n_clusters": settings["data"]["n_clusters"],
+        "bounds": (bounds.lower, bounds.upper),
+    }
     require_central(parse_run(**options))
     own = {option: options.pop(option) for option in algorithm if option != "max_iter"}
     return options | {"algorithm": algorithm_value(options["algorithm"], own)}
@@ -270,7 +327,8 @@ def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves of a configuration by dotted names, lists as text, without what changes no result but the label.
+    """Leaves of a configuration by dotted names, lists as text, without what changes no
+    result but the label.
 
     Examples
     --------
@@ -278,7 +336,11 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     {'seed': 1, 'algorithm.name': 'lloyd', 'algorithm.budget_shares': '0.5 0.5'}
     """
     hidden = set(_NOT_OF_THE_RUN) - {"variant"}
-    return dict(_leaves({name: value for name, value in settings.items() if name not in hidden}, ""))
+    return dict(
+        _leaves(
+            {name: value for name, value in settings.items() if name not in hidden}, ""
+        )
+    )
 
 
 def job_key(settings: Mapping[str, Any]) -> str:
@@ -294,16 +356,30 @@ def job_key(settings: Mapping[str, Any]) -> str:
     str
         The same for the same result; epsilon counts only where there is privacy.
     """
-    kept = {name: value for name, value in settings.items() if name not in _NOT_OF_THE_RUN}
+    kept = {
+        name: value for name, value in settings.items() if name not in _NOT_OF_THE_RUN
+    }
     if kept["algorithm"]["name"] in NOT_PRIVATE:
-        kept["privacy"] = {name: value for name, value in kept["privacy"].items() if name != "epsilon"}
-    # Resources change no result, nor does the place of a data file whose content counts.
+        kept["privacy"] = {
+            name: value for name, value in kept["privacy"].items() if name != "epsilon"
+        }
+    # Resources change no result, nor does the place of a data file whose content
+    # counts.
     kept["engine"] = {name: kept["engine"].get(name) for name in ("name", "masking")}
     files = _files(kept["data"])
     if files:
-        kept["data"] = {name: value for name, value in kept["data"].items() if name != "path"}
-    named = (__version__, _MEASURES, _one_spelling(kept), [_fingerprint(path) for path in files])
-    return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:24]
+        kept["data"] = {
+            name: value for name, value in kept["data"].items() if name != "path"
+        }
+    named = (
+        __version__,
+        _MEASURES,
+        _one_spelling(kept),
+        [_fingerprint(path) for path in files],
+    )
+    return hashlib.sha256(
+        json.dumps(named, sort_keys=True, default=str).encode()
+    ).hexdigest()[:24]
 
 
 def _one_spelling(value: Any) -> Any:
@@ -334,14 +410,24 @@ def _hyphenated(name: str) -> str:
 
 def _scalar(value: Any) -> Scalar:
     """A list as text with commas, as run configurations have it."""
-    return ",".join(repr(one) for one in value) if isinstance(value, list | tuple) else value
+    return (
+        ",".join(repr(one) for one in value)
+        if isinstance(value, list | tuple)
+        else value
+    )
 
 
 def _files(data: Mapping[str, Any]) -> list[Path]:
     """Files that the group ``data`` names."""
     named = [data.get("path"), data["bounds"], data["server"]]
-    paths = [Path(one).expanduser() for one in named if isinstance(one, str) and one not in BUNDLED]
-    inside = [inner for path in paths if path.is_dir() for inner in sorted(path.iterdir())]
+    paths = [
+        Path(one).expanduser()
+        for one in named
+        if isinstance(one, str) and one not in BUNDLED
+    ]
+    inside = [
+        inner for path in paths if path.is_dir() for inner in sorted(path.iterdir())
+    ]
     return [path for path in (*paths, *inside) if path.is_file()]
 
 

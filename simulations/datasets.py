@@ -1,4 +1,6 @@
-"""From the groups `data` and `partition` of a configuration to points, labels, clients and server points."""
+"""From the groups `data` and `partition` of a configuration to points, labels, clients
+and server points.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,24 @@ Array = NDArray[np.float64]
 
 FILE = "file"
 RANGE = "range"
-"""Spelling of bounds that are the rows' own range: not private, for figures of papers that scale so."""
+"""Spelling of bounds that are the rows' own range.
+
+Not private, for figures of papers that scale so.
+"""
 OWN = "own"
-"""Spelling of server points that come with the data, given to every algorithm that can use some."""
+"""Spelling of server points that come with the data, given to every algorithm that can
+use some.
+"""
 HELD_OUT = "held_out"
-"""Spelling of server points that are rows of the data, which no client then has, and uniform ones."""
+"""Spelling of server points that are rows of the data, which no client then has, and
+uniform ones.
+"""
 _HELD_OUT_ROWS, _HELD_OUT_PART = 20, 0.1
 """Rows for each cluster that are held out, and the largest part of all rows."""
 SPREAD = ("census", "stack_overflow")
-"""Sources whose rows belong to one client each, so that the data say how many clients there are."""
+"""Sources whose rows belong to one client each, so that the data say how many clients
+there are.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +63,8 @@ class DataSet:
     Parameters
     ----------
     points : ndarray, (n, d)
-        Of all clients, in the data's units, client after client where `sizes` are given.
+        Of all clients, in the data's units, client after client where `sizes` are
+        given.
     labels : ndarray, (n,), or None
         Classes, for metrics only.
     means : ndarray, (k, d), or None
@@ -85,7 +97,8 @@ def load_data_set(settings: Mapping[str, Any]) -> DataSet:
     Parameters
     ----------
     settings : mapping
-        A resolved configuration: its groups ``data`` and ``partition``, and ``n_clients`` (None where the data say it).
+        A resolved configuration: its groups ``data`` and ``partition``, and
+        ``n_clients`` (None where the data say it).
 
     Returns
     -------
@@ -109,7 +122,9 @@ def load_data_set(settings: Mapping[str, Any]) -> DataSet:
 
 
 def own_range(points: Array) -> Bounds:
-    """Bounds that are the rows' own range (not private); a column of one value gets an extent of its own.
+    """Bounds that are the rows' own range (not private).
+
+    a column of one value gets an extent of its own.
 
     Examples
     --------
@@ -118,7 +133,10 @@ def own_range(points: Array) -> Bounds:
     """
     low, high = points.min(axis=0), points.max(axis=0)
     flat = high <= low
-    return Bounds(tuple(np.where(flat, low - 0.5, low).tolist()), tuple(np.where(flat, high + 0.5, high).tolist()))
+    return Bounds(
+        tuple(np.where(flat, low - 0.5, low).tolist()),
+        tuple(np.where(flat, high + 0.5, high).tolist()),
+    )
 
 
 def require_source(data: Mapping[str, Any]) -> None:
@@ -138,17 +156,23 @@ def require_source(data: Mapping[str, Any]) -> None:
     """
     known = (*BUNDLED, *_DRAWN, *SPREAD, FILE, MIXTURE)
     if data["source"] not in known:
-        raise ConfigurationError(f"data.source is {data['source']!r}: {nearest(data['source'], known)}")
+        raise ConfigurationError(
+            f"data.source is {data['source']!r}: {nearest(data['source'], known)}"
+        )
     if "path" in data and not Path(data["path"]).expanduser().exists():
         raise DataError(
-            f"the data file {str(Path(data['path']).absolute())!r} does not exist: give its path with data.path=..., "
-            "or the folder of all data files with data_dir=..."
+            f"the data file {str(Path(data['path']).absolute())!r} does not exist: give"
+            " its path with data.path=..., or the folder of all data files with"
+            " data_dir=..."
         )
     server = data["server"]
-    if server not in (None, OWN, HELD_OUT, *BUNDLED) and not Path(server).expanduser().exists():
+    if (
+        server not in (None, OWN, HELD_OUT, *BUNDLED)
+        and not Path(server).expanduser().exists()
+    ):
         raise DataError(
-            f"data.server is {str(server)!r}, and there is no such file: give the path of one, a bundled name, "
-            f"data.server={OWN} or data.server={HELD_OUT}."
+            f"data.server is {str(server)!r}, and there is no such file: give the path"
+            f" of one, a bundled name, data.server={OWN} or data.server={HELD_OUT}."
         )
 
 
@@ -164,7 +188,9 @@ def _hashable(value: Any) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _loaded(frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int | None) -> DataSet:
+def _loaded(
+    frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int | None
+) -> DataSet:
     """Load once in a row of jobs."""
     data = dict(frozen)
     require_source(data)
@@ -194,7 +220,11 @@ def _table(data: Mapping[str, Any], column: str) -> DataSet:
     if described is None:
         how["dialect"] = Dialect(**dict(data.get("file") or ()))
     table = load_source(source, partition_column=column, **how)
-    labels = load_source(source, partition_column=label, **how).partition_values if label else None
+    labels = (
+        load_source(source, partition_column=label, **how).partition_values
+        if label
+        else None
+    )
     bounds = None if described is None else described.bounds
     return DataSet(
         table.points,
@@ -206,34 +236,54 @@ def _table(data: Mapping[str, Any], column: str) -> DataSet:
     )
 
 
-def _server_points(data: Mapping[str, Any], names: tuple[str, ...] = ()) -> Array | None:
-    """The server's own points as the configuration names them, with columns in the order of the data's names."""
+def _server_points(
+    data: Mapping[str, Any], names: tuple[str, ...] = ()
+) -> Array | None:
+    """The server's own points as the configuration names them, with columns in the
+    order of the data's names.
+    """
     if data["server"] in (None, OWN, HELD_OUT):
         return None
     # Arrays without names are taken in their order: experiments write many.
-    return resolve_bounds((-1.0, 1.0), load_server_table(data["server"]), names=names, allow_unnamed=True)[2]
+    return resolve_bounds(
+        (-1.0, 1.0), load_server_table(data["server"]), names=names, allow_unnamed=True
+    )[2]
 
 
 def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
     """The generated clients of FedDP-KMeans' experiments, as the Flower app draws them."""
-    mixture, rows = MixtureClients(int(data["seed"]), int(data["rows_per_client"])), int(data["rows_per_client"])
-    points = np.concatenate([mixture.client_points(client) for client in range(n_clients)])
+    mixture, rows = (
+        MixtureClients(int(data["seed"]), int(data["rows_per_client"])),
+        int(data["rows_per_client"]),
+    )
+    points = np.concatenate(
+        [mixture.client_points(client) for client in range(n_clients)]
+    )
     server = _server_points(data)
     if server is None:
         rng = np.random.default_rng(mixture.seed)
         missing = int(data["missing_components"])
-        server = draw_gaussian_mixture(rng, n_clients=1, points_per_client=0, missing_components=missing).server_points
-    return DataSet(points, None, mixture.means(), server, MIXTURE_BOUNDS, sizes=(rows,) * n_clients)
+        server = draw_gaussian_mixture(
+            rng, n_clients=1, points_per_client=0, missing_components=missing
+        ).server_points
+    return DataSet(
+        points, None, mixture.means(), server, MIXTURE_BOUNDS, sizes=(rows,) * n_clients
+    )
 
 
 def _held_out(data: Mapping[str, Any], found: DataSet) -> DataSet:
-    """Make some rows the server's own, with half as many uniform points, as in the mixture of FedDP-KMeans."""
+    """Make some rows the server's own, with half as many uniform points, as in the
+    mixture of FedDP-KMeans.
+    """
     if found.sizes is not None:
         raise ConfigurationError(
-            f"data.server is {HELD_OUT!r}, but the rows of {data['source']!r} belong to clients: use data.server={OWN}."
+            f"data.server is {HELD_OUT!r}, but the rows of {data['source']!r} belong to"
+            f" clients: use data.server={OWN}."
         )
     rng = np.random.default_rng([_HELD_OUT_ROWS, int(data.get("seed", 0))])
-    wanted = _HELD_OUT_ROWS * (data["n_clusters"] if isinstance(data["n_clusters"], int) else 10)
+    wanted = _HELD_OUT_ROWS * (
+        data["n_clusters"] if isinstance(data["n_clusters"], int) else 10
+    )
     count = max(1, min(wanted, int(_HELD_OUT_PART * len(found.points))))
     chosen = np.zeros(len(found.points), dtype=bool)
     chosen[rng.choice(len(chosen), count, replace=False)] = True
@@ -243,7 +293,9 @@ def _held_out(data: Mapping[str, Any], found: DataSet) -> DataSet:
         found,
         points=found.points[~chosen],
         labels=None if found.labels is None else found.labels[~chosen],
-        partition_values=None if found.partition_values is None else found.partition_values[~chosen],
+        partition_values=(
+            None if found.partition_values is None else found.partition_values[~chosen]
+        ),
         server_points=np.concatenate([found.points[chosen], uniform]),
     )
 
@@ -251,19 +303,28 @@ def _held_out(data: Mapping[str, Any], found: DataSet) -> DataSet:
 def _spread(found: FederatedData) -> DataSet:
     """Rows that belong to a client each, with the server's points."""
     sizes = tuple(len(rows) for rows in found.clients)
-    return DataSet(np.concatenate(found.clients), server_points=found.server_points, sizes=sizes)
+    return DataSet(
+        np.concatenate(found.clients), server_points=found.server_points, sizes=sizes
+    )
 
 
 def _census(data: Mapping[str, Any]) -> FederatedData:
     """People of one kind of employment."""
     rng = np.random.default_rng(int(data["seed"]))
-    return load_census(Path(data["path"]).expanduser(), int(data["employment"]), rng=rng, states=data["states"])
+    return load_census(
+        Path(data["path"]).expanduser(),
+        int(data["employment"]),
+        rng=rng,
+        states=data["states"],
+    )
 
 
 def _stack_overflow(data: Mapping[str, Any]) -> FederatedData:
     """Questions with chosen tags."""
     rng = np.random.default_rng(int(data["seed"]))
-    return load_stack_overflow(Path(data["path"]).expanduser(), tuple(data["tags"]), rng=rng)
+    return load_stack_overflow(
+        Path(data["path"]).expanduser(), tuple(data["tags"]), rng=rng
+    )
 
 
 def _draw_synth(data: Mapping[str, Any]) -> LabelledPoints:
@@ -292,14 +353,23 @@ def _draw_time_synth(data: Mapping[str, Any]) -> LabelledPoints:
 def _draw_g2(data: Mapping[str, Any]) -> LabelledPoints:
     """Two Gaussians."""
     rng = np.random.default_rng(int(data["seed"]))
-    return draw_g2(rng, n_features=int(data["n_features"]), deviation=float(data["deviation"]))
+    return draw_g2(
+        rng, n_features=int(data["n_features"]), deviation=float(data["deviation"])
+    )
 
 
 def _draw_max_cover(data: Mapping[str, Any]) -> LabelledPoints:
     """64 clipped Gaussians."""
-    return draw_max_cover_mixture(np.random.default_rng(int(data["seed"])), n_points=int(data["n_points"]))
+    return draw_max_cover_mixture(
+        np.random.default_rng(int(data["seed"])), n_points=int(data["n_points"])
+    )
 
 
 _DRAWN: Mapping[str, Callable[[Mapping[str, Any]], LabelledPoints]] = MappingProxyType(
-    {"synth": _draw_synth, "time_synth": _draw_time_synth, "g2": _draw_g2, "max_cover": _draw_max_cover}
+    {
+        "synth": _draw_synth,
+        "time_synth": _draw_time_synth,
+        "g2": _draw_g2,
+        "max_cover": _draw_max_cover,
+    }
 )

@@ -1,4 +1,6 @@
-"""How one configuration is run: in process, directly, on Ray, or, for some baselines, on all rows in one place."""
+"""How one configuration is run: in process, directly, on Ray, or, for some baselines,
+on all rows in one place.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,30 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.server_points import in_callers_units, is_private, squared_unit
+from flwr_dpkmeans.algorithms.server_points import (
+    in_callers_units,
+    is_private,
+    squared_unit,
+)
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.flower.engines import ENGINES
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from simulations.configuration import NOT_PRIVATE, central_config, federated_config, require_valid, run_config_of
+from simulations.configuration import (
+    NOT_PRIVATE,
+    central_config,
+    federated_config,
+    require_valid,
+    run_config_of,
+)
 from simulations.datasets import DataSet, load_data_set
-from simulations.federation import bounds_of, clustered, n_clients_of, reference_box, server_points_of, split
+from simulations.federation import (
+    bounds_of,
+    clustered,
+    n_clients_of,
+    reference_box,
+    server_points_of,
+    split,
+)
 from simulations.outcome import Outcome, evaluation_columns
 
 Array = NDArray[np.float64]
@@ -44,7 +63,8 @@ class Prepared:
     bounds : Bounds, "private" or None
         None: they follow from the server's points.
     run_config : dict
-        Keys of `flwr run`, with what is public of the data but without data, bounds and server data.
+        Keys of `flwr run`, with what is public of the data but without data, bounds and
+        server data.
     """
 
     settings: Mapping[str, Any]
@@ -85,7 +105,9 @@ def run_settings(settings: Mapping[str, Any]) -> tuple[Outcome, DataSet]:
 
 
 def _prepared(settings: Mapping[str, Any], data: DataSet, kept: DataSet) -> Prepared:
-    """Split the rows, and say in the run configuration what is public of those that are kept."""
+    """Split the rows, and say in the run configuration what is public of those that are
+    kept.
+    """
     server_points = server_points_of(settings, data)
     bounds = bounds_of(settings, kept, server_points)
     run_config: dict[str, Any] = run_config_of(settings)
@@ -96,28 +118,49 @@ def _prepared(settings: Mapping[str, Any], data: DataSet, kept: DataSet) -> Prep
     if settings["evaluation"] != EvaluationKind.NONE.value and data.labels is not None:
         classes, labels = np.unique(data.labels, return_inverse=True)
         run_config["n-classes"] = len(classes)
-    return Prepared(settings, data, split(settings, data), labels, server_points, bounds, run_config)
+    return Prepared(
+        settings, data, split(settings, data), labels, server_points, bounds, run_config
+    )
 
 
 def _in_process(prepared: Prepared) -> Outcome:
     """Flower's messages in this process, or the same rounds without them."""
-    settings, data, run_config = prepared.settings, prepared.data, dict(prepared.run_config)
+    settings, data, run_config = (
+        prepared.settings,
+        prepared.data,
+        dict(prepared.run_config),
+    )
     if prepared.bounds is not None:
         run_config["bounds"] = prepared.bounds
     config = federated_config(run_config, prepared.server_points)
     config = config.changed(masking=bool(settings["engine"]["masking"]))
     parts = [data.points[rows] for rows in prepared.rows]
-    labels = None if prepared.labels is None else [prepared.labels[rows] for rows in prepared.rows]
+    labels = (
+        None
+        if prepared.labels is None
+        else [prepared.labels[rows] for rows in prepared.rows]
+    )
     start = time.perf_counter()
-    found = ENGINES[settings["engine"]["name"]](config, parts, prepared.server_points, labels)
+    found = ENGINES[settings["engine"]["name"]](
+        config, parts, prepared.server_points, labels
+    )
     seconds = time.perf_counter() - start
     plan, state = found.plan, found.state
     curve = state.extras.get(COST_CURVE)
     if curve is not None:
         curve = curve * (squared_unit(plan.bounds) or 1.0)
-    columns = {} if found.evaluation is None else evaluation_columns(found.evaluation.to_dict())
+    columns = (
+        {}
+        if found.evaluation is None
+        else evaluation_columns(found.evaluation.to_dict())
+    )
     return Outcome(
-        in_callers_units(plan, state.centroids), found.privacy, len(state.movements), seconds, curve, columns
+        in_callers_units(plan, state.centroids),
+        found.privacy,
+        len(state.movements),
+        seconds,
+        curve,
+        columns,
     )
 
 

@@ -1,7 +1,10 @@
-"""Time and memory of whole FedDP-KMeans runs, one thread: `python -m simulations.feddp_cost --help`.
+"""Time and memory of whole FedDP-KMeans runs, one thread.
 
-Every case runs in a process of its own, so that its peak memory is its own. Data are generated, and libraries loaded,
-before the clock starts. Wall times suffer from other work on the machine (see the load averages); CPU times hardly do.
+`python -m simulations.feddp_cost --help`.
+
+Every case runs in a process of its own, so that its peak memory is its own. Data are
+generated, and libraries loaded, before the clock starts. Wall times suffer from other
+work on the machine (see the load averages); CPU times hardly do.
 """
 
 from __future__ import annotations
@@ -96,7 +99,8 @@ class Measurement:
     wall, cpu : tuple of float
         Seconds of each fit.
     memory_before, memory : float
-        Peak resident memory in GB before the first fit (libraries and data), and after the last.
+        Peak resident memory in GB before the first fit (libraries and data), and after
+        the last.
     entries : int
         Noisy numbers that a client sends in all rounds.
     secure_noise, seeded_noise : float
@@ -126,11 +130,17 @@ def measure(case: Case, repeats: int) -> Measurement:
         _fit(Case(Setting(case.setting.unit, 3, 50), case.engine, case.masking), 1.0)
         drawn(case.setting, 0)
         memory_before = _peak_memory()
-        # Another epsilon each time: what an earlier fit calibrated and remembers must not help the next.
-        timed = [_timed(partial(_fit, case, 1.0 + repeat / 1024.0)) for repeat in range(repeats)]
+        # Another epsilon each time: what an earlier fit calibrated and remembers must
+        # not help the next.
+        timed = [
+            _timed(partial(_fit, case, 1.0 + repeat / 1024.0))
+            for repeat in range(repeats)
+        ]
         memory = _peak_memory()
         plan = _plan(case)
-        secure, seeded = (_noise_seconds(plan, kind) for kind in (NoiseKind.SECURE, NoiseKind.SEEDED))
+        secure, seeded = (
+            _noise_seconds(plan, kind) for kind in (NoiseKind.SECURE, NoiseKind.SEEDED)
+        )
     wall, cpu = zip(*timed, strict=True)
     entries = sum(vector_length(planned.blocks) for planned in plan.rounds)
     load = (before, os.getloadavg()[0])
@@ -146,16 +156,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     """Everything between the command line and the exit code."""
     if options.repeats < 1:
-        raise ConfigurationError(f"repeats is {options.repeats}, but at least 1 is needed: give one such as 5.")
+        raise ConfigurationError(
+            f"repeats is {options.repeats}, but at least 1 is needed: give one such"
+            " as 5."
+        )
     cases = _cases(options)
     # A fresh interpreter each time: a forked one would count its parent's memory.
     fresh = multiprocessing.get_context("spawn")
     rows = []
     for case in track(cases, description="cases", console=Console(stderr=True)):
         with ProcessPoolExecutor(1, mp_context=fresh) as pool:
-            rows.append(_row(case, pool.submit(measure, case, options.repeats).result()))
+            rows.append(
+                _row(case, pool.submit(measure, case, options.repeats).result())
+            )
     wide_console().print(_table(rows))
-    named = {"delta": DELTA, "repeats": options.repeats, "cores": os.cpu_count(), "python": sys.version.split()[0]}
+    named = {
+        "delta": DELTA,
+        "repeats": options.repeats,
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+    }
     write_files(Path(options.output), encoded_tables("feddp_cost", named, rows))
 
 
@@ -167,9 +187,13 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     if not (options.clients or options.rows):
         return cases
     changed = [
-        Setting(s.unit, options.clients or s.n_clients, options.rows or s.rows) for s in (c.setting for c in cases)
+        Setting(s.unit, options.clients or s.n_clients, options.rows or s.rows)
+        for s in (c.setting for c in cases)
     ]
-    smaller = [Case(setting, case.engine, case.masking) for setting, case in zip(changed, cases, strict=True)]
+    smaller = [
+        Case(setting, case.engine, case.masking)
+        for setting, case in zip(changed, cases, strict=True)
+    ]
     return list(dict.fromkeys(smaller))
 
 
@@ -187,7 +211,10 @@ def _fit(case: Case, epsilon: float) -> None:
         server_data=mixture.server_points,
         engine=case.engine,
         cohort=Cohort(
-            masking=case.masking, max_silent=min(_COLLUDING, case.setting.n_clients - 2) if case.masking else None
+            masking=case.masking,
+            max_silent=(
+                min(_COLLUDING, case.setting.n_clients - 2) if case.masking else None
+            ),
         ),
     )
     model.fit(mixture.clients)
@@ -209,11 +236,23 @@ def _peak_memory() -> float:
 def _plan(case: Case) -> Plan:
     """The plan that a fit of a case makes."""
     setting, points = case.setting, drawn(case.setting, 0).server_points
-    values: dict[str, Any] = {"n_clusters": N_CLUSTERS, "bounds": bounds_from_server(points), "epsilon": 1.0}
-    values |= {"algorithm": "feddp_kmeans", "unit": setting.unit, "delta": DELTA, "n_clients": setting.n_clients}
+    values: dict[str, Any] = {
+        "n_clusters": N_CLUSTERS,
+        "bounds": bounds_from_server(points),
+        "epsilon": 1.0,
+    }
+    values |= {
+        "algorithm": "feddp_kmeans",
+        "unit": setting.unit,
+        "delta": DELTA,
+        "n_clients": setting.n_clients,
+    }
     # Virtual clients do not fall silent.
     values |= {"dropout": "retry"}
-    values |= {"n_features": points.shape[1], "max_silent": min(_COLLUDING, setting.n_clients - 2)}
+    values |= {
+        "n_features": points.shape[1],
+        "max_silent": min(_COLLUDING, setting.n_clients - 2),
+    }
     if setting.unit == "record":
         values["n_examples"] = setting.n_clients * setting.rows
     config = parse_run(**values)
@@ -235,7 +274,9 @@ def _noise_seconds(plan: Plan, kind: NoiseKind) -> float:
 
     def draw() -> None:
         for planned in plan.rounds:
-            draw_noise(planned.blocks, source, plan.fraction_bits, share=plan.shares.factor)
+            draw_noise(
+                planned.blocks, source, plan.fraction_bits, share=plan.shares.factor
+            )
 
     draw()
     return statistics.median(_timed(draw)[0] for _ in range(_NOISE_DRAWS))
@@ -269,8 +310,11 @@ def _row(case: Case, found: Measurement) -> dict[str, Any]:
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
     """Print each case beside its limits."""
     table = Table(
-        title=f"Whole runs of FedDP-KMeans (T = 0, d = 100, k = {N_CLUSTERS}), one thread, seeded noise; "
-        f"{os.cpu_count()} cores. Noise: one client, all rounds"
+        title=(
+            f"Whole runs of FedDP-KMeans (T = 0, d = 100, k = {N_CLUSTERS}), one"
+            f" thread, seeded noise; {os.cpu_count()} cores. Noise: one client, all"
+            " rounds"
+        )
     )
     for column in ("unit", "clients x rows", "engine", "masks"):
         table.add_column(column)
@@ -294,19 +338,43 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
             f"{row['load_before']:.1f}-{row['load_after']:.1f}",
         ]
         sizes = f"{row['n_clients']} x {row['rows_per_client']}"
-        table.add_row(row["unit"], sizes, row["engine"], "yes" if row["masks"] else "no", *cells)
+        table.add_row(
+            row["unit"], sizes, row["engine"], "yes" if row["masks"] else "no", *cells
+        )
     return table
 
 
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.feddp_cost", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="timed fits of each case")
-    parser.add_argument("--unit", default="", choices=("record", "client"), help="only these cases")
-    parser.add_argument("--flower", action="store_true", help="also through Flower's messages, which always mask")
-    parser.add_argument("--clients", type=int, default=0, help="of every case, instead of its own number")
-    parser.add_argument("--rows", type=int, default=0, help="of each client, instead of the case's own number")
-    parser.add_argument("--output", default="outputs/feddp_cost", help="folder for the tables")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.feddp_cost", description=__doc__
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="timed fits of each case"
+    )
+    parser.add_argument(
+        "--unit", default="", choices=("record", "client"), help="only these cases"
+    )
+    parser.add_argument(
+        "--flower",
+        action="store_true",
+        help="also through Flower's messages, which always mask",
+    )
+    parser.add_argument(
+        "--clients",
+        type=int,
+        default=0,
+        help="of every case, instead of its own number",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=0,
+        help="of each client, instead of the case's own number",
+    )
+    parser.add_argument(
+        "--output", default="outputs/feddp_cost", help="folder for the tables"
+    )
     return parser
 
 

@@ -1,4 +1,7 @@
-"""How the data of an experiment become a federation: who holds which rows, the box, and the server's own points."""
+"""How the data of an experiment become a federation.
+
+Who holds which rows, the box, and the server's own points.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,20 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
     if data.sizes is not None:
         if len(data.sizes) != n_clients:
             raise ConfigurationError(
-                f"n_clients is {n_clients}, but {settings['data']['source']!r} is spread over {len(data.sizes)} "
-                f"clients already: give n_clients={len(data.sizes)}."
+                f"n_clients is {n_clients}, but {settings['data']['source']!r} is"
+                f" spread over {len(data.sizes)} clients already: give"
+                f" n_clients={len(data.sizes)}."
             )
-        return [np.arange(start, end) for start, end in pairwise(np.cumsum((0, *data.sizes)))]
+        return [
+            np.arange(start, end)
+            for start, end in pairwise(np.cumsum((0, *data.sizes)))
+        ]
     given = partition["sizes"]
-    text = ",".join(str(one) for one in given) if isinstance(given, list | tuple) else given
+    text = (
+        ",".join(str(one) for one in given)
+        if isinstance(given, list | tuple)
+        else given
+    )
     sizes = parse_sizes(text) if partition["kind"] == Partition.FIXED_SIZES else None
     return [
         partition_indices(
@@ -67,7 +78,9 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
 
 
 def clustered(settings: Mapping[str, Any], data: DataSet) -> DataSet:
-    """The rows that clients have, one client after the other: sizes that add up to less leave rows out.
+    """The rows that clients have, one client after the other.
+
+    Sizes that add up to less leave rows out.
 
     Parameters
     ----------
@@ -89,7 +102,13 @@ def clustered(settings: Mapping[str, Any], data: DataSet) -> DataSet:
         return data
     labels = None if data.labels is None else data.labels[rows]
     sizes = tuple(len(part) for part in parts)
-    return replace(data, points=data.points[rows], labels=labels, partition_values=None, sizes=sizes)
+    return replace(
+        data,
+        points=data.points[rows],
+        labels=labels,
+        partition_values=None,
+        sizes=sizes,
+    )
 
 
 def n_clients_of(settings: Mapping[str, Any], data: DataSet) -> int:
@@ -99,7 +118,9 @@ def n_clients_of(settings: Mapping[str, Any], data: DataSet) -> int:
 
 
 def gives_server_points(settings: Mapping[str, Any]) -> bool:
-    """Whether a run gets points of the server's: where it needs them, or can use them and is to, or a path says so.
+    """Whether a run gets points of the server's.
+
+    Where it needs them, or can use them and is to, or a path says so.
 
     Parameters
     ----------
@@ -111,14 +132,17 @@ def gives_server_points(settings: Mapping[str, Any]) -> bool:
     bool
     """
     name, given = settings["algorithm"]["name"], settings["data"]["server"]
-    use = ServerData.NONE if name in NOT_FEDERATED else algorithm_entry(name).server_data
+    use = (
+        ServerData.NONE if name in NOT_FEDERATED else algorithm_entry(name).server_data
+    )
     if given in (OWN, HELD_OUT):
         return use is not ServerData.NONE
     return given is not None or use is ServerData.NEEDED
 
 
 def server_points_of(settings: Mapping[str, Any], data: DataSet) -> Array | None:
-    """The server's points in one run: those that a path names, or the data's own where the algorithm uses some.
+    """The server's points in one run: those that a path names, or the data's own where
+    the algorithm uses some.
 
     Parameters
     ----------
@@ -141,13 +165,17 @@ def server_points_of(settings: Mapping[str, Any], data: DataSet) -> Array | None
         return None
     if data.server_points is None:
         raise ConfigurationError(
-            f"{name!r} starts from the server's own points, but there are none: give data.server=FILE, or data=mixture."
+            f"{name!r} starts from the server's own points, but there are none: give"
+            " data.server=FILE, or data=mixture."
         )
     return data.server_points
 
 
-def bounds_of(settings: Mapping[str, Any], data: DataSet, server_points: Array | None) -> Bounds | str | None:
-    """Bounds as the configuration says: given, private, of the rows, or those that come with the data.
+def bounds_of(
+    settings: Mapping[str, Any], data: DataSet, server_points: Array | None
+) -> Bounds | str | None:
+    """Bounds as the configuration says: given, private, of the rows, or those that come
+    with the data.
 
     Parameters
     ----------
@@ -177,14 +205,17 @@ def bounds_of(settings: Mapping[str, Any], data: DataSet, server_points: Array |
         return None
     if data.bounds is None:
         raise ConfigurationError(
-            "data.bounds is null, but no public ones come with these data: give such as data.bounds=[0,100], private "
-            "ones with data.bounds=private, or data.bounds=range for figures that nobody has to be protected in."
+            "data.bounds is null, but no public ones come with these data: give such as"
+            " data.bounds=[0,100], private ones with data.bounds=private, or"
+            " data.bounds=range for figures that nobody has to be protected in."
         )
     return reference_box(settings, data)
 
 
 def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
-    """The box in which all methods on the same data are compared: public bounds, or else the rows' own range.
+    """The box in which all methods on the same data are compared.
+
+    Public bounds, or else the rows' own range.
 
     Parameters
     ----------
@@ -196,14 +227,19 @@ def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
     Returns
     -------
     Bounds
-        The same for every method, also for one that finds bounds itself or takes them from the server's points.
+        The same for every method, also for one that finds bounds itself or takes them
+        from the server's points.
     """
     given, width = settings["data"]["bounds"], data.points.shape[1]
     if given not in (None, RANGE, PRIVATE):
         if read_ranges(given).names and not data.names:
             raise ConfigurationError(
-                f"data.bounds is {given!r}, whose rows have the names of columns, but the data have none: leave the "
-                "names out of it."
+                f"data.bounds is {given!r}, whose rows have the names of columns, but"
+                " the data have none: leave the names out of it."
             )
         return read_ranges(given).matched(data.names or None).for_features(width)
-    return own_range(data.points) if given == RANGE or data.bounds is None else data.bounds.for_features(width)
+    return (
+        own_range(data.points)
+        if given == RANGE or data.bounds is None
+        else data.bounds.for_features(width)
+    )

@@ -1,4 +1,6 @@
-"""What all figures share: title and legend above, panels, a caption below, and the two encodings."""
+"""What all figures share: title and legend above, panels, a caption below, and the two
+encodings.
+"""
 
 from __future__ import annotations
 
@@ -77,27 +79,49 @@ def make_frame(
     n_columns : int
         Of panels; 0 for what suits their number.
     """
-    # The object-oriented interface needs no display and leaves matplotlib's global state alone.
+    # The object-oriented interface needs no display and leaves matplotlib's global
+    # state alone.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     n_columns = n_columns or columns_for(n_panels)
     n_rows = math.ceil(n_panels / n_columns)
-    panel_width, panel_height = panel if panel[0] else ((6.2, 3.7) if n_panels == 1 else (3.3, 2.5))
+    panel_width, panel_height = (
+        panel if panel[0] else ((6.2, 3.7) if n_panels == 1 else (3.3, 2.5))
+    )
     width = max(6.2, n_columns * panel_width)
     title_lines = textwrap.wrap(title, int(width * 11.5))
     caption_lines = textwrap.wrap(caption, int(width * 17.0))
     entries = legend_columns(labels, width)
     heights = [
-        0.12 + 0.22 * len(title_lines) + (0.05 + 0.185 * math.ceil(len(labels) / entries) if labels else 0.0),
+        0.12
+        + 0.22 * len(title_lines)
+        + (0.05 + 0.185 * math.ceil(len(labels) / entries) if labels else 0.0),
         n_rows * panel_height,
         0.08 + 0.145 * len(caption_lines),
     ]
-    figure: Any = Figure(figsize=(width, sum(heights)), dpi=_DPIS[0], layout="constrained")
+    figure: Any = Figure(
+        figsize=(width, sum(heights)), dpi=_DPIS[0], layout="constrained"
+    )
     FigureCanvasAgg(figure)
     head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
-    head.text(0.5, 1.0 - 0.07 / heights[0], "\n".join(title_lines), ha="center", va="top", fontsize=_LARGE)
-    foot.text(0.08 / width, 1.0, "\n".join(caption_lines), ha="left", va="top", fontsize=_SMALL, color="#444444")
+    head.text(
+        0.5,
+        1.0 - 0.07 / heights[0],
+        "\n".join(title_lines),
+        ha="center",
+        va="top",
+        fontsize=_LARGE,
+    )
+    foot.text(
+        0.08 / width,
+        1.0,
+        "\n".join(caption_lines),
+        ha="left",
+        va="top",
+        fontsize=_SMALL,
+        color="#444444",
+    )
     axes = list(body.subplots(n_rows, n_columns, squeeze=False).flat)
     for spare in axes[n_panels:]:
         spare.remove()
@@ -137,8 +161,18 @@ def handle_of(look: Look, *, marked: bool = True) -> Any:
 
 def line_style(look: Look, *, marked: bool = True) -> dict[str, Any]:
     """A series as arguments of matplotlib."""
-    marks = {"marker": look.marker, "markersize": 5.0, "markeredgecolor": "white", "markeredgewidth": 0.5}
-    return {"color": look.colour, "linestyle": look.line, "linewidth": 1.4, **(marks if marked else {})}
+    marks = {
+        "marker": look.marker,
+        "markersize": 5.0,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+    }
+    return {
+        "color": look.colour,
+        "linestyle": look.line,
+        "linewidth": 1.4,
+        **(marks if marked else {}),
+    }
 
 
 def dress(frame: Frame, titles: Sequence[str], x_label: str, y_label: str) -> None:
@@ -156,12 +190,26 @@ def dress(frame: Frame, titles: Sequence[str], x_label: str, y_label: str) -> No
         if place % frame.n_columns == 0:
             room = 44 if height == 1 and len(frame.axes) == 1 else 30
             # A unit in brackets stays in one piece where its line is too long.
-            parts = [part.replace(" (", "\n(") if len(part) > room else part for part in y_label.split("\n")]
-            lines = [line for part in "\n".join(parts).split("\n") for line in textwrap.wrap(part, room)]
+            parts = [
+                part.replace(" (", "\n(") if len(part) > room else part
+                for part in y_label.split("\n")
+            ]
+            lines = [
+                line
+                for part in "\n".join(parts).split("\n")
+                for line in textwrap.wrap(part, room)
+            ]
             axes.set_ylabel("\n".join(lines), fontsize=9.0)
 
 
-def scale_x(axes: Any, values: Sequence[float], scale: Scale, width: float, *, at_values: bool = True) -> None:
+def scale_x(
+    axes: Any,
+    values: Sequence[float],
+    scale: Scale,
+    width: float,
+    *,
+    at_values: bool = True,
+) -> None:
     """Scale an x axis, with ticks at the values where there is room for their numbers."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -177,8 +225,13 @@ def scale_x(axes: Any, values: Sequence[float], scale: Scale, width: float, *, a
         low, high = min(values), max(values)
         axes.set_xlim(low / 1.15, high * 1.15)
         round_numbers = _round_numbers(low / 1.15, high * 1.15)
-        # One value alone may be far from all round numbers; without its own the axis would have none.
-        ticks = spaced(round_numbers or sorted({float(f"{value:.3g}") for value in values}), scale, width)
+        # One value alone may be far from all round numbers; without its own the axis
+        # would have none.
+        ticks = spaced(
+            round_numbers or sorted({float(f"{value:.3g}") for value in values}),
+            scale,
+            width,
+        )
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
@@ -193,13 +246,16 @@ def scale_y(axes: Any, scale: Scale) -> None:
         if scale is Scale.LOG:
             low, high = sorted(axes.get_ylim())
             wide = high > 1e3 * low > 0.0
-            axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_locator(
+                LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0))
+            )
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def spaced(values: Sequence[float], scale: Scale, width: float) -> list[float]:
-    """Keep sorted values whose numbers do not run into each other on an axis of a width in inches.
+    """Keep sorted values whose numbers do not run into each other on an axis of a width
+    in inches.
 
     Examples
     --------
@@ -220,7 +276,10 @@ def spaced(values: Sequence[float], scale: Scale, width: float) -> list[float]:
 
 
 def encode(figure: Any) -> Mapping[str, bytes]:
-    """Write a figure as "png", with as many dots as its limit allows, and "pdf"; equal figures give equal bytes."""
+    """Write a figure as "png", with as many dots as its limit allows, and "pdf".
+
+    Equal figures give equal bytes.
+    """
     # Both files have one layout, which is computed once.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -244,14 +303,20 @@ def _fewer_colours(png: bytes, dpi: int) -> bytes:
 
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
-        reduced = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        reduced = image.convert("RGB").quantize(
+            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+        )
     reduced.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
     return buffer.getvalue()
 
 
 def _named(scale: Scale) -> dict[str, Any]:
     """A scale as matplotlib takes it."""
-    return {"value": "linear"} if scale is Scale.LINEAR else {"value": "log", "base": 10 if scale is Scale.LOG else 2}
+    return (
+        {"value": "linear"}
+        if scale is Scale.LINEAR
+        else {"value": "log", "base": 10 if scale is Scale.LOG else 2}
+    )
 
 
 def _round_numbers(low: float, high: float) -> list[float]:

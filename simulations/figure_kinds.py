@@ -1,4 +1,7 @@
-"""The kinds of figures of a results table, each a frozen specification; `simulations.figure_specs` reads them."""
+"""The kinds of figures of a results table, each a frozen specification.
+
+`simulations.figure_specs` reads them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ class FigureSpec:
     where : tuple of pairs
         Only rows with these values are used.
     footer : bool
-        Whether sentences below say what is shown: seeds, what is left out, that noise was seeded.
+        Whether sentences below say what is shown: seeds, what is left out, that noise
+        was seeded.
     """
 
     kind: ClassVar[str]
@@ -102,7 +106,8 @@ class HeatmapSpec(FigureSpec):
     rows, columns : str
         Columns of numbers.
     baseline, of : str
-        Values of `series`: one more panel shows by how many percent the area of `of` is below that of `baseline`.
+        Values of `series`: one more panel shows by how many percent the area of `of` is
+        below that of `baseline`.
     """
 
     kind: ClassVar[str] = "heatmap"
@@ -121,8 +126,8 @@ class ParetoSpec(FigureSpec):
     x : str
         Column of epsilon: `epsilon` (spent) or `privacy.epsilon` (asked for).
     settings : tuple of str
-        Columns over which seeds are not averaged, beside `privacy.epsilon`; () for those that the table has of
-        `algorithm.budget_shares` and `algorithm.max_iter`.
+        Columns over which seeds are not averaged, beside `privacy.epsilon`; () for
+        those that the table has of `algorithm.budget_shares` and `algorithm.max_iter`.
     x_scale, y_scale : Scale
         Of the axes.
     """
@@ -136,7 +141,9 @@ class ParetoSpec(FigureSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SharesSpec(FigureSpec):
-    """Tables of the settings on feddp_kmeans' fronts: mean budget shares, and fractions by number of Lloyd rounds.
+    """Tables of the settings on feddp_kmeans' fronts.
+
+    Mean budget shares, and fractions by number of Lloyd rounds.
 
     Parameters
     ----------
@@ -176,12 +183,14 @@ class AblationSpec(FigureSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ElbowSpec(FigureSpec):
-    """Mean `cost_curve` over the number of clusters, with the chosen and the true number.
+    """Mean `cost_curve` over the number of clusters, with the chosen and the true
+    number.
 
     Parameters
     ----------
     true_k : str
-        The number itself or a column that has it; "" for `data.n_clusters` where it is a number.
+        The number itself or a column that has it; "" for `data.n_clusters` where it is
+        a number.
     y_scale : Scale
         Of the axis.
     """
@@ -193,7 +202,18 @@ class ElbowSpec(FigureSpec):
 
 
 KINDS: Mapping[str, type[FigureSpec]] = MappingProxyType(
-    {kind.kind: kind for kind in (CurveSpec, AreaSpec, HeatmapSpec, ParetoSpec, SharesSpec, AblationSpec, ElbowSpec)}
+    {
+        kind.kind: kind
+        for kind in (
+            CurveSpec,
+            AreaSpec,
+            HeatmapSpec,
+            ParetoSpec,
+            SharesSpec,
+            AblationSpec,
+            ElbowSpec,
+        )
+    }
 )
 
 

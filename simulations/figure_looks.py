@@ -1,4 +1,7 @@
-"""How figures name and colour what they show: one look for each series in all figures, readable names, units."""
+"""How figures name and colour what they show.
+
+One look for each series in all figures, readable names, units.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class Look:
     label : str
         In legends.
     colour : str
-        Of Okabe and Ito's palette, which is distinguishable with any kind of colour vision.
+        Of Okabe and Ito's palette, which is distinguishable with any kind of colour
+        vision.
     marker : str
         Of matplotlib.
     dashes : tuple of float
@@ -45,7 +49,8 @@ class Look:
         return (0.0, self.dashes) if self.dashes else "-"
 
 
-# Where two methods share a colour (nine private methods, seven colours), markers and dashes differ.
+# Where two methods share a colour (nine private methods, seven colours), markers and
+# dashes differ.
 METHODS: Mapping[str, Look] = MappingProxyType(
     {
         "fastlloyd": Look("FastLloyd", "#D55E00", "o"),
@@ -63,7 +68,16 @@ METHODS: Mapping[str, Look] = MappingProxyType(
         "optimal": Look("central k-means (not private)", "#555555", "*", DOTTED),
     }
 )
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00")
+_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#8C6D00",
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _VARIANT_MARKERS = (">", "<", "h", "8", "H")
 _DASHES = (SOLID, DASHED, DOTTED, DASH_DOT, (8.0, 2.0))
@@ -177,16 +191,21 @@ def readable(columns: Columns, text: str) -> str:
         return text
     pairs = list(zip(columns, values, strict=True))
     # A run without a variant is just that.
-    named = [_readable(column, value) for column, value in pairs if (column, value) != ("variant", NULL)]
+    named = [
+        _readable(column, value)
+        for column, value in pairs
+        if (column, value) != ("variant", NULL)
+    ]
     return ", ".join(named) or "no variant"
 
 
 def looks_of(columns: Columns, rows: pd.DataFrame) -> dict[str, Look]:
     """Choose the looks of all series of a table, in the order of legends.
 
-    Methods have their own, and their variants (other columns beside the name) have their colour. Other values have
-    theirs by their place among all values of the table, so that a series looks the same in all panels and figures
-    that have these `columns` as series.
+    Methods have their own, and their variants (other columns beside the name) have
+    their colour. Other values have theirs by their place among all values of the table,
+    so that a series looks the same in all panels and figures that have these `columns`
+    as series.
     """
     values = in_order(sorted(set(joined(rows, columns))))
     looks: dict[str, Look] = {}
@@ -195,8 +214,13 @@ def looks_of(columns: Columns, rows: pd.DataFrame) -> dict[str, Look]:
         # What has no value in the other columns is the method itself and comes first.
         plainest = sorted(values, key=lambda value: -value.split(SEPARATOR).count(NULL))
         for method, look in METHODS.items():
-            own = [value for value in plainest if value.split(SEPARATOR)[place] == method]
-            looks |= {value: _variant(look, n, readable(columns, value)) for n, value in enumerate(own)}
+            own = [
+                value for value in plainest if value.split(SEPARATOR)[place] == method
+            ]
+            looks |= {
+                value: _variant(look, n, readable(columns, value))
+                for n, value in enumerate(own)
+            }
     for n, value in enumerate(value for value in values if value not in looks):
         looks[value] = _other(n, readable(columns, value) if columns else "all runs")
     return looks
@@ -233,4 +257,6 @@ def _readable(column: str, value: str) -> str:
         return _SINGLE[column, value]
     if value == NULL:
         return f"no {column.rpartition('.')[2].replace('_', ' ')}"
-    return _VALUES.get(column, f"{column.rpartition('.')[2].replace('_', ' ')} {{}}").format(value)
+    return _VALUES.get(
+        column, f"{column.rpartition('.')[2].replace('_', ' ')} {{}}"
+    ).format(value)

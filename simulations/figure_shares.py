@@ -11,7 +11,9 @@ from simulations.figure_looks import readable
 from simulations.figure_numbers import Numbers
 
 
-def shares_files(spec: SharesSpec, shares: Numbers, rounds: Numbers, notes: Sequence[str]) -> dict[str, bytes]:
+def shares_files(
+    spec: SharesSpec, shares: Numbers, rounds: Numbers, notes: Sequence[str]
+) -> dict[str, bytes]:
     """Write the tables of budget shares and of numbers of Lloyd rounds.
 
     Returns
@@ -21,14 +23,22 @@ def shares_files(spec: SharesSpec, shares: Numbers, rounds: Numbers, notes: Sequ
     """
     parts = [
         f"# {spec.title}" if spec.title else "",
-        "Mean shares of the budget of the steps of FedDP-KMeans' start, over its Pareto-optimal settings.",
+        (
+            "Mean shares of the budget of the steps of FedDP-KMeans' start, over its"
+            " Pareto-optimal settings."
+        ),
         _markdown(spec, shares.cells),
-        "Fraction of the Pareto-optimal settings by number of Lloyd rounds after the start.",
+        (
+            "Fraction of the Pareto-optimal settings by number of Lloyd rounds after"
+            " the start."
+        ),
         _markdown(spec, rounds.cells),
         " ".join(notes) if spec.footer else "",
     ]
     return {
-        f"{spec.name}.md": ("\n\n".join(part for part in parts if part) + "\n").encode(),
+        f"{spec.name}.md": (
+            ("\n\n".join(part for part in parts if part) + "\n").encode()
+        ),
         f"{spec.name}_shares.csv": encoded(shares.cells),
         f"{spec.name}_rounds.csv": encoded(rounds.cells),
     }
@@ -44,6 +54,11 @@ def _markdown(spec: SharesSpec, cells: pd.DataFrame) -> str:
     columns = [column for column in cells.columns if column != "panel"]
     lines = [f"| data | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for row in cells.to_dict("records"):
-        own = [str(row[column]) if column == "settings" else f"{row[column]:.2f}" for column in columns]
-        lines.append(f"| {readable(spec.panel, row['panel']) or 'all'} | {' | '.join(own)} |")
+        own = [
+            str(row[column]) if column == "settings" else f"{row[column]:.2f}"
+            for column in columns
+        ]
+        lines.append(
+            f"| {readable(spec.panel, row['panel']) or 'all'} | {' | '.join(own)} |"
+        )
     return "\n".join(lines)

@@ -30,7 +30,8 @@ class Results:
     rows : DataFrame
         One run each.
     figures : object
-        The figures that the table's metadata lists, as they are there; None without any.
+        The figures that the table's metadata lists, as they are there; None without
+        any.
     missing : tuple of str
         Data sets that its sweep was to have and that were not there.
     """
@@ -76,13 +77,19 @@ def read_results(path: Path) -> Results:
     """
     rows, _, figures = read_table(path)
     if rows.empty:
-        raise DataError(f"{path} has no rows, but a figure needs at least one: run the sweep first.")
+        raise DataError(
+            f"{path} has no rows, but a figure needs at least one: run the sweep first."
+        )
     return Results(rows, figures, missing_sets(path))
 
 
 def plain(value: Any) -> str:
     """Write a value as text: 100.0 as 100, null as null."""
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+    if (
+        value is None
+        or value is pd.NA
+        or (isinstance(value, float) and math.isnan(value))
+    ):
         return NULL
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
@@ -118,32 +125,53 @@ def select(name: str, results: Results, where: Values) -> Selection:
         If no row is left.
     """
     wanted = rows_with(name, results.rows, where, at_any_epsilon=True)
-    failed = wanted["status"].eq("failed") if "status" in wanted else pd.Series(False, index=wanted.index)
+    failed = (
+        wanted["status"].eq("failed")
+        if "status" in wanted
+        else pd.Series(False, index=wanted.index)
+    )
     if failed.all():
         raise DataError(
-            f"figure {name!r} has no run to show, since {len(wanted)} of {len(wanted)} failed: see the column reason."
+            f"figure {name!r} has no run to show, since {len(wanted)} of {len(wanted)}"
+            " failed: see the column reason."
         )
     return Selection(wanted[~failed], int(failed.sum()))
 
 
-def rows_with(name: str, rows: pd.DataFrame, where: Values, *, at_any_epsilon: bool = False) -> pd.DataFrame:
-    """Choose the rows that have given values; also, if asked, those of methods that are run once for all epsilons."""
+def rows_with(
+    name: str, rows: pd.DataFrame, where: Values, *, at_any_epsilon: bool = False
+) -> pd.DataFrame:
+    """Choose the rows that have given values.
+
+    Also, if asked, those of methods that are run once for all epsilons.
+    """
     for column, values in where:
-        keyed = _spending(rows) if at_any_epsilon and column == ASKED else pd.Series(True, rows.index)
+        keyed = (
+            _spending(rows)
+            if at_any_epsilon and column == ASKED
+            else pd.Series(True, rows.index)
+        )
         own, wanted = rows[column].map(plain), [plain(value) for value in values]
         for value in wanted:
             if keyed.any() and value not in set(own[keyed]):
                 raise ConfigurationError(
-                    f"figure {name!r} asks for {column} {value!r}, which no row has: {nearest(value, set(own[keyed]))}"
+                    f"figure {name!r} asks for {column} {value!r}, which no row has:"
+                    f" {nearest(value, set(own[keyed]))}"
                 )
         rows = rows[own.isin(wanted) | ~keyed]
     return rows
 
 
 def _spending(rows: pd.DataFrame) -> pd.Series:
-    """Tell which runs are of methods that spend an epsilon, also where a run failed and states none."""
+    """Tell which runs are of methods that spend an epsilon, also where a run failed and
+    states none.
+    """
     own = private(rows)
-    return own.groupby(rows["algorithm.name"], dropna=False).transform("any") if "algorithm.name" in rows else own
+    return (
+        own.groupby(rows["algorithm.name"], dropna=False).transform("any")
+        if "algorithm.name" in rows
+        else own
+    )
 
 
 def joined(rows: pd.DataFrame, columns: Columns) -> pd.Series:
@@ -151,7 +179,11 @@ def joined(rows: pd.DataFrame, columns: Columns) -> pd.Series:
     if not columns:
         return pd.Series("", index=rows.index, dtype=object)
     texts = [rows[column].map(plain) for column in columns]
-    return pd.Series([SEPARATOR.join(own) for own in zip(*texts, strict=True)], index=rows.index, dtype=object)
+    return pd.Series(
+        [SEPARATOR.join(own) for own in zip(*texts, strict=True)],
+        index=rows.index,
+        dtype=object,
+    )
 
 
 def numbers(name: str, rows: pd.DataFrame, column: str) -> pd.Series:
@@ -166,8 +198,8 @@ def numbers(name: str, rows: pd.DataFrame, column: str) -> pd.Series:
     bad = rows[column][found.isna() & rows[column].notna()]
     if len(bad):
         raise ConfigurationError(
-            f"figure {name!r} needs numbers, but column {column!r} has {plain(bad.iloc[0])!r}: choose a column of "
-            "numbers, or rows with where."
+            f"figure {name!r} needs numbers, but column {column!r} has"
+            f" {plain(bad.iloc[0])!r}: choose a column of numbers, or rows with where."
         )
     return found
 
@@ -176,25 +208,43 @@ def private(rows: pd.DataFrame) -> pd.Series:
     """Tell which runs are private: their report states an epsilon."""
     for column in (SPENT, ASKED):
         if column in rows:
-            return pd.Series(np.isfinite(pd.to_numeric(rows[column], errors="coerce").astype(np.float64)), rows.index)
+            return pd.Series(
+                np.isfinite(
+                    pd.to_numeric(rows[column], errors="coerce").astype(np.float64)
+                ),
+                rows.index,
+            )
     return pd.Series(True, index=rows.index)
 
 
-def tidy(name: str, rows: pd.DataFrame, *, panel: Columns, series: Columns, y: str, x: str = "") -> pd.DataFrame:
+def tidy(
+    name: str,
+    rows: pd.DataFrame,
+    *,
+    panel: Columns,
+    series: Columns,
+    y: str,
+    x: str = "",
+) -> pd.DataFrame:
     """Reduce rows to what figures are computed from.
 
     Returns
     -------
     DataFrame
-        `panel` and `series` as text, `x` (NaN for methods without privacy where it is an epsilon) and `y` as numbers,
-        and `seed`; a table without seeds has a seed for each row.
+        `panel` and `series` as text, `x` (NaN for methods without privacy where it is
+        an epsilon) and `y` as numbers, and `seed`; a table without seeds has a seed for
+        each row.
     """
     found = pd.DataFrame(
         {
             "panel": joined(rows, panel),
             "series": joined(rows, series),
             "y": numbers(name, rows, y) if y != "cost_curve" else 0.0,
-            "seed": rows["seed"] if "seed" in rows and rows["seed"].notna().all() else np.arange(len(rows)),
+            "seed": (
+                rows["seed"]
+                if "seed" in rows and rows["seed"].notna().all()
+                else np.arange(len(rows))
+            ),
         },
         index=rows.index,
     )
@@ -226,7 +276,11 @@ def notes_of(selection: Selection) -> list[str]:
         own = private(rows)
         seeded = int((own & rows["privacy.noise"].eq("seeded")).sum())
         if seeded:
-            which = "all private runs" if seeded == own.sum() else f"{seeded} of {int(own.sum())} private runs"
+            which = (
+                "all private runs"
+                if seeded == own.sum()
+                else f"{seeded} of {int(own.sum())} private runs"
+            )
             notes.append(f"Noise was seeded in {which}, so they protect nobody.")
     if selection.n_failed:
         are = "is" if selection.n_failed == 1 else "are"
@@ -244,17 +298,30 @@ def averaged_note(rows: pd.DataFrame, cell: Columns) -> list[str]:
     cell : tuple of str
         Columns whose combinations are its points.
     """
-    settings = [column for column in rows if ("." in column or column in _SETTINGS) and column not in cell]
+    settings = [
+        column
+        for column in rows
+        if ("." in column or column in _SETTINGS) and column not in cell
+    ]
     settings = [column for column in settings if column.rpartition(".")[2] != "seed"]
-    texts = pd.DataFrame({column: rows[column].map(plain) for column in (*settings, *cell)}, index=rows.index)
+    texts = pd.DataFrame(
+        {column: rows[column].map(plain) for column in (*settings, *cell)},
+        index=rows.index,
+    )
     if ASKED in texts:
         texts[ASKED] = texts[ASKED].where(private(rows), NULL)
     keys = texts[list(cell)].apply(tuple, axis=1) if cell else pd.Series(0, texts.index)
-    varying = [column for column in settings if texts[column].groupby(keys).nunique().max() > 1]
+    varying = [
+        column for column in settings if texts[column].groupby(keys).nunique().max() > 1
+    ]
     return [f"Averaged also over {', '.join(varying)}."] if varying else []
 
 
 def left_out_note(left_out: Mapping[str, int]) -> list[str]:
     """Say how many values were not finite, by series."""
     found = [f"{name} {number}" for name, number in left_out.items() if number]
-    return [f"Values left out because they are not finite or missing: {', '.join(found)}."] if found else []
+    return (
+        [f"Values left out because they are not finite or missing: {', '.join(found)}."]
+        if found
+        else []
+    )

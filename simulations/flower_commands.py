@@ -1,4 +1,6 @@
-"""Command lines and settings of Flower's programs, with TLS and authenticated SuperNodes or without both."""
+"""Command lines and settings of Flower's programs, with TLS and authenticated
+SuperNodes or without both.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from simulations.deploy.findings import program
 from simulations.deploy.node_command import EAGER, settings_text
 from simulations.relay import HOST
 
-__all__ = ["Credentials", "NodeConfig", "connection_text", "settings_text", "superlink_command", "supernode_command"]
+__all__ = [
+    "Credentials",
+    "NodeConfig",
+    "connection_text",
+    "settings_text",
+    "superlink_command",
+    "supernode_command",
+]
 
 _NAME = "loopback"
 
@@ -28,7 +37,8 @@ class Credentials:
     certificate, key : Path
         The SuperLink's own (PEM); the certificate must name the address 127.0.0.1.
     node_keys : tuple of Path
-        Each SuperNode's private key (OpenSSH, NIST curve); its public key lies beside it, with the ending ``.pub``.
+        Each SuperNode's private key (OpenSSH, NIST curve); its public key lies beside
+        it, with the ending ``.pub``.
     """
 
     authority: Path
@@ -38,7 +48,11 @@ class Credentials:
 
 
 def supernode_command(
-    node: NodeConfig, superlink_port: int, own_port: int, credentials: Credentials | None, key: Path | None
+    node: NodeConfig,
+    superlink_port: int,
+    own_port: int,
+    credentials: Credentials | None,
+    key: Path | None,
 ) -> list[str]:
     """A SuperNode's command line."""
     command = [*EAGER, "--superlink", f"{HOST}:{superlink_port}"]
@@ -47,13 +61,28 @@ def supernode_command(
     else:
         command += ["--root-certificates", str(credentials.authority)]
         command += [] if key is None else ["--auth-supernode-private-key", str(key)]
-    return [*command, "--host", HOST, "--port", str(own_port), "--node-config", settings_text(node)]
+    return [
+        *command,
+        "--host",
+        HOST,
+        "--port",
+        str(own_port),
+        "--node-config",
+        settings_text(node),
+    ]
 
 
 def connection_text(port: int, credentials: Credentials | None) -> str:
     """What `flwr`'s own configuration file says of the SuperLink."""
-    text = f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\naddress = "{HOST}:{port}"\n'
-    return text + ("insecure = true\n" if credentials is None else f"root-certificates = '{credentials.authority}'\n")
+    text = (
+        f'[superlink]\ndefault = "{_NAME}"\n\n[superlink.{_NAME}]\naddress ='
+        f' "{HOST}:{port}"\n'
+    )
+    return text + (
+        "insecure = true\n"
+        if credentials is None
+        else f"root-certificates = '{credentials.authority}'\n"
+    )
 
 
 def superlink_command(port: int, credentials: Credentials | None) -> list[str]:
@@ -61,5 +90,10 @@ def superlink_command(port: int, credentials: Credentials | None) -> list[str]:
     command = [program("flower-superlink"), "--host", HOST, "--port", str(port)]
     if credentials is None:
         return [*command, "--insecure"]
-    command += ["--ssl-ca-certfile", str(credentials.authority), "--ssl-certfile", str(credentials.certificate)]
+    command += [
+        "--ssl-ca-certfile",
+        str(credentials.authority),
+        "--ssl-certfile",
+        str(credentials.certificate),
+    ]
     return [*command, "--ssl-keyfile", str(credentials.key), "--enable-supernode-auth"]

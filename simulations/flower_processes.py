@@ -1,4 +1,6 @@
-"""Flower's programs as processes with a home and a log file each, ended by their ids whatever happens."""
+"""Flower's programs as processes with a home and a log file each, ended by their ids
+whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from simulations.relay import HOST
 START_TIMEOUT = 180.0
 """Seconds that the SuperLink, and then each SuperNode, may take to be ready."""
 TASK_POLL_SECONDS = 0.2
-"""How often a SuperExec asks for a message to start an app for; Flower's own default is 1 s."""
+"""How often a SuperExec asks for a message to start an app for.
+
+Flower's own default is 1 s.
+"""
 _STOP_TIMEOUT = 10.0
 _POLL_SECONDS = 0.1
 
@@ -50,7 +55,9 @@ def log_of(home: Path) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The own environment with another home, and no installation and no reports of use at run time."""
+    """The own environment with another home, and no installation and no reports of use
+    at run time.
+    """
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return own | {
         "HOME": str(home),
@@ -66,9 +73,14 @@ def environment(home: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def logged(
-    command: Sequence[str], home: Path, variables: Callable[[], Mapping[str, str]] = dict
+    command: Sequence[str],
+    home: Path,
+    variables: Callable[[], Mapping[str, str]] = dict,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One process with its home and log file, and all that it starts; variables are made when the home is there."""
+    """One process with its home and log file, and all that it starts.
+
+    Variables are made when the home is there.
+    """
     with (
         guarded(home),
         (home / "log").open("wb") as log,
@@ -77,22 +89,32 @@ def logged(
         yield process
 
 
-def wait_until(process: subprocess.Popen[bytes], home: Path, is_ready: Callable[[], bool]) -> None:
+def wait_until(
+    process: subprocess.Popen[bytes], home: Path, is_ready: Callable[[], bool]
+) -> None:
     """Wait until a process is ready, or say why it is not."""
     deadline = time.monotonic() + START_TIMEOUT
     while not is_ready():
         ended = process.poll() is not None
         if ended or time.monotonic() > deadline:
-            what = f"ended with {process.returncode}" if ended else f"was not ready within {START_TIMEOUT:g} s"
+            what = (
+                f"ended with {process.returncode}"
+                if ended
+                else f"was not ready within {START_TIMEOUT:g} s"
+            )
             raise DeploymentError(
-                f"{home.name} {what}; the last lines of {home / 'log'}: {tail(log_of(home).splitlines())}"
+                f"{home.name} {what}; the last lines of {home / 'log'}:"
+                f" {tail(log_of(home).splitlines())}"
             )
         time.sleep(_POLL_SECONDS)
 
 
 def tail(lines: Sequence[str]) -> str:
     """The last lines of a log, in one."""
-    return " | ".join([line.strip() for line in lines if line.strip()][-5:]) or "it said nothing"
+    return (
+        " | ".join([line.strip() for line in lines if line.strip()][-5:])
+        or "it said nothing"
+    )
 
 
 @contextlib.contextmanager
@@ -129,10 +151,12 @@ def running(
 
 @contextlib.contextmanager
 def guarded(home: Path) -> Iterator[None]:
-    """Make a home; at the end, end by their ids what outlives its parent, and remove Flower's own folder in it.
+    """Make a home; at the end, end by their ids what outlives its parent, and remove
+    Flower's own folder in it.
 
-    Apps run in processes and sessions of their own. A guard ends them if this process is killed. Where processes cannot
-    be found (outside Linux), apps end when they miss their parents.
+    Apps run in processes and sessions of their own. A guard ends them if this process
+    is killed. Where processes cannot be found (outside Linux), apps end when they miss
+    their parents.
     """
     mark = flower_home(home)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -26,8 +26,17 @@ from simulations.outcome import EVALUATED, Outcome
 Array = NDArray[np.float64]
 
 OPTIMUM_STARTS = 10
-"""k-means++ starts of the non-private optimum, beside the true means where they are known."""
-_FOUND_NUMBERS = ("n_iterations", "n_rows", "n_columns", "n_found_clusters", "seconds", "cost_per_point")
+"""k-means++ starts of the non-private optimum, beside the true means where they are
+known.
+"""
+_FOUND_NUMBERS = (
+    "n_iterations",
+    "n_rows",
+    "n_columns",
+    "n_found_clusters",
+    "seconds",
+    "cost_per_point",
+)
 
 
 def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,8 +50,9 @@ def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        A row: the configuration's leaves by dotted names, then what was found. Metrics look at the exact data and are
-        not private. A failure is a row as well, with its reason.
+        A row: the configuration's leaves by dotted names, then what was found. Metrics
+        look at the exact data and are not private. A failure is a row as well, with its
+        reason.
     """
     try:
         return result_row(settings, *run_settings(settings))
@@ -53,7 +63,9 @@ def run_job(settings: Mapping[str, Any]) -> dict[str, Any]:
         return failed_row(settings, f"unexpected {type(error).__name__}: {error}")
 
 
-def result_row(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> dict[str, Any]:
+def result_row(
+    settings: Mapping[str, Any], outcome: Outcome, data: DataSet
+) -> dict[str, Any]:
     """The row of a finished run: the configuration's leaves, then what was found."""
     row = flat(settings) | {"job": job_key(settings), "status": "done", "reason": None}
     return row | measured(settings, outcome, data)
@@ -61,11 +73,17 @@ def result_row(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> 
 
 def failed_row(settings: Mapping[str, Any], reason: str) -> dict[str, Any]:
     """The row of a run that has no result."""
-    return flat(settings) | {"job": job_key(settings), "status": "failed", "reason": reason}
+    return flat(settings) | {
+        "job": job_key(settings),
+        "status": "failed",
+        "reason": reason,
+    }
 
 
 def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The row that a run is to have, with 1 for each number that it will find: what is drawn of it is known before.
+    """The row that a run is to have, with 1 for each number that it will find.
+
+    What is drawn of it is known before.
 
     Examples
     --------
@@ -77,10 +95,18 @@ def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
     asked = float(settings["privacy"]["epsilon"])
     private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(asked)
     chooses = settings["data"]["n_clusters"] == "auto"
-    evaluated = [] if settings["evaluation"] == "none" else [f"evaluation_{name}" for name in EVALUATED]
+    evaluated = (
+        []
+        if settings["evaluation"] == "none"
+        else [f"evaluation_{name}" for name in EVALUATED]
+    )
     evaluated += [f"{name}_noise" for name in evaluated]
-    found = dict.fromkeys((*_FOUND_NUMBERS, "nicv", *settings["metrics"], *evaluated), 1.0)
-    texts = dict.fromkeys(("trust", "noise", "version", "flwr_version", "code", "job"), "")
+    found = dict.fromkeys(
+        (*_FOUND_NUMBERS, "nicv", *settings["metrics"], *evaluated), 1.0
+    )
+    texts = dict.fromkeys(
+        ("trust", "noise", "version", "flwr_version", "code", "job"), ""
+    )
     spent = {"epsilon": asked if private else None, "delta": 0.0 if private else None}
     return {
         **flat(settings),
@@ -94,8 +120,11 @@ def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> dict[str, Any]:
-    """Result columns: what the run says of itself, and metrics on the exact data (not private).
+def measured(
+    settings: Mapping[str, Any], outcome: Outcome, data: DataSet
+) -> dict[str, Any]:
+    """Result columns: what the run says of itself, and metrics on the exact data (not
+    private).
 
     Parameters
     ----------
@@ -111,9 +140,15 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
     dict
     """
     scaler = reference_box(settings, data)
-    # Clipping here would hide what was released outside the box, and measure a truncation that no run did.
-    points, centers = in_box_units(scaler, data.points), in_box_units(scaler, outcome.centers)
-    private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(outcome.privacy.epsilon)
+    # Clipping here would hide what was released outside the box, and measure a
+    # truncation that no run did.
+    points, centers = (
+        in_box_units(scaler, data.points),
+        in_box_units(scaler, outcome.centers),
+    )
+    private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(
+        outcome.privacy.epsilon
+    )
     columns: dict[str, Any] = {
         "epsilon": outcome.privacy.epsilon if private else None,
         "delta": outcome.privacy.delta if private else None,
@@ -128,7 +163,9 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
         "n_found_clusters": len(centers),
         "seconds": outcome.seconds,
         "cost_per_point": cost_per_point(data.points, outcome.centers),
-        "cost_curve": None if outcome.cost_curve is None else outcome.cost_curve.tolist(),
+        "cost_curve": (
+            None if outcome.cost_curve is None else outcome.cost_curve.tolist()
+        ),
         **outcome.columns,
     }
     wanted = tuple(dict.fromkeys(("nicv", *settings["metrics"])))
@@ -145,7 +182,9 @@ def measured(settings: Mapping[str, Any], outcome: Outcome, data: DataSet) -> di
         sample_size=int(settings["sample_size"]),
         rng=np.random.default_rng([int(settings["seed"]), 2]),
     )
-    return columns | {name: getattr(found, name) for name in wanted if name != "nicv_optimum"}
+    return columns | {
+        name: getattr(found, name) for name in wanted if name != "nicv_optimum"
+    }
 
 
 def _known_labels(data: DataSet, wanted: Sequence[str]) -> NDArray[np.generic] | None:
@@ -162,7 +201,10 @@ def _n_clusters(settings: Mapping[str, Any], data: DataSet) -> int:
 
 
 def in_box_units(box: Bounds, values: Array) -> Array:
-    """Map (n, d) values to the scale of [-1, 1] and clip nothing: what is compared with released values."""
+    """Map (n, d) values to the scale of [-1, 1] and clip nothing.
+
+    What is compared with released values.
+    """
     fitted = box.for_features(values.shape[1])
     lower, upper = np.array(fitted.lower), np.array(fitted.upper)
     return np.asarray((values - lower) / (upper - lower) * 2.0 - 1.0)
@@ -170,10 +212,19 @@ def in_box_units(box: Bounds, values: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def _reference(data: DataSet, scaler: Bounds, n_clusters: int) -> tuple[Array, float]:
-    """The best non-private centroids on the scale of the box, and their cost; once for all runs on the same data."""
+    """The best non-private centroids on the scale of the box, and their cost.
+
+    Once for all runs on the same data.
+    """
     points = in_box_units(scaler, data.points)
-    start = () if data.means is None or len(data.means) != n_clusters else (in_box_units(scaler, data.means),)
-    centroids = optimal_centroids(points, n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start)
+    start = (
+        ()
+        if data.means is None or len(data.means) != n_clusters
+        else (in_box_units(scaler, data.means),)
+    )
+    centroids = optimal_centroids(
+        points, n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start
+    )
     return centroids, cost_per_point(points, centroids)
 
 
@@ -184,6 +235,9 @@ def flwr_version() -> str:
 
 
 def log_quietly() -> None:
-    """Leave warnings of single runs out of a sweep's output: each row has its report's figures."""
+    """Leave warnings of single runs out of a sweep's output.
+
+    Each row has its report's figures.
+    """
     for name in ("flwr_dpkmeans", "flwr"):
         logging.getLogger(name).setLevel(logging.ERROR)

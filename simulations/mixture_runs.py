@@ -1,4 +1,7 @@
-"""What the benchmarks of FedDP-KMeans share: the paper's mixture, one fit on it, worker processes and result files."""
+"""What the benchmarks of FedDP-KMeans share.
+
+The paper's mixture, one fit on it, worker processes and result files.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ ResultT = TypeVar("ResultT")
 N_CLUSTERS = 10
 DELTA = 1e-6
 WITH_SERVER_DATA = ("feddp_kmeans", "server_kmeans++", "server_lloyd", "sphere_packing")
-"""Algorithms that get the server's points, ``sphere_packing`` only for its clip bounds."""
+"""Algorithms that get the server's points, ``sphere_packing`` only for its clip bounds.
+"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,9 @@ class Fit:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What one fit gave: exact cost per point, and the epsilon that its privacy report states."""
+    """What one fit gave: exact cost per point, and the epsilon that its privacy report
+    states.
+    """
 
     cost: float
     epsilon: float
@@ -121,7 +127,9 @@ def all_rows(setting: Setting, seed: int) -> NDArray[np.float64]:
 
 
 def optimum(setting: Setting, seed: int, restarts: int) -> float:
-    """Best non-private cost per point: Lloyd from the true means, and `restarts` k-means++ starts."""
+    """Best non-private cost per point: Lloyd from the true means, and `restarts`
+    k-means++ starts.
+    """
     from sklearn.cluster import KMeans
 
     mixture, points = drawn(setting, seed), all_rows(setting, seed)
@@ -129,11 +137,15 @@ def optimum(setting: Setting, seed: int, restarts: int) -> float:
     models = [KMeans(N_CLUSTERS, init=mixture.means, n_init=1, max_iter=1000, tol=0.0)]
     if restarts:
         models.append(KMeans(N_CLUSTERS, n_init=restarts, random_state=seed))
-    return min(cost_per_point(points, model.fit(points).cluster_centers_) for model in models)
+    return min(
+        cost_per_point(points, model.fit(points).cluster_centers_) for model in models
+    )
 
 
 def run_fit(fit: Fit) -> Fitted:
-    """Fit once, without masks and with seeded noise, on one thread, and look at the exact data for the cost."""
+    """Fit once, without masks and with seeded noise, on one thread, and look at the
+    exact data for the cost.
+    """
     mixture = drawn(fit.setting, fit.seed)
     own = dict(fit.options)
     options: dict[str, Any] = {"unit": fit.setting.unit}
@@ -145,7 +157,11 @@ def run_fit(fit: Fit) -> Fitted:
     if fit.algorithm not in NOT_FEDERATED:
         options |= {"engine": "direct", "cohort": Cohort(masking=False)}
     if fit.algorithm in ("k_fed", "optimal"):
-        options["unit"] = "record"  # They protect no unit at all, and the estimator knows them under this one only.
+        options[
+            "unit"
+            # They protect no unit at all, and the estimator knows them under this one
+            # only.
+        ] = "record"
     model = FederatedKMeans(
         N_CLUSTERS,
         algorithm=algorithm_value(fit.algorithm, own),
@@ -155,19 +171,27 @@ def run_fit(fit: Fit) -> Fitted:
         random_state=fit.seed,
         **options,
     ).fit(mixture.clients)
-    return Fitted(cost_per_point(all_rows(fit.setting, fit.seed), model.cluster_centers_), model.privacy_.epsilon)
+    return Fitted(
+        cost_per_point(all_rows(fit.setting, fit.seed), model.cluster_centers_),
+        model.privacy_.epsilon,
+    )
 
 
 _NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
 
 
 def run_jobs(
-    function: Callable[[JobT], ResultT], jobs: Sequence[JobT], *, workers: int, chunk: int, description: str
+    function: Callable[[JobT], ResultT],
+    jobs: Sequence[JobT],
+    *,
+    workers: int,
+    chunk: int,
+    description: str,
 ) -> list[ResultT]:
     """Run jobs in worker processes of one thread each, with a progress bar on stderr.
 
-    Neighbouring jobs should share a seed: `chunk` of them go to one worker, which draws their data once. Without
-    workers all run in this process, of one thread too.
+    Neighbouring jobs should share a seed: `chunk` of them go to one worker, which draws
+    their data once. Without workers all run in this process, of one thread too.
     """
     console = Console(stderr=True)
     shown = partial(track, total=len(jobs), description=description, console=console)
@@ -179,8 +203,12 @@ def run_jobs(
         return _results(shown(pool.map(of_job, jobs, chunksize=chunk)), console)
 
 
-def _with_warnings(function: Callable[[JobT], ResultT], job: JobT) -> tuple[ResultT, list[str]]:
-    """A job's result, and the texts of what estimators warned of, which would break up the bar."""
+def _with_warnings(
+    function: Callable[[JobT], ResultT], job: JobT
+) -> tuple[ResultT, list[str]]:
+    """A job's result, and the texts of what estimators warned of, which would break up
+    the bar.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrivacyWarning)
         result = function(job)
@@ -189,12 +217,18 @@ def _with_warnings(function: Callable[[JobT], ResultT], job: JobT) -> tuple[Resu
         if issubclass(warning.category, PrivacyWarning):
             sentences.append(str(warning.message))
         else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
     return result, sentences
 
 
-def _results(finished: Iterable[tuple[ResultT, list[str]]], console: Console) -> list[ResultT]:
-    """The results; of hundreds of fits each warning is shown once, whatever its numbers are."""
+def _results(
+    finished: Iterable[tuple[ResultT, list[str]]], console: Console
+) -> list[ResultT]:
+    """The results; of hundreds of fits each warning is shown once, whatever its numbers
+    are.
+    """
     results, shown = [], set[str]()
     for result, sentences in finished:
         results.append(result)
@@ -202,31 +236,49 @@ def _results(finished: Iterable[tuple[ResultT, list[str]]], console: Console) ->
             text = _NUMBER.sub("", sentence)
             if text not in shown:
                 shown.add(text)
-                console.print(f"PrivacyWarning: {sentence}", highlight=False, markup=False)
+                console.print(
+                    f"PrivacyWarning: {sentence}", highlight=False, markup=False
+                )
     return results
 
 
 def _prepare_worker() -> None:
-    """Limit BLAS and OpenMP to one thread for the life of a worker; the libraries must be loaded before."""
+    """Limit BLAS and OpenMP to one thread for the life of a worker.
+
+    The libraries must be loaded before.
+    """
     import sklearn.cluster  # noqa: F401
 
     logging.disable(logging.CRITICAL)
     one_thread_from_now_on()
 
 
-def encoded_tables(name: str, options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
-    """Encode rows as NAME.csv, and rows with the options they were made with as NAME.json."""
+def encoded_tables(
+    name: str, options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, bytes]:
+    """Encode rows as NAME.csv, and rows with the options they were made with as
+    NAME.json.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    plain = json.dumps({"options": dict(options), "rows": list(rows)}, indent=1, allow_nan=False)
-    return {f"{name}.csv": text.getvalue().encode(), f"{name}.json": plain.encode() + b"\n"}
+    plain = json.dumps(
+        {"options": dict(options), "rows": list(rows)}, indent=1, allow_nan=False
+    )
+    return {
+        f"{name}.csv": text.getvalue().encode(),
+        f"{name}.json": plain.encode() + b"\n",
+    }
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files that are all encoded already, each whole or not at all, and say where they are."""
-    for path in [write_whole(folder / name, content) for name, content in files.items()]:
+    """Write files that are all encoded already, each whole or not at all, and say where
+    they are.
+    """
+    for path in [
+        write_whole(folder / name, content) for name, content in files.items()
+    ]:
         print(path, file=sys.stderr)
 
 
@@ -237,23 +289,41 @@ def wide_console() -> Console:
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     """Add the options that change the paper's federation."""
-    parser.add_argument("--clients", type=int, default=0, help="0: 100 (record) or 2000 (client)")
-    parser.add_argument("--rows", type=int, default=0, help="of each client; 0: 1000 (record) or 50 (client)")
-    parser.add_argument("--missing", type=int, default=0, help="components of which the server has no point")
+    parser.add_argument(
+        "--clients", type=int, default=0, help="0: 100 (record) or 2000 (client)"
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=0,
+        help="of each client; 0: 1000 (record) or 50 (client)",
+    )
+    parser.add_argument(
+        "--missing",
+        type=int,
+        default=0,
+        help="components of which the server has no point",
+    )
 
 
 def setting_from(options: argparse.Namespace, unit: str) -> Setting:
     """Change the paper's federation as the command line says."""
     paper = PAPER[unit]
     return replace(
-        paper, n_clients=options.clients or paper.n_clients, rows=options.rows or paper.rows, missing=options.missing
+        paper,
+        n_clients=options.clients or paper.n_clients,
+        rows=options.rows or paper.rows,
+        missing=options.missing,
     )
 
 
 def require_seeds(seeds: int) -> None:
     """Refuse a benchmark over nothing."""
     if seeds < 1:
-        raise ConfigurationError(f"seeds is {seeds}, but at least 1 is needed for a mean: give one such as 5.")
+        raise ConfigurationError(
+            f"seeds is {seeds}, but at least 1 is needed for a mean: give one such"
+            " as 5."
+        )
 
 
 RESUMES = "stopped; the same command continues"

@@ -27,7 +27,8 @@ class Outcome:
     seconds : float
         Of clustering alone.
     cost_curve : ndarray or None
-        With a number of clusters that the run chose: cost over k, in squared units of the data.
+        With a number of clusters that the run chose: cost over k, in squared units of
+        the data.
     columns : mapping
         Further columns of the row.
     """

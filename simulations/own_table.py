@@ -1,4 +1,7 @@
-"""A whole table of one's own, before any run: its columns, and a schema's file with their names."""
+"""A whole table of one's own, before any run.
+
+Its columns, and a schema's file with their names.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,13 @@ from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 
 
-def open_table(path: str | Path, dialect: Dialect = UNSTATED, query: str = "") -> RawTable:
-    """Return all columns of a source with all of their rows; raises as `files.open_table` does."""
+def open_table(
+    path: str | Path, dialect: Dialect = UNSTATED, query: str = ""
+) -> RawTable:
+    """Return all columns of a source with all of their rows.
+
+    Raises as `files.open_table` does.
+    """
     return whole(files.open_table(path, dialect, query=query, may_guess=True))
 
 
@@ -36,19 +44,25 @@ scale = "standard"
 
 
 def draft(table: RawTable) -> tuple[str, list[str]]:
-    """A schema's file with the names and kinds of a table's columns, whose bounds and values are open.
+    """A schema's file with the names and kinds of a table's columns, whose bounds and
+    values are open.
 
-    Beside it, for the owner alone: what its cells would be read as, where that is not what they seem to be.
+    Beside it, for the owner alone: what its cells would be read as, where that is not
+    what they seem to be.
     """
     if not table.n_rows:
-        raise DataError(f"{table} has no rows, but kinds are drafted from cells: give a table with a header and rows.")
+        raise DataError(
+            f"{table} has no rows, but kinds are drafted from cells: give a table with"
+            " a header and rows."
+        )
     table.one_each([column.name for column in table.columns], "a schema")
     remarks = list[str]()
     if not table.named and files.text_suffix(table.path):
         names = ",".join(column.name for column in table.columns)
         remarks.append(
-            f"its first row is no header of different names, so it is data, and columns are called {names}: add "
-            f"one, state --header yes, or let nodes read it with header='no' and columns='{names}'"
+            "its first row is no header of different names, so it is data, and columns"
+            f" are called {names}: add one, state --header yes, or let nodes read it"
+            f" with header='no' and columns='{names}'"
         )
     lines = list[str]()
     for column in table.columns:

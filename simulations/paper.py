@@ -1,7 +1,9 @@
-"""ProxyLloyd as a paper: `python -m simulations.paper proxy_lloyd.pdf` (Chromium prints it; `.html` needs none).
+"""ProxyLloyd as a paper: `python -m simulations.paper proxy_lloyd.pdf` (Chromium prints
+it; `.html` needs none).
 
-Nothing is written twice: the text is PROXY_LLOYD.md, the theorem the rows of the proofs' page that it rests on, the
-experiments are those of RESULTS.md, references those of CITATION.cff. Pictures are the ones that their commands drew.
+Nothing is written twice: the text is PROXY_LLOYD.md, the theorem the rows of the
+proofs' page that it rests on, the experiments are those of RESULTS.md, references those
+of CITATION.cff. Pictures are the ones that their commands drew.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ METHOD = PROJECT / "flwr_dpkmeans" / "algorithms" / "PROXY_LLOYD.md"
 PROOFS = PROJECT / "flwr_dpkmeans" / "privacy" / "README.md"
 RESULTS = PROJECT / "simulations" / "RESULTS.md"
 ROWS = ("S11", "S12", "S13", "S14", "S15", "C1", "C2", "C8", "M1", "M3", "M9")
-"""Of the proofs' page: sensitivities of the releases, their composition, and their noise."""
+"""Of the proofs' page: sensitivities of the releases, their composition, and their
+noise.
+"""
 EXPERIMENTS = ("Excess cost over the optimum", "ProxyLloyd")
 """Sections of the results' page."""
 _SECONDS = 120
@@ -78,7 +82,10 @@ def paper() -> str:
         *(f"<li>{html.escape(_reference(one))}</li>" for one in citation["references"]),
         "</ol>",
     ]
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title[0]}</title><style>{_STYLE}</style>'
+    head = (
+        '<!doctype html><html lang="en"><meta'
+        f' charset="utf-8"><title>{title[0]}</title><style>{_STYLE}</style>'
+    )
     return head + "\n".join(parts) + "</html>\n"
 
 
@@ -98,13 +105,24 @@ sends. Each release moves by its bound at most (S), noise of that scale hides it
 
 
 def _theorem() -> str:
-    """The statement, and what each part rests on: the proofs' rows without the tests that hold them."""
-    lines = (line.strip("| ").split(" | ") for line in PROOFS.read_text().splitlines() if line.startswith("| "))
+    """The statement, and what each part rests on.
+
+    The proofs' rows without the tests that hold them.
+    """
+    lines = (
+        line.strip("| ").split(" | ")
+        for line in PROOFS.read_text().splitlines()
+        if line.startswith("| ")
+    )
     rows = {name: cells[:-1] for name, *cells in lines}
     missing = sorted(set(ROWS) - rows.keys())
     if missing:
-        raise ConfigurationError(f"rows {missing} are not in {PROOFS.name}: correct ROWS of this module.")
-    return _THEOREM + "\n".join(f"| {name} | {rows[name][0]} | {': '.join(rows[name][1:])} |" for name in ROWS)
+        raise ConfigurationError(
+            f"rows {missing} are not in {PROOFS.name}: correct ROWS of this module."
+        )
+    return _THEOREM + "\n".join(
+        f"| {name} | {rows[name][0]} | {': '.join(rows[name][1:])} |" for name in ROWS
+    )
 
 
 def _html(text: str, page: Path) -> str:
@@ -115,7 +133,11 @@ def _html(text: str, page: Path) -> str:
         return f'src="{(page.parent / unquote(match[1])).resolve().as_uri()}"'
 
     rendered = re.sub(r'src="([^":]+)"', picture, rendered)
-    return re.sub(r'<a href="([^"]*)">(.*?)</a>', lambda m: m[0] if urlsplit(m[1]).scheme else m[2], rendered)
+    return re.sub(
+        r'<a href="([^"]*)">(.*?)</a>',
+        lambda m: m[0] if urlsplit(m[1]).scheme else m[2],
+        rendered,
+    )
 
 
 def _name(person: dict[str, str]) -> str:
@@ -130,8 +152,12 @@ def _reference(entry: dict[str, object]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the paper."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.paper", description="ProxyLloyd as a paper")
-    parser.add_argument("file", type=Path, help="a new file that ends with .pdf or .html")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.paper", description="ProxyLloyd as a paper"
+    )
+    parser.add_argument(
+        "file", type=Path, help="a new file that ends with .pdf or .html"
+    )
     file = parser.parse_args(arguments).file
     try:
         if file.suffix == ".html":
@@ -139,7 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif file.suffix == ".pdf":
             print_page(paper(), file)
         else:
-            raise ConfigurationError(f"the file is {file.name!r}: let it end with .pdf or .html.")
+            raise ConfigurationError(
+                f"the file is {file.name!r}: let it end with .pdf or .html."
+            )
     except (DPKMeansError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -164,16 +192,36 @@ def print_page(text: str, file: Path) -> None:
     """
     browser = shutil.which(os.environ.get("CHROMIUM", "chromium") or "none")
     if browser is None:
-        raise ConfigurationError("there is no Chromium to print with: install Debian's package, or write .html.")
+        raise ConfigurationError(
+            "there is no Chromium to print with: install Debian's package, or write"
+            " .html."
+        )
     with tempfile.TemporaryDirectory() as folder:
         source, printed = Path(folder, "paper.html"), Path(folder, "paper.pdf")
         source.write_text(text)
-        # Its sandbox needs rights that containers lack; the page is this project's own and loads nothing else.
-        options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-        command = [browser, *options, "--no-pdf-header-footer", f"--print-to-pdf={printed}", source.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        # Its sandbox needs rights that containers lack; the page is this project's own
+        # and loads nothing else.
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={folder}/profile",
+        ]
+        command = [
+            browser,
+            *options,
+            "--no-pdf-header-footer",
+            f"--print-to-pdf={printed}",
+            source.as_uri(),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
         if done.returncode or not printed.exists():
-            raise ConfigurationError(f"Chromium ended with {done.returncode} and printed nothing: {done.stderr[-300:]}")
+            raise ConfigurationError(
+                f"Chromium ended with {done.returncode} and printed nothing:"
+                f" {done.stderr[-300:]}"
+            )
         write_whole(file, printed.read_bytes())
 
 

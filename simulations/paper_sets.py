@@ -1,9 +1,12 @@
-"""Prepare the FastLloyd paper's data sets from the files as they come: ``python -m simulations.paper_sets RAW``.
+"""Prepare the FastLloyd paper's data sets from the files as they come.
 
-`RAW` is the folder with the downloaded files, ``--data-dir`` the one that experiments read (``data`` by default). For
-each set it says whether it is there, prepared now, or where its file is to be had; nothing is downloaded. Files and
-rows are told by their SHA-256, beside the known one where there is one. The exit code is 1 if a file is not what it
-should be, which the line of its set says.
+``python -m simulations.paper_sets RAW``.
+
+`RAW` is the folder with the downloaded files, ``--data-dir`` the one that experiments
+read (``data`` by default). For each set it says whether it is there, prepared now, or
+where its file is to be had; nothing is downloaded. Files and rows are told by their
+SHA-256, beside the known one where there is one. The exit code is 1 if a file is not
+what it should be, which the line of its set says.
 """
 
 from __future__ import annotations
@@ -53,29 +56,45 @@ def prepare(name: str, raw: Path, folder: Path) -> str:
     Raises
     ------
     DataError
-        If a file has another SHA-256 than the known one, cannot be read, or has other rows than the paper's.
+        If a file has another SHA-256 than the known one, cannot be read, or has other
+        rows than the paper's.
     """
     given, target = known_sets()[name], folder / f"{name}.npz"
     paths = [raw / file for file in given["files"]]
     if not all(path.is_file() for path in paths):
         if target.is_file():
             return f"there; {_told(_prepared(target), given)}"
-        return f"missing: put {' and '.join(given['files'])} into {raw} ({given['where']})"
+        return (
+            f"missing: put {' and '.join(given['files'])} into {raw} ({given['where']})"
+        )
     for path, known in zip(paths, given["sha256"], strict=True):
         found = hashlib.sha256(path.read_bytes()).hexdigest()
         if known and found != known:
-            raise DataError(f"{path} has SHA-256 {found}, but {known} is known: get it from {given['where']}.")
+            raise DataError(
+                f"{path} has SHA-256 {found}, but {known} is known: get it from"
+                f" {given['where']}."
+            )
     rows = np.concatenate([read_rows(path, given.get("columns")) for path in paths])
     expected = (given.get("drawn_from", given["shape"][0]), given["shape"][1])
     if rows.shape != expected:
-        raise DataError(f"{name} has rows of shape {rows.shape}, but the paper's have {expected}: give its own file.")
+        raise DataError(
+            f"{name} has rows of shape {rows.shape}, but the paper's have {expected}:"
+            " give its own file."
+        )
     if "drawn_from" in given:
-        rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), given["shape"][0], replace=False))]
+        rows = rows[
+            np.sort(
+                np.random.default_rng(0).choice(
+                    len(rows), given["shape"][0], replace=False
+                )
+            )
+        ]
     buffer = io.BytesIO()
     np.savez(buffer, X=rows)
     write_whole(target, buffer.getvalue())
     files = ", ".join(
-        f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()} ({'as known' if known else 'unknown before'})"
+        f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        f" ({'as known' if known else 'unknown before'})"
         for path, known in zip(paths, given["sha256"], strict=True)
     )
     return f"prepared from {files}; {_told(rows, given)}"
@@ -87,7 +106,8 @@ def read_rows(path: Path, columns: Sequence[int] | None) -> Array:
     Parameters
     ----------
     path : Path
-        Values are separated by commas or spaces; lines of comments and headers are left out.
+        Values are separated by commas or spaces; lines of comments and headers are left
+        out.
     columns : sequence of int or None
         None: an IDX file of images, packed by gzip or not.
 
@@ -104,12 +124,21 @@ def read_rows(path: Path, columns: Sequence[int] | None) -> Array:
         if columns is None:
             return _read_images(path)
         lines = path.read_text(encoding="latin-1").splitlines()
-        cells = [line.replace(",", " ").split() for line in lines if line.strip() and not line.startswith(_NO_ROWS)]
-        return np.array([[float(row[column]) for column in columns] for row in cells], dtype=np.float64)
+        cells = [
+            line.replace(",", " ").split()
+            for line in lines
+            if line.strip() and not line.startswith(_NO_ROWS)
+        ]
+        return np.array(
+            [[float(row[column]) for column in columns] for row in cells],
+            dtype=np.float64,
+        )
     except (OSError, ValueError, IndexError, EOFError) as error:
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}), but each line must have a number in the columns "
-            f"{'of an image' if columns is None else list(columns)}: download it again."
+            f"{path} cannot be read ({type(error).__name__}), but each line must have a"
+            " number in the columns"
+            f" {'of an image' if columns is None else list(columns)}: download it"
+            " again."
         ) from error
 
 
@@ -131,7 +160,11 @@ def _read_images(path: Path) -> Array:
     if content[:4] != b"\x00\x00\x08\x03":
         raise ValueError("no images")
     count, height, width = np.frombuffer(content, ">u4", 3, 4)
-    return np.frombuffer(content, np.uint8, offset=16).reshape(int(count), int(height * width)).astype(np.float64)
+    return (
+        np.frombuffer(content, np.uint8, offset=16)
+        .reshape(int(count), int(height * width))
+        .astype(np.float64)
+    )
 
 
 def _prepared(path: Path) -> Array:
@@ -140,22 +173,38 @@ def _prepared(path: Path) -> Array:
         with np.load(path, allow_pickle=False) as archive:
             return np.asarray(archive["X"], dtype=np.float64)
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} cannot be read ({type(error).__name__}): prepare it again.") from error
+        raise DataError(
+            f"{path} cannot be read ({type(error).__name__}): prepare it again."
+        ) from error
 
 
 def _told(rows: Array, given: Mapping[str, Any]) -> str:
     """Shape and hash of rows."""
     found, known = rows_hash(rows), given["rows"]
     if known and found != known:
-        raise DataError(f"the rows have SHA-256 {found}, but {known} is known: prepare them again.")
-    return f"{rows.shape[0]:,} x {rows.shape[1]}, rows {found} ({'as known' if known else 'unknown before'})"
+        raise DataError(
+            f"the rows have SHA-256 {found}, but {known} is known: prepare them again."
+        )
+    return (
+        f"{rows.shape[0]:,} x {rows.shape[1]}, rows {found}"
+        f" ({'as known' if known else 'unknown before'})"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prepare what can be, and say what is missing."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.paper_sets", description=__doc__.split("\n")[0])
-    parser.add_argument("raw", type=Path, metavar="RAW", help="folder with the files as they come")
-    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="folder of the prepared files")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.paper_sets", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "raw", type=Path, metavar="RAW", help="folder with the files as they come"
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path("data"),
+        help="folder of the prepared files",
+    )
     options = parser.parse_args(arguments)
     wrong = False
     for name in known_sets():

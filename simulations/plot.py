@@ -1,8 +1,12 @@
-"""Figures of a results table, without running anything again: `python -m simulations.plot TABLE --help`.
+"""Figures of a results table, without running anything again.
 
-A sweep's Parquet table lists its figures in its metadata, and all of them are drawn. Options ask for another one:
+`python -m simulations.plot TABLE --help`.
 
-    python -m simulations.plot results.parquet --kind curve --x privacy.epsilon --y nicv --series algorithm.name
+A sweep's Parquet table lists its figures in its metadata, and all of them are drawn.
+Options ask for another one:
+
+    python -m simulations.plot results.parquet --kind curve --x privacy.epsilon --y nicv
+    --series algorithm.name
 """
 
 from __future__ import annotations
@@ -56,7 +60,19 @@ from simulations.figure_table import (
     select,
 )
 
-_TEXT_OPTIONS = ("name", "title", "kind", "x", "y", "rows", "columns", "x_scale", "y_scale", "of", "true_k")
+_TEXT_OPTIONS = (
+    "name",
+    "title",
+    "kind",
+    "x",
+    "y",
+    "rows",
+    "columns",
+    "x_scale",
+    "y_scale",
+    "of",
+    "true_k",
+)
 _LIST_OPTIONS = ("series", "panel", "settings")
 _BARE = {"title": "", "footer": False}
 
@@ -74,8 +90,8 @@ def figures_of(table: str | Path, output: str | Path | None = None) -> list[Path
     Returns
     -------
     list of Path
-        What was written: for each figure PNG, PDF and a CSV of its numbers; for tables of shares Markdown and CSV.
-        Empty for a table that lists no figures.
+        What was written: for each figure PNG, PDF and a CSV of its numbers; for tables
+        of shares Markdown and CSV. Empty for a table that lists no figures.
 
     Raises
     ------
@@ -88,7 +104,9 @@ def figures_of(table: str | Path, output: str | Path | None = None) -> list[Path
     return write_figures(results, parse_specs(results.figures), _folder(table, output))
 
 
-def write_figures(results: Results, specs: Sequence[FigureSpec], folder: Path) -> list[Path]:
+def write_figures(
+    results: Results, specs: Sequence[FigureSpec], folder: Path
+) -> list[Path]:
     """Draw figures and write them, each file whole or not at all.
 
     Raises
@@ -103,12 +121,15 @@ def write_figures(results: Results, specs: Sequence[FigureSpec], folder: Path) -
         except DPKMeansError as error:
             refused.append(error)
             continue
-        written += [write_whole(folder / name, content) for name, content in files.items()]
+        written += [
+            write_whole(folder / name, content) for name, content in files.items()
+        ]
     if len(refused) == 1:
         raise refused[0]
     if refused:
         raise ConfigurationError(
-            f"{len(refused)} of {len(specs)} figures cannot be drawn: {'; '.join(map(str, refused))}"
+            f"{len(refused)} of {len(specs)} figures cannot be drawn:"
+            f" {'; '.join(map(str, refused))}"
         )
     return written
 
@@ -136,16 +157,24 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
         If the table has nothing to show.
     """
     selection = _selected(spec, results)
-    notes = [*averaged_note(selection.rows, _cell(spec, selection.rows)), *notes_of(selection)]
+    notes = [
+        *averaged_note(selection.rows, _cell(spec, selection.rows)),
+        *notes_of(selection),
+    ]
     if results.missing:
         names = ", ".join(readable(("data.name",), name) for name in results.missing)
         notes.append(f"Not run, as the files were not there: {names}.")
     if isinstance(spec, SharesSpec):
         shares, rounds = shares_numbers(spec, selection)
-        return shares_files(spec, shares, rounds, [*notes, *left_out_note(shares.left_out)])
+        return shares_files(
+            spec, shares, rounds, [*notes, *left_out_note(shares.left_out)]
+        )
     looks = looks_of(spec.series, results.rows)
     found = _numbers(spec, selection)
-    named = {readable(spec.series, name) if spec.series else "all": n for name, n in found.left_out.items()}
+    named = {
+        readable(spec.series, name) if spec.series else "all": n
+        for name, n in found.left_out.items()
+    }
     notes += left_out_note(named)
     if isinstance(spec, HeatmapSpec):
         figure = draw_heatmap(spec, found, looks, notes)
@@ -153,7 +182,9 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
         figure = draw_fronts(spec, found, looks, notes)
     elif isinstance(spec, CurveSpec | AreaSpec | AblationSpec | ElbowSpec):
         figure = draw_lines(spec, found, looks, notes)
-    images = {f"{spec.name}.{kind}": content for kind, content in encode(figure).items()}
+    images = {
+        f"{spec.name}.{kind}": content for kind, content in encode(figure).items()
+    }
     return {**images, f"{spec.name}.csv": encoded(_headed(spec, found))}
 
 
@@ -213,19 +244,30 @@ def _headed(spec: FigureSpec, found: Numbers) -> Any:
     if isinstance(spec, AreaSpec) and spec.baseline:
         y = "area_ratio"
     if isinstance(spec, HeatmapSpec):
-        return found.cells.rename(columns={"row": spec.rows, "column": spec.columns, "y": y})
+        return found.cells.rename(
+            columns={"row": spec.rows, "column": spec.columns, "y": y}
+        )
     x = "k" if isinstance(spec, ElbowSpec) else spec.x  # type: ignore[attr-defined]
     return found.cells.rename(columns={"x": x, "y": y})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw what the table or the command line asks for; a mistake is one sentence on stderr and exit code 2."""
+    """Draw what the table or the command line asks for.
+
+    a mistake is one sentence on stderr and exit code 2.
+    """
     options = _parser().parse_args(arguments)
     try:
         results = read_results(Path(options.table))
         specs = _specs(options, results)
-        specs = tuple(dataclasses.replace(spec, **_BARE) for spec in specs) if options.bare else specs
-        for path in write_figures(results, specs, _folder(options.table, options.output)):
+        specs = (
+            tuple(dataclasses.replace(spec, **_BARE) for spec in specs)
+            if options.bare
+            else specs
+        )
+        for path in write_figures(
+            results, specs, _folder(options.table, options.output)
+        ):
             print(path)
     except DPKMeansError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -235,21 +277,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _specs(options: argparse.Namespace, results: Results) -> tuple[Any, ...]:
     """What is drawn: the command line's figure, those of a file, or those of the table."""
-    given: dict[str, Any] = {key: getattr(options, key) for key in _TEXT_OPTIONS if getattr(options, key)}
-    given |= {key: getattr(options, key) for key in _LIST_OPTIONS if getattr(options, key)}
+    given: dict[str, Any] = {
+        key: getattr(options, key) for key in _TEXT_OPTIONS if getattr(options, key)
+    }
+    given |= {
+        key: getattr(options, key) for key in _LIST_OPTIONS if getattr(options, key)
+    }
     given |= {"where": _pairs(options.where)} if options.where else {}
     if options.baseline:
-        given["baseline"] = _pairs(options.baseline) if options.kind == AblationSpec.kind else options.baseline[0]
+        given["baseline"] = (
+            _pairs(options.baseline)
+            if options.kind == AblationSpec.kind
+            else options.baseline[0]
+        )
     if options.spec and given:
         raise ConfigurationError(
-            f"both --spec and --{next(iter(given)).replace('_', '-')} are given: give one of them."
+            f"both --spec and --{next(iter(given)).replace('_', '-')} are given: give"
+            " one of them."
         )
     if options.spec:
         return parse_specs(_read_yaml(Path(options.spec)))
     if given:
-        return parse_specs({"name": "_".join(filter(None, (options.kind, options.y))) or "figure", **given})
+        return parse_specs(
+            {
+                "name": "_".join(filter(None, (options.kind, options.y))) or "figure",
+                **given,
+            }
+        )
     if not results.figures:
-        raise ConfigurationError(f"{options.table} lists no figures: add --kind, such as --kind curve, or --spec FILE.")
+        raise ConfigurationError(
+            f"{options.table} lists no figures: add --kind, such as --kind curve, or"
+            " --spec FILE."
+        )
     return parse_specs(results.figures)
 
 
@@ -259,7 +318,8 @@ def _read_yaml(path: Path) -> object:
         return yaml.safe_load(path.read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigurationError(
-            f"{path} cannot be read as YAML ({type(error).__name__}): give a list of figures."
+            f"{path} cannot be read as YAML ({type(error).__name__}): give a list of"
+            " figures."
         ) from error
 
 
@@ -269,35 +329,72 @@ def _pairs(texts: Sequence[str]) -> Mapping[str, list[object]]:
     for text in texts:
         column, sign, values = text.partition("=")
         if not sign:
-            raise ConfigurationError(f"{text!r} has no '=': write COLUMN=VALUE, such as data.name=iris.")
-        found[column] = [yaml.safe_load(value) if value else "" for value in values.split(",")]
+            raise ConfigurationError(
+                f"{text!r} has no '=': write COLUMN=VALUE, such as data.name=iris."
+            )
+        found[column] = [
+            yaml.safe_load(value) if value else "" for value in values.split(",")
+        ]
     return found
 
 
 def _folder(table: str | Path, output: str | Path | None) -> Path:
     table = Path(table)
-    return Path(output) if output else (table if table.is_dir() else table.parent) / "figures"
+    return (
+        Path(output)
+        if output
+        else (table if table.is_dir() else table.parent) / "figures"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
     parser = argparse.ArgumentParser(
-        prog="python -m simulations.plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m simulations.plot",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("table", metavar="TABLE", help="Parquet file of a sweep, or CSV")
-    parser.add_argument("--output", default="", metavar="FOLDER", help="default: 'figures' beside the table")
     parser.add_argument(
-        "--spec", default="", metavar="FILE", help="YAML with a list of figures, or an experiment's file"
+        "table", metavar="TABLE", help="Parquet file of a sweep, or CSV"
     )
-    parser.add_argument("--bare", action="store_true", help="without title and footer, for a paper that has its own")
+    parser.add_argument(
+        "--output",
+        default="",
+        metavar="FOLDER",
+        help="default: 'figures' beside the table",
+    )
+    parser.add_argument(
+        "--spec",
+        default="",
+        metavar="FILE",
+        help="YAML with a list of figures, or an experiment's file",
+    )
+    parser.add_argument(
+        "--bare",
+        action="store_true",
+        help="without title and footer, for a paper that has its own",
+    )
     parser.add_argument("--kind", default="", help=", ".join(KINDS))
     for name in _TEXT_OPTIONS:
         if name != "kind":
-            parser.add_argument(f"--{name.replace('_', '-')}", default="", help="see simulations/figure_kinds.py")
+            parser.add_argument(
+                f"--{name.replace('_', '-')}",
+                default="",
+                help="see simulations/figure_kinds.py",
+            )
     for name in _LIST_OPTIONS:
-        parser.add_argument(f"--{name}", nargs="+", metavar="COLUMN", help="one column or more")
-    parser.add_argument("--where", nargs="+", metavar="COLUMN=VALUE", help="only rows with these values")
-    parser.add_argument("--baseline", nargs="+", metavar="VALUE", help="a series; kind ablation: COLUMN=VALUE ...")
+        parser.add_argument(
+            f"--{name}", nargs="+", metavar="COLUMN", help="one column or more"
+        )
+    parser.add_argument(
+        "--where", nargs="+", metavar="COLUMN=VALUE", help="only rows with these values"
+    )
+    parser.add_argument(
+        "--baseline",
+        nargs="+",
+        metavar="VALUE",
+        help="a series; kind ablation: COLUMN=VALUE ...",
+    )
     return parser
 
 

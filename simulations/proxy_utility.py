@@ -1,7 +1,10 @@
-"""ProxyLloyd on the papers' synthetic data, beside limits: `python -m simulations.proxy_utility --help`.
+"""ProxyLloyd on the papers' synthetic data, beside limits.
 
-FedDP-KMeans' mixture of Gaussians with and without server points, record and client level, and the max-cover paper's
-set. Runs are without masks and with seeded noise, so they protect nobody; masks change no result.
+`python -m simulations.proxy_utility --help`.
+
+FedDP-KMeans' mixture of Gaussians with and without server points, record and client
+level, and the max-cover paper's set. Runs are without masks and with seeded noise, so
+they protect nobody; masks change no result.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ class Case:
     n_clusters : int
     epsilon : float
     limit : float or None
-        Largest mean: excess cost per point on the mixture, cost per point on the max-cover set.
+        Largest mean: excess cost per point on the mixture, cost per point on the
+        max-cover set.
     """
 
     data: str
@@ -80,7 +84,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Cost above the optimum (mixture) or cost (max-cover), per point, and seconds of the fit."""
+    """Cost above the optimum (mixture) or cost (max-cover), per point, and seconds of
+    the fit.
+    """
 
     value: float
     seconds: float
@@ -100,7 +106,10 @@ def cases() -> list[Case]:
         Case("mixture", "client", True, N_CLUSTERS, epsilon, limit)
         for epsilon, limit in zip(_CLIENT, (2.0, 0.5, 0.08, None), strict=True)
     ]
-    found += [Case("mixture", "client", False, N_CLUSTERS, epsilon, None) for epsilon in _CLIENT]
+    found += [
+        Case("mixture", "client", False, N_CLUSTERS, epsilon, None)
+        for epsilon in _CLIENT
+    ]
     found += [
         Case("max-cover", "record", False, k, epsilon, limit)
         for k, epsilon, limit in ((64, 1.0, 350.0), (64, 0.5, 600.0), (32, 1.0, 8800.0))
@@ -131,16 +140,26 @@ def run_job(job: Job) -> Outcome:
     }
     if case.data == "mixture":
         mixture = drawn(PAPER[case.unit], job.seed)
-        parts, rows, least = list(mixture.clients), all_rows(PAPER[case.unit], job.seed), _optimum(case.unit, job.seed)
+        parts, rows, least = (
+            list(mixture.clients),
+            all_rows(PAPER[case.unit], job.seed),
+            _optimum(case.unit, job.seed),
+        )
         options |= {"delta": DELTA, "unit": case.unit}
         bounds = (MIXTURE_BOUNDS.lower, MIXTURE_BOUNDS.upper)
-        options |= {"server_data": mixture.server_points} if case.server else {"bounds": bounds}
+        options |= (
+            {"server_data": mixture.server_points}
+            if case.server
+            else {"bounds": bounds}
+        )
     else:
         rows, least = _max_cover(job.seed).points, 0.0
         parts = np.array_split(rows, 5)
         options |= {"bounds": (0.0, 100.0)}
     start = time.perf_counter()
-    fitted = FederatedKMeans(case.n_clusters, algorithm=job.algorithm, epsilon=case.epsilon, **options).fit(parts)
+    fitted = FederatedKMeans(
+        case.n_clusters, algorithm=job.algorithm, epsilon=case.epsilon, **options
+    ).fit(parts)
     seconds = time.perf_counter() - start
     return Outcome(cost_per_point(rows, fitted.cluster_centers_) - least, seconds)
 
@@ -154,21 +173,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> None:
     """Run all jobs; those of a seed follow each other, so that data are drawn once."""
     require_seeds(options.seeds)
-    wanted = [case for case in cases() if case.data in options.data and case.unit in options.units]
-    order = [(case.data, case.unit, seed) for case in wanted for seed in range(options.seeds)]
+    wanted = [
+        case
+        for case in cases()
+        if case.data in options.data and case.unit in options.units
+    ]
+    order = [
+        (case.data, case.unit, seed) for case in wanted for seed in range(options.seeds)
+    ]
     jobs = [
         Job(case, options.algorithm, seed)
         for data, unit, seed in dict.fromkeys(order)
         for case in wanted
         if (case.data, case.unit) == (data, unit)
     ]
-    outcomes = run_jobs(run_job, jobs, workers=options.workers, chunk=1, description="fits")
+    outcomes = run_jobs(
+        run_job, jobs, workers=options.workers, chunk=1, description="fits"
+    )
     by_case: dict[Case, list[Outcome]] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
         by_case.setdefault(job.case, []).append(outcome)
     rows = [_row(case, options.algorithm, by_case[case]) for case in wanted]
     wide_console().print(_table(rows))
-    write_files(Path(options.output), encoded_tables("proxy_utility", vars(options), rows))
+    write_files(
+        Path(options.output), encoded_tables("proxy_utility", vars(options), rows)
+    )
 
 
 def _row(case: Case, algorithm: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -190,23 +219,47 @@ def _row(case: Case, algorithm: str, outcomes: Sequence[Outcome]) -> dict[str, A
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The rows, with a mark where a limit is exceeded."""
-    table = Table(title="Mixture: cost per point above the optimum; max-cover: cost per point. Seeded, not private")
+    table = Table(
+        title=(
+            "Mixture: cost per point above the optimum; max-cover: cost per point."
+            " Seeded, not private"
+        )
+    )
     for column in rows[0]:
         table.add_column(column, justify="right")
     for row in rows:
         over = row["limit"] is not None and row["mean"] > row["limit"]
-        cells = [f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()]
-        table.add_row(*(cell.replace("None", "-") for cell in cells), style="bold red" if over else None)
+        cells = [
+            f"{value:.4g}" if isinstance(value, float) else str(value)
+            for value in row.values()
+        ]
+        table.add_row(
+            *(cell.replace("None", "-") for cell in cells),
+            style="bold red" if over else None,
+        )
     return table
 
 
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.proxy_utility", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.proxy_utility", description=__doc__
+    )
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--algorithm", default="proxy_lloyd", help="proxy_lloyd, or fastlloyd to compare with")
-    parser.add_argument("--data", nargs="+", default=["mixture", "max-cover"], choices=["mixture", "max-cover"])
-    parser.add_argument("--units", nargs="+", default=["record", "client"], choices=["record", "client"])
+    parser.add_argument(
+        "--algorithm",
+        default="proxy_lloyd",
+        help="proxy_lloyd, or fastlloyd to compare with",
+    )
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        default=["mixture", "max-cover"],
+        choices=["mixture", "max-cover"],
+    )
+    parser.add_argument(
+        "--units", nargs="+", default=["record", "client"], choices=["record", "client"]
+    )
     add_workers(parser)
     parser.add_argument("--output", default="outputs/proxy_utility")
     return parser

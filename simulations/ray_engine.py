@@ -1,6 +1,8 @@
-"""One experiment through Flower's Ray-backed simulation, as `flwr run` does it, from Python.
+"""One experiment through Flower's Ray-backed simulation, as `flwr run` does it, from
+Python.
 
-Virtual clients load their own rows in Ray's workers, from the run configuration alone; no rows travel in messages.
+Virtual clients load their own rows in Ray's workers, from the run configuration alone;
+no rows travel in messages.
 """
 
 from __future__ import annotations
@@ -20,23 +22,44 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.server_app import require_known
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE, METRICS_FILE, REPORT_FILE
-from simulations.ray_settings import CROSS_DEVICE, CROSS_SILO, RayBackend, Scalar, app_file
+from simulations.ray_settings import (
+    CROSS_DEVICE,
+    CROSS_SILO,
+    RayBackend,
+    Scalar,
+    app_file,
+)
 from simulations.ray_superlink import EngineError, Finished, RaySuperLink
 
-__all__ = ["CROSS_DEVICE", "CROSS_SILO", "EngineError", "RayBackend", "RayResult", "RaySuperLink", "run_on_ray"]
+__all__ = [
+    "CROSS_DEVICE",
+    "CROSS_SILO",
+    "EngineError",
+    "RayBackend",
+    "RayResult",
+    "RaySuperLink",
+    "run_on_ray",
+]
 
 Array = NDArray[np.float64]
 
 APP_FOLDER = "app"
 LOG_FILE = "flwr.log"
 RESULTS_FOLDER = "ray-results"
-_SUCH_AS = MappingProxyType({"data": "digits", "algorithm": "proxy_lloyd", "n-clusters": 10})
+_SUCH_AS = MappingProxyType(
+    {"data": "digits", "algorithm": "proxy_lloyd", "n-clusters": 10}
+)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _RUN = re.compile(r"run (?P<id>\d+) starts with \d+ clients")
 _PLACE = r"(?:(?:run|node|round|attempt) -?\d+ ?)+: "
-_SENTENCE = re.compile(rf"^(?:\([^)]*pid=\d+[^)]*\) )?(?:{_PLACE})?(?P<name>\w+): (?P<sentence>.+)$", re.MULTILINE)
+_SENTENCE = re.compile(
+    rf"^(?:\([^)]*pid=\d+[^)]*\) )?(?:{_PLACE})?(?P<name>\w+): (?P<sentence>.+)$",
+    re.MULTILINE,
+)
 _OF_A_CLIENT = re.compile(r"cannot answer: (?P<sentence>.+)$", re.MULTILINE)
-_OF_PYTHON = re.compile(r"^(?:[\w.]+\.)?(?P<name>\w+(?:Error|Exception)): (?P<sentence>.+)$", re.MULTILINE)
+_OF_PYTHON = re.compile(
+    r"^(?:[\w.]+\.)?(?P<name>\w+(?:Error|Exception)): (?P<sentence>.+)$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -54,9 +77,11 @@ class RayResult:
     privacy : PrivacyReport
         What the run guaranteed.
     metrics : mapping
-        ``metrics.json`` of the run: ``n_iterations``, ``costs`` where the run chose k, evaluations.
+        ``metrics.json`` of the run: ``n_iterations``, ``costs`` where the run chose k,
+        evaluations.
     seconds : float
-        Of ``flwr run``, the start of Ray (and, for the first run, of the SuperLink) included.
+        Of ``flwr run``, the start of Ray (and, for the first run, of the SuperLink)
+        included.
     peak_bytes : int
         Largest memory of all its processes together, looked at every 2 s.
     folder : Path
@@ -86,16 +111,19 @@ def run_on_ray(
     Parameters
     ----------
     run_config : mapping
-        Hyphenated keys of ``[tool.flwr.app.config]``, ``data``, ``algorithm`` and ``n-clusters`` at least; what is left
-        out is automatic. Relative paths are those of this process. Not ``output``, which is below `folder`.
+        Hyphenated keys of ``[tool.flwr.app.config]``, ``data``, ``algorithm`` and
+        ``n-clusters`` at least; what is left out is automatic. Relative paths are those
+        of this process. Not ``output``, which is below `folder`.
     n_nodes : int
         Virtual nodes.
     folder : Path
-        For the log, the app and the results, which have a folder of their own for each run.
+        For the log, the app and the results, which have a folder of their own for each
+        run.
     backend : RayBackend
         Resources; ignored where a SuperLink is given, which has its own.
     superlink : RaySuperLink, optional
-        Used and left running, so that a sweep starts one only once; None: one for this run.
+        Used and left running, so that a sweep starts one only once; None: one for this
+        run.
 
     Returns
     -------
@@ -104,17 +132,18 @@ def run_on_ray(
     Raises
     ------
     DPKMeansError
-        Of the class and with the sentence of the run itself; an `EngineError` if Flower or Ray failed, the time or the
-        memory was up.
+        Of the class and with the sentence of the run itself; an `EngineError` if Flower
+        or Ray failed, the time or the memory was up.
 
     Notes
-    -----
-    Seeded runs are equal to those of the other engines with the same parts of the data: a virtual client's streams of
-    seeded noise and coins are numbered by its partition.
+    ----- Seeded runs are equal to those of the other engines with the same parts of the
+    data: a virtual client's streams of seeded noise and coins are numbered by its
+    partition.
 
-    A running Ray cluster is used with ``RayBackend(address="host:6379")``: start it by ``ray start --head`` with this
-    environment, call this on one of its machines, and have package, data and `folder` at the same path on all of them
-    (a shared disk). Its workers stay.
+    A running Ray cluster is used with ``RayBackend(address="host:6379")``: start it by
+    ``ray start --head`` with this environment, call this on one of its machines, and
+    have package, data and `folder` at the same path on all of them (a shared disk). Its
+    workers stay.
 
     Examples
     --------
@@ -127,11 +156,16 @@ def run_on_ray(
     (folder / APP_FOLDER).mkdir(parents=True, exist_ok=True)
     (folder / APP_FOLDER / "pyproject.toml").write_text(text, encoding="utf-8")
     if superlink is not None:
-        finished = superlink.run_app(folder / APP_FOLDER, n_nodes=n_nodes, log=folder / LOG_FILE)
+        finished = superlink.run_app(
+            folder / APP_FOLDER, n_nodes=n_nodes, log=folder / LOG_FILE
+        )
     else:
         with RaySuperLink(backend) as own:
-            finished = own.run_app(folder / APP_FOLDER, n_nodes=n_nodes, log=folder / LOG_FILE)
-    # `flwr run` ends with 0 also where the app failed; the server's report is written after the last round.
+            finished = own.run_app(
+                folder / APP_FOLDER, n_nodes=n_nodes, log=folder / LOG_FILE
+            )
+    # `flwr run` ends with 0 also where the app failed; the server's report is written
+    # after the last round.
     run = _RUN.search(_COLOURS.sub("", finished.output))
     results = folder / RESULTS_FOLDER / f"run-{run['id'] if run else ''}"
     if finished.code != 0 or not (results / "server" / REPORT_FILE).is_file():
@@ -140,21 +174,32 @@ def run_on_ray(
 
 
 def _completed(run_config: Mapping[str, Scalar], folder: Path) -> dict[str, Scalar]:
-    """The run configuration with the engine's own keys; a wrong key is refused before anything starts."""
+    """The run configuration with the engine's own keys.
+
+    a wrong key is refused before anything starts.
+    """
     require_known(run_config)
     for key in ("data", "algorithm", "n-clusters"):
         if key not in run_config:
-            raise ConfigurationError(f"the run configuration has no {key}: give it, such as {key}={_SUCH_AS[key]}.")
+            raise ConfigurationError(
+                f"the run configuration has no {key}: give it, such as"
+                f" {key}={_SUCH_AS[key]}."
+            )
     if run_config.get("output", ""):
         raise ConfigurationError(
-            f"output is {run_config['output']!r}, but the Ray engine writes below folder={str(folder)!r}: leave it out."
+            f"output is {run_config['output']!r}, but the Ray engine writes below"
+            f" folder={str(folder)!r}: leave it out."
         )
     completed = dict(run_config) | {"output": str(folder / RESULTS_FOLDER)}
     completed.setdefault("output-files", "first")
     # The app runs in another folder.
     for key in ("data", "server-data", "bounds"):
         given = completed.get(key)
-        if isinstance(given, str) and Path(given).suffix and Path(given).expanduser().is_file():
+        if (
+            isinstance(given, str)
+            and Path(given).suffix
+            and Path(given).expanduser().is_file()
+        ):
             completed[key] = str(Path(given).expanduser().absolute())
     return completed
 
@@ -172,8 +217,9 @@ def failure_of(output: str, log: Path) -> DPKMeansError:
     Returns
     -------
     DPKMeansError
-        Of the package's own class where the app said one of its sentences, with a client's reason where the server
-        knows only that there is one; else an `EngineError` with the last error of Flower, Ray or Python.
+        Of the package's own class where the app said one of its sentences, with a
+        client's reason where the server knows only that there is one; else an
+        `EngineError` with the last error of Flower, Ray or Python.
 
     Examples
     --------
@@ -186,11 +232,21 @@ def failure_of(output: str, log: Path) -> DPKMeansError:
     reasons = [match["sentence"] for match in _OF_A_CLIENT.finditer(plain)]
     if said:
         kind, sentence = classes[said[-1]["name"]], said[-1]["sentence"]
-        return kind(f"{sentence} The first client's reason: {reasons[0]}" if reasons else sentence)
-    errors = [f"{match['name']}: {match['sentence']}" for match in _OF_PYTHON.finditer(plain)]
-    errors += [line.strip() for line in plain.splitlines() if line.startswith("Error: ")]
+        return kind(
+            f"{sentence} The first client's reason: {reasons[0]}"
+            if reasons
+            else sentence
+        )
+    errors = [
+        f"{match['name']}: {match['sentence']}" for match in _OF_PYTHON.finditer(plain)
+    ]
+    errors += [
+        line.strip() for line in plain.splitlines() if line.startswith("Error: ")
+    ]
     last = errors[-1] if errors else "it left no error"
-    return EngineError(f"the simulation ended without a result ({last}): look at {log}.")
+    return EngineError(
+        f"the simulation ended without a result ({last}): look at {log}."
+    )
 
 
 def _kinds(kind: type[DPKMeansError]) -> Iterator[type[DPKMeansError]]:
@@ -207,9 +263,13 @@ def _read_result(results: Path, finished: Finished, folder: Path) -> RayResult:
         if (place / CENTROIDS_FILE).is_file():
             break
     else:
-        raise EngineError(f"the run wrote no centroids below {results}: look at {folder / LOG_FILE}.")
+        raise EngineError(
+            f"the run wrote no centroids below {results}: look at {folder / LOG_FILE}."
+        )
     with np.load(place / CENTROIDS_FILE) as arrays:
-        centroids, scaled, counts = (np.array(arrays[name]) for name in ("centroids", "scaled", "counts"))
+        centroids, scaled, counts = (
+            np.array(arrays[name]) for name in ("centroids", "scaled", "counts")
+        )
     return RayResult(
         centroids,
         scaled,

@@ -1,4 +1,6 @@
-"""One run of a sweep on Ray: data as files that virtual clients load, and the result as a row wants it."""
+"""One run of a sweep on Ray: data as files that virtual clients load, and the result as
+a row wants it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from simulations.ray_settings import RayBackend, Scalar
 Array = NDArray[np.float64]
 
 _COLUMN, _LABELS = "column", "labels"
-"""Arrays of the data file that rows are spread by, and that an evaluation compares with."""
+"""Arrays of the data file that rows are spread by, and that an evaluation compares
+with.
+"""
 
 
 def run_ray_job(
@@ -53,7 +57,8 @@ def run_ray_job(
     Returns
     -------
     Outcome
-        ``seconds`` has the start of Ray in it; the column ``peak_bytes`` is the memory of all processes.
+        ``seconds`` has the start of Ray in it; the column ``peak_bytes`` is the memory
+        of all processes.
 
     Raises
     ------
@@ -64,13 +69,21 @@ def run_ray_job(
         folder = Path(name)
         values = {**run_config, **_data_keys(settings, data, labels, folder)}
         if values["data"] == MIXTURE and settings["data"]["server"] is None:
-            server_points = None  # The app draws the mixture's own for algorithms that need them.
+            server_points = (
+                None  # The app draws the mixture's own for algorithms that need them.
+            )
         values |= _bounds_keys(bounds, folder)
         if server_points is not None:
             np.save(folder / "server.npy", server_points)
-            # An array has no names, and bundled data have some; here both are known to have the same order.
+            # An array has no names, and bundled data have some; here both are known to
+            # have the same order.
             values |= {"server-data": str(folder / "server.npy"), "allow-unnamed": True}
-        found = run_on_ray(values, n_nodes=settings["n_clients"], folder=folder / "run", backend=_backend(settings))
+        found = run_on_ray(
+            values,
+            n_nodes=settings["n_clients"],
+            folder=folder / "run",
+            backend=_backend(settings),
+        )
         costs = found.metrics.get("costs")
         return Outcome(
             found.centroids,
@@ -78,12 +91,18 @@ def run_ray_job(
             int(found.metrics.get("n_iterations", 0)),
             found.seconds,
             None if costs is None else np.asarray(costs, dtype=np.float64),
-            {"peak_bytes": found.peak_bytes, **evaluation_columns(found.metrics.get("evaluation", {}))},
+            {
+                "peak_bytes": found.peak_bytes,
+                **evaluation_columns(found.metrics.get("evaluation", {})),
+            },
         )
 
 
 def _data_keys(
-    settings: Mapping[str, Any], data: DataSet, labels: NDArray[np.int64] | None, folder: Path
+    settings: Mapping[str, Any],
+    data: DataSet,
+    labels: NDArray[np.int64] | None,
+    folder: Path,
 ) -> dict[str, Scalar]:
     """Name bundled and generated data; write other rows as a file."""
     group = settings["data"]
@@ -93,7 +112,11 @@ def _data_keys(
             "mixture-rows-per-client": int(group["rows_per_client"]),
             "partition-seed": int(group["seed"]),
         }
-    if group["source"] in BUNDLED and group["bounds"] is None and group["server"] != "held_out":
+    if (
+        group["source"] in BUNDLED
+        and group["bounds"] is None
+        and group["server"] != "held_out"
+    ):
         return {"data": str(group["source"])}
     arrays: dict[str, NDArray[Any]] = {"X": data.points}
     keys: dict[str, Scalar] = {"data": str(folder / "data.npz")}
@@ -118,7 +141,13 @@ def _bounds_keys(bounds: Bounds | str | None, folder: Path) -> dict[str, Scalar]
         return {"bounds": bounds}
     if len(set(bounds.lower)) == len(set(bounds.upper)) == 1:
         return {"bounds": f"{bounds.lower[0]!r},{bounds.upper[0]!r}"}
-    lines = ["lower,upper", *(f"{low!r},{up!r}" for low, up in zip(bounds.lower, bounds.upper, strict=True))]
+    lines = [
+        "lower,upper",
+        *(
+            f"{low!r},{up!r}"
+            for low, up in zip(bounds.lower, bounds.upper, strict=True)
+        ),
+    ]
     (folder / "bounds.csv").write_text("\n".join(lines) + "\n")
     return {"bounds": str(folder / "bounds.csv")}
 

@@ -1,10 +1,12 @@
-"""Processes that a Ray simulation started, found by a mark in their environment that no other process has.
+"""Processes that a Ray simulation started, found by a mark in their environment that no
+other process has.
 
-SuperLink, SuperExec, simulation, Ray's daemons and workers start each other and partly detach, so parent ids do not
-lead to all of them. The environment is inherited by all.
+SuperLink, SuperExec, simulation, Ray's daemons and workers start each other and partly
+detach, so parent ids do not lead to all of them. The environment is inherited by all.
 
-Run as a program (``python ray_processes.py HOME``), it waits until its standard input closes, which happens however its
-parent ends, then ends the marked processes and removes HOME. It imports nothing but the standard library.
+Run as a program (``python ray_processes.py HOME``), it waits until its standard input
+closes, which happens however its parent ends, then ends the marked processes and
+removes HOME. It imports nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -50,11 +52,16 @@ def _marked(home: Path) -> Iterator[int]:
 
 
 def used_bytes(home: Path) -> int:
-    """Memory of all marked processes now; pages that several of them share are counted once (PSS)."""
+    """Memory of all marked processes now.
+
+    Pages that several of them share are counted once (PSS).
+    """
     total = 0
     for process in _marked(home):
         with contextlib.suppress(OSError):
-            for line in (_PROC / str(process) / "smaps_rollup").read_text().splitlines():
+            for line in (
+                (_PROC / str(process) / "smaps_rollup").read_text().splitlines()
+            ):
                 if line.startswith("Pss:"):
                     total += int(line.split()[1]) * 1024
     return total

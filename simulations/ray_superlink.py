@@ -1,4 +1,6 @@
-"""A SuperLink of our own that runs Flower's Ray simulations, one after the other, and leaves nothing behind."""
+"""A SuperLink of our own that runs Flower's Ray simulations, one after the other, and
+leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from types import TracebackType
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from simulations import ray_processes
 from simulations.ray_processes import end_marked, is_supported, used_bytes
-from simulations.ray_settings import RayBackend, connection_file, environment, federation_config, program
+from simulations.ray_settings import (
+    RayBackend,
+    connection_file,
+    environment,
+    federation_config,
+    program,
+)
 
 _START_TIMEOUT = 180.0
 _END_TIMEOUT = 10.0
@@ -28,7 +36,10 @@ _MEMORY_POLL = 2.0
 
 
 class EngineError(DPKMeansError):
-    """The simulation, not the run in it, failed: it hung, ended by itself or took too much memory."""
+    """The simulation, not the run in it, failed.
+
+    It hung, ended by itself or took too much memory.
+    """
 
 
 @dataclass(frozen=True)
@@ -56,9 +67,9 @@ class Finished:
 class RaySuperLink:
     """A SuperLink in simulation mode with a home, a port and processes of its own.
 
-    It starts with the first run, serves later ones, and is started again if it had to be ended. Nothing is shared with
-    other SuperLinks of this user, not even Flower's configuration file. If this process is killed, a guard ends the
-    SuperLink.
+    It starts with the first run, serves later ones, and is started again if it had to
+    be ended. Nothing is shared with other SuperLinks of this user, not even Flower's
+    configuration file. If this process is killed, a guard ends the SuperLink.
 
     Parameters
     ----------
@@ -79,7 +90,10 @@ class RaySuperLink:
 
     def __init__(self, backend: RayBackend) -> None:
         if not is_supported():
-            raise ConfigurationError("the Ray engine finds its processes in /proc: use Linux, or engine=inprocess.")
+            raise ConfigurationError(
+                "the Ray engine finds its processes in /proc: use Linux, or"
+                " engine=inprocess."
+            )
         self.backend = backend
         self.port: int | None = None
         self._home: Path | None = None
@@ -90,7 +104,10 @@ class RaySuperLink:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -104,7 +121,12 @@ class RaySuperLink:
         return self._home
 
     def run_app(
-        self, app: Path, *, n_nodes: int, log: Path, watch: Callable[[float], None] = lambda _: None
+        self,
+        app: Path,
+        *,
+        n_nodes: int,
+        log: Path,
+        watch: Callable[[float], None] = lambda _: None,
     ) -> Finished:
         """Type ``flwr run APP --stream`` and wait for its end.
 
@@ -126,7 +148,8 @@ class RaySuperLink:
         Raises
         ------
         EngineError
-            If the time or the memory is up, or the SuperLink ends; all its processes are ended then.
+            If the time or the memory is up, or the SuperLink ends; all its processes
+            are ended then.
         """
         command = [program("flwr"), "run", str(app), "--stream"]
         command += ["--federation-config", federation_config(n_nodes, self.backend)]
@@ -162,7 +185,9 @@ class RaySuperLink:
         if self._home is not None:
             left = end_marked(self._home)
             if left:
-                raise EngineError(f"processes {left} of the simulation do not end: end them by hand.")
+                raise EngineError(
+                    f"processes {left} of the simulation do not end: end them by hand."
+                )
 
     def close(self) -> None:
         """End everything and remove the home."""
@@ -185,21 +210,32 @@ class RaySuperLink:
         if self._guard is None:
             own_file = ray_processes.__file__
             self._guard = subprocess.Popen(
-                [sys.executable, "-I", own_file, str(self.home)], stdin=subprocess.PIPE, start_new_session=True
+                [sys.executable, "-I", own_file, str(self.home)],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
             )
         for _ in range(_STARTS):
             if self._start():
                 return
         raise EngineError(
-            f"the SuperLink did not start on a port below loopback: look at {self._log_file} (kept until the engine "
-            f"is closed). Its last line: {_last_line(_text(self._log_file))!r}"
+            "the SuperLink did not start on a port below loopback: look at"
+            f" {self._log_file} (kept until the engine is closed). Its last line:"
+            f" {_last_line(_text(self._log_file))!r}"
         )
 
     def _start(self) -> bool:
-        """Start once; False if it ended at once, as it does when another process took the port meanwhile."""
+        """Start once; False if it ended at once, as it does when another process took
+        the port meanwhile.
+        """
         port = _free_port()
         (self.home / "config.toml").write_text(connection_file(port))
-        command = [program("flower-superlink"), "--insecure", "--simulation", "--isolation", "subprocess"]
+        command = [
+            program("flower-superlink"),
+            "--insecure",
+            "--simulation",
+            "--isolation",
+            "subprocess",
+        ]
         command += ["--host", "127.0.0.1", "--port", str(port)]
         with self._log_file.open("wb") as log:
             process = subprocess.Popen(
@@ -225,19 +261,28 @@ class RaySuperLink:
     def _log_file(self) -> Path:
         return self.home / "superlink.log"
 
-    def _wait(self, process: subprocess.Popen[bytes], start: float, watch: Callable[[float], None]) -> int:
+    def _wait(
+        self,
+        process: subprocess.Popen[bytes],
+        start: float,
+        watch: Callable[[float], None],
+    ) -> int:
         """Wait for one run within its bounds; the largest memory seen."""
         peak, looked = 0, -_MEMORY_POLL
         while process.poll() is None:
             seconds = time.monotonic() - start
             if seconds > self.backend.timeout:
                 raise EngineError(
-                    f"the simulation took longer than {self.backend.timeout:g} s and was ended: raise the engine's "
-                    "timeout, or take fewer nodes or rounds."
+                    f"the simulation took longer than {self.backend.timeout:g} s and"
+                    " was ended: raise the engine's timeout, or take fewer nodes or"
+                    " rounds."
                 )
             if self._process is None or self._process.poll() is not None:
                 last = _last_line(_text(self._log_file))
-                raise EngineError(f"the SuperLink ended during the run, with {last!r} as its last line: run again.")
+                raise EngineError(
+                    f"the SuperLink ended during the run, with {last!r} as its last"
+                    " line: run again."
+                )
             if seconds - looked >= _MEMORY_POLL:
                 looked, now = seconds, used_bytes(self.home)
                 peak = max(peak, now)
@@ -251,8 +296,10 @@ class RaySuperLink:
         limit = self.backend.max_bytes
         if limit is not None and now > limit:
             raise EngineError(
-                f"the simulation took {now / 1e9:.1f} GB, more than max_bytes={limit / 1e9:.1f} GB, and was ended: "
-                "take fewer CPUs (init_args_num_cpus), as each is a worker with data of its own, or raise max_bytes."
+                f"the simulation took {now / 1e9:.1f} GB, more than"
+                f" max_bytes={limit / 1e9:.1f} GB, and was ended: take fewer CPUs"
+                " (init_args_num_cpus), as each is a worker with data of its own, or"
+                " raise max_bytes."
             )
 
 
@@ -266,7 +313,9 @@ def _free_port() -> int:
 def _is_healthy(port: int) -> bool:
     """Whether a SuperLink answers."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1.0) as response:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/health", timeout=1.0
+        ) as response:
             return bool(response.status == 200)
     except (urllib.error.URLError, OSError):
         return False
@@ -279,4 +328,6 @@ def _text(path: Path) -> str:
 
 def _last_line(text: str) -> str:
     """The last line that is not empty."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    return next(
+        (line.strip() for line in reversed(text.splitlines()) if line.strip()), ""
+    )

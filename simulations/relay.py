@@ -58,7 +58,9 @@ class Relay:
 
     @property
     def traffic(self) -> Traffic:
-        """What has gone through so far, requests and replies of any kind, but no headers of TCP."""
+        """What has gone through so far, requests and replies of any kind, but no
+        headers of TCP.
+        """
         with self._lock:
             return Traffic(self._up, self._down)
 
@@ -91,7 +93,9 @@ class Relay:
                 self._open |= {near, far}
             ends = _Ends(near, far)
             for upward in (True, False):
-                threading.Thread(target=self._pass_on, args=(ends, upward), daemon=True).start()
+                threading.Thread(
+                    target=self._pass_on, args=(ends, upward), daemon=True
+                ).start()
 
     def _pass_on(self, ends: _Ends, upward: bool) -> None:
         """Copy one direction of a connection until it ends."""

@@ -1,6 +1,9 @@
-"""What one iteration of the masked protocol costs in process: milliseconds and bytes, for `simulations.table3`.
+"""What one iteration of the masked protocol costs in process.
 
-Strategy, ClientApps, secure-aggregation mod and messages are those of a deployment; only the transport is missing.
+Milliseconds and bytes, for `simulations.table3`.
+
+Strategy, ClientApps, secure-aggregation mod and messages are those of a deployment;
+only the transport is missing.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ WORD_BYTES = 8
 _WARM_UPS = 2
 # Both directions: a client sends its masked vector, and gets the masked sum back.
 _DIRECTIONS = 2
-# Pairs agree on keys in the first iteration and open group keys in the second: neither is part of the others.
+# Pairs agree on keys in the first iteration and open group keys in the second: neither
+# is part of the others.
 _FIRST_TIMED = 3
 
 
@@ -88,7 +92,8 @@ class Estimate:
     Parameters
     ----------
     mean, half_width : float
-        The interval is mean - half_width to mean + half_width; nan for the half width of a single value.
+        The interval is mean - half_width to mean + half_width; nan for the half width
+        of a single value.
     """
 
     mean: float
@@ -117,7 +122,10 @@ class Estimate:
         from scipy.stats import t
 
         quantile = float(t.ppf(0.975, len(values) - 1))
-        return cls(statistics.fmean(values), quantile * statistics.stdev(values) / math.sqrt(len(values)))
+        return cls(
+            statistics.fmean(values),
+            quantile * statistics.stdev(values) / math.sqrt(len(values)),
+        )
 
 
 @dataclass(frozen=True)
@@ -127,10 +135,11 @@ class RoundCost:
     Parameters
     ----------
     iteration, iteration_cpu : Estimate
-        Milliseconds of one iteration, over repetitions: by the clock, and of this process, which other work on the
-        machine changes less.
+        Milliseconds of one iteration, over repetitions: by the clock, and of this
+        process, which other work on the machine changes less.
     setup : Estimate
-        Milliseconds of the rest of a run: plan, policy, key exchange, first scaling of the rows, the result.
+        Milliseconds of the rest of a run: plan, policy, key exchange, first scaling of
+        the rows, the result.
     n_iterations : int
         T of a run.
     sizes : Sizes
@@ -146,7 +155,9 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """One round trip: when it began by the clock and in time of this process, what was asked, what was answered."""
+    """One round trip: when it began by the clock and in time of this process, what was
+    asked, what was answered.
+    """
 
     start: float
     cpu: float
@@ -161,7 +172,9 @@ class _ObservedGrid(InProcessGrid):
         super().__init__(nodes, run_id=secrets.randbits(62))
         self.exchanges: list[_Exchange] = []
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
         start, cpu, requests = time.perf_counter(), time.process_time(), list(messages)
         replies = super().send_and_receive(requests, timeout=timeout)
         self.exchanges.append(_Exchange(start, cpu, requests, replies))
@@ -170,7 +183,9 @@ class _ObservedGrid(InProcessGrid):
 
 @dataclass(frozen=True)
 class _Run:
-    """One run: its exchanges (keys, T sums, the last release) and when it began and ended."""
+    """One run: its exchanges (keys, T sums, the last release) and when it began and
+    ended.
+    """
 
     exchanges: list[_Exchange]
     start: float
@@ -183,12 +198,16 @@ class _Run:
     @property
     def iteration(self) -> float:
         """Milliseconds of an iteration, the mean over the third to the last one."""
-        return self._per_iteration(self.exchanges[-1].start - self.exchanges[_FIRST_TIMED].start)
+        return self._per_iteration(
+            self.exchanges[-1].start - self.exchanges[_FIRST_TIMED].start
+        )
 
     @property
     def iteration_cpu(self) -> float:
         """The same in time of this process."""
-        return self._per_iteration(self.exchanges[-1].cpu - self.exchanges[_FIRST_TIMED].cpu)
+        return self._per_iteration(
+            self.exchanges[-1].cpu - self.exchanges[_FIRST_TIMED].cpu
+        )
 
     @property
     def setup(self) -> float:
@@ -219,7 +238,8 @@ def measure_rounds(
     noise : str
         "secure" or "seeded".
     n_iterations : int
-        Of a run, at least 3. FastLloyd's own number is 2 to 7, and an iteration costs the same with any of them.
+        Of a run, at least 3. FastLloyd's own number is 2 to 7, and an iteration costs
+        the same with any of them.
     repeats : int
         Timed runs, after two that are not timed.
 
@@ -233,21 +253,25 @@ def measure_rounds(
         If `repeats` is below 1 or `n_iterations` below 3, or what FastLloyd refuses.
 
     Notes
-    -----
-    An iteration is: all clients take the last masked sum in (unmask, divide, clip, fold), assign their rows, make
-    their sums and counts, charge their ledgers, mask and answer; the server adds the vectors and its noise. Clients
-    work one after the other. The mean is over the third to the last iteration of a run (pairs agree on keys in the
-    first, and open what was sealed with them in the second), and over runs.
+    ----- An iteration is: all clients take the last masked sum in (unmask, divide,
+    clip, fold), assign their rows, make their sums and counts, charge their ledgers,
+    mask and answer; the server adds the vectors and its noise. Clients work one after
+    the other. The mean is over the third to the last iteration of a run (pairs agree on
+    keys in the first, and open what was sealed with them in the second), and over runs.
     """
     if n_iterations < _FIRST_TIMED:
         raise ConfigurationError(
-            f"a run has {n_iterations} iterations, but the first {_FIRST_TIMED - 1} are not timed: give at least "
-            f"{_FIRST_TIMED}."
+            f"a run has {n_iterations} iterations, but the first {_FIRST_TIMED - 1} are"
+            f" not timed: give at least {_FIRST_TIMED}."
         )
     if repeats < 1:
-        raise ConfigurationError(f"repeats is {repeats}, but at least 1 is needed: give one such as 30.")
+        raise ConfigurationError(
+            f"repeats is {repeats}, but at least 1 is needed: give one such as 30."
+        )
     seeds = range(_WARM_UPS + repeats)
-    runs = [_play(problem, epsilon, noise, n_iterations, seed) for seed in seeds][_WARM_UPS:]
+    runs = [_play(problem, epsilon, noise, n_iterations, seed) for seed in seeds][
+        _WARM_UPS:
+    ]
     return RoundCost(
         Estimate.of([run.iteration for run in runs]),
         Estimate.of([run.iteration_cpu for run in runs]),
@@ -257,7 +281,9 @@ def measure_rounds(
     )
 
 
-def vector_bytes(n_clusters: int, n_features: int, n_clients: int = 2, word_bytes: int = WORD_BYTES) -> int:
+def vector_bytes(
+    n_clusters: int, n_features: int, n_clients: int = 2, word_bytes: int = WORD_BYTES
+) -> int:
     """Bytes of all masked vectors of one iteration.
 
     Parameters
@@ -270,7 +296,8 @@ def vector_bytes(n_clusters: int, n_features: int, n_clients: int = 2, word_byte
     Returns
     -------
     int
-        ``n_clients * 2 * k (d + 1) * word_bytes``: k d sums and k counts from every client, and as many back to each.
+        ``n_clients * 2 * k (d + 1) * word_bytes``: k d sums and k counts from every
+        client, and as many back to each.
 
     Examples
     --------
@@ -280,7 +307,9 @@ def vector_bytes(n_clusters: int, n_features: int, n_clients: int = 2, word_byte
     return n_clients * _DIRECTIONS * n_clusters * (n_features + 1) * word_bytes
 
 
-def _play(problem: Problem, epsilon: float, noise: str, n_iterations: int, seed: int) -> _Run:
+def _play(
+    problem: Problem, epsilon: float, noise: str, n_iterations: int, seed: int
+) -> _Run:
     """One run; its seed is that of the public start."""
     clients = [KMeansClient(part) for part in problem.parts]
     grid = _ObservedGrid(_node(client) for client in clients)
@@ -316,10 +345,18 @@ def _sizes(exchanges: Sequence[_Exchange]) -> Sizes:
     """Bytes of an iteration and of the rest of a run."""
     later = exchanges[_FIRST_TIMED:-1]
     n_iterations = len(exchanges) - 2
-    vectors = sum(_vector_size(message) for exchange in exchanges for message in _messages(exchange))
-    per_exchange = [sum(_size(message) for message in _messages(exchange)) for exchange in exchanges]
+    vectors = sum(
+        _vector_size(message)
+        for exchange in exchanges
+        for message in _messages(exchange)
+    )
+    per_exchange = [
+        sum(_size(message) for message in _messages(exchange)) for exchange in exchanges
+    ]
     messages = sum(per_exchange[_FIRST_TIMED:-1]) // len(later)
-    return Sizes(vectors // n_iterations, messages, sum(per_exchange) - n_iterations * messages)
+    return Sizes(
+        vectors // n_iterations, messages, sum(per_exchange) - n_iterations * messages
+    )
 
 
 def _messages(exchange: _Exchange) -> list[Message]:
@@ -335,4 +372,6 @@ def _vector_size(message: Message) -> int:
 
 def _size(item: Any) -> int:
     """Bytes of an object as Flower serialises it, with everything inside."""
-    return len(item.deflate()) + sum(_size(child) for child in (item.children or {}).values())
+    return len(item.deflate()) + sum(
+        _size(child) for child in (item.children or {}).values()
+    )

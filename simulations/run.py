@@ -1,9 +1,11 @@
-"""One entry for every experiment: `python -m simulations.run data=iris privacy.epsilon=0.5`; `-m` sweeps.
+"""One entry for every experiment: `python -m simulations.run data=iris
+privacy.epsilon=0.5`; `-m` sweeps.
 
-One run prints its row and writes it, with the privacy report, into its folder. A sweep, or an experiment such as
-``+experiment=fastlloyd_fig2``, writes a table with one row per run, and the figures that the experiment names; the
-same command again continues a sweep that was stopped. Hydra's own options, such as ``--cfg job`` and ``--help``, work
-as usual.
+One run prints its row and writes it, with the privacy report, into its folder. A sweep,
+or an experiment such as ``+experiment=fastlloyd_fig2``, writes a table with one row per
+run, and the figures that the experiment names; the same command again continues a sweep
+that was stopped. Hydra's own options, such as ``--cfg job`` and ``--help``, work as
+usual.
 """
 
 from __future__ import annotations
@@ -37,7 +39,18 @@ _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
 _REASONS = 5
 """Of failed runs, the commonest, are told at the end; the table has all."""
-_HYDRAS = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+_HYDRAS = (
+    "--help",
+    "-h",
+    "--hydra-help",
+    "--version",
+    "--cfg",
+    "-c",
+    "--info",
+    "-i",
+    "--shell-completion",
+    "-sc",
+)
 """Options with which Hydra shows something and runs nothing."""
 
 
@@ -52,20 +65,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 if a run of a sweep failed (its row says why); 2 for a mistake of the caller, which is one sentence on
-        stderr; 130 if stopped by the keyboard.
+        0; 1 if a run of a sweep failed (its row says why); 2 for a mistake of the
+        caller, which is one sentence on stderr; 130 if stopped by the keyboard.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = [one.split("=")[0] for one in given if one.startswith("-") and one not in _MANY]
+    options = [
+        one.split("=")[0] for one in given if one.startswith("-") and one not in _MANY
+    ]
     if set(options) & set(_HYDRAS):
         _hydras_own()
         return 0
     if options:
-        print(f"ConfigurationError: there is no option {options[0]!r} here: look at --help.", file=sys.stderr)
+        print(
+            f"ConfigurationError: there is no option {options[0]!r} here: look at"
+            " --help.",
+            file=sys.stderr,
+        )
         return 2
     overrides = [one for one in given if one not in _MANY]
     log_quietly()
-    return exit_code(lambda: _ran(overrides, many=bool(set(given) & set(_MANY))), RESUMES)
+    return exit_code(
+        lambda: _ran(overrides, many=bool(set(given) & set(_MANY))), RESUMES
+    )
 
 
 def _ran(overrides: Sequence[str], *, many: bool) -> int:
@@ -74,7 +95,9 @@ def _ran(overrides: Sequence[str], *, many: bool) -> int:
     if sweep.name is None and len(sweep.settings) == 1 and not many:
         return _one(sweep.settings[0])
     if sweep.name is None and not many:
-        raise ConfigurationError(f"the overrides name {len(sweep.settings)} runs: sweep over them with -m.")
+        raise ConfigurationError(
+            f"the overrides name {len(sweep.settings)} runs: sweep over them with -m."
+        )
     return _many(sweep, overrides)
 
 
@@ -88,7 +111,10 @@ def _one(settings: Mapping[str, Any]) -> int:
     print(line)
     for sentence in outcome.privacy.warnings:
         print(f"warning: {sentence}", file=sys.stderr)
-    files = {"row.json": line.encode() + b"\n", REPORT_FILE: outcome.privacy.to_json().encode()}
+    files = {
+        "row.json": line.encode() + b"\n",
+        REPORT_FILE: outcome.privacy.to_json().encode(),
+    }
     for path in write_folder(folder, files):
         print(f"wrote {path}", file=sys.stderr)
     return 0
@@ -102,21 +128,29 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
     sweep = with_figures_that_can_be_drawn(sweep)
     if sweep.missing:
         print(
-            f"left out, as their files are not in data_dir={sweep.common['data_dir']}: {', '.join(sweep.missing)}",
+            f"left out, as their files are not in data_dir={sweep.common['data_dir']}:"
+            f" {', '.join(sweep.missing)}",
             file=sys.stderr,
         )
     folder = Path(given or f"{_OUTPUTS}/{sweep.name or f'sweep-{digest}'}")
     # One Ray run takes all cores by itself.
     on_ray = any(one["engine"]["name"] == "ray" for one in sweep.settings)
-    workers = default_workers(1 if on_ray and sweep.common["workers"] is None else sweep.common["workers"])
+    workers = default_workers(
+        1 if on_ray and sweep.common["workers"] is None else sweep.common["workers"]
+    )
     result = run_sweep(sweep, folder, workers=workers)
     print(
-        f"{result.n_run} runs ({result.n_reused} were finished before, {result.n_failed} failed): {result.table}",
+        f"{result.n_run} runs ({result.n_reused} were finished before,"
+        f" {result.n_failed} failed): {result.table}",
         file=sys.stderr,
     )
     if result.n_others:
         others = counted(result.n_others, "earlier run")
-        print(f"not in this table, as the command does not ask for them: {others} of {JOURNAL_FILE}", file=sys.stderr)
+        print(
+            f"not in this table, as the command does not ask for them: {others} of"
+            f" {JOURNAL_FILE}",
+            file=sys.stderr,
+        )
     for reason, n_runs in result.reasons.most_common(_REASONS):
         print(f"{n_runs} failed: {reason}", file=sys.stderr)
     if sweep.common["sweep"]["figures"]:
@@ -129,7 +163,8 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
 
 
 def with_figures_that_can_be_drawn(sweep: Sweep) -> Sweep:
-    """A sweep less the figures that its runs cannot make whatever they find, which are named before the first run.
+    """A sweep less the figures that its runs cannot make whatever they find, which are
+    named before the first run.
 
     Raises
     ------
@@ -142,16 +177,24 @@ def with_figures_that_can_be_drawn(sweep: Sweep) -> Sweep:
         return sweep
     from simulations.plot import refusal_of
 
-    rows = [{**rehearsed_row(one), **labels_of(one, sweep.name)} for one in sweep.settings]
+    rows = [
+        {**rehearsed_row(one), **labels_of(one, sweep.name)} for one in sweep.settings
+    ]
     results = Results(table_of(rows).to_pandas(), missing=sweep.missing)
     refusals = [refusal_of(spec, results) for spec in specs]
     said = "; ".join(str(refusal).removesuffix(".") for refusal in refusals if refusal)
     if all(refusals):
-        raise ConfigurationError(f"nothing was run: {said}; or add sweep.figures=[] for the table alone.")
+        raise ConfigurationError(
+            f"nothing was run: {said}; or add sweep.figures=[] for the table alone."
+        )
     if not said:
         return sweep
     print(f"figures left out, as these runs cannot make them: {said}.", file=sys.stderr)
-    drawn = [figure for figure, refusal in zip(given["figures"], refusals, strict=True) if not refusal]
+    drawn = [
+        figure
+        for figure, refusal in zip(given["figures"], refusals, strict=True)
+        if not refusal
+    ]
     return replace(sweep, common={**sweep.common, "sweep": {**given, "figures": drawn}})
 
 

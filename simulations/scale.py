@@ -1,10 +1,13 @@
-"""What this project costs, measured in one run: ``python -m simulations.scale [--quick] [--output FILE.png]``.
+"""What this project costs, measured in one run.
 
-Prints the tables of `simulations.kernel_speed` (noise, kernels beside the machine's rates, whole fits beside
-scikit-learn's), curves of growth in rows, columns, clusters and clients with their slopes, seconds of this process for
-each client, message and vector, what follows for larger federations, and a tree of aggregators over masked vectors,
-whose sum it compares with the plain one. Figures that others published are marked as such. What it all means stands in
-`simulations/planner/SCALE.md`.
+``python -m simulations.scale [--quick] [--output FILE.png]``.
+
+Prints the tables of `simulations.kernel_speed` (noise, kernels beside the machine's
+rates, whole fits beside scikit-learn's), curves of growth in rows, columns, clusters
+and clients with their slopes, seconds of this process for each client, message and
+vector, what follows for larger federations, and a tree of aggregators over masked
+vectors, whose sum it compares with the plain one. Figures that others published are
+marked as such. What it all means stands in `simulations/planner/SCALE.md`.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ class Costs:
     plain, masked : float
         Of one client's whole run of three sums, on both sides, without and with masks.
     flower : float
-        Of one message and its reply through Flower's objects, to a client that does nothing.
+        Of one message and its reply through Flower's objects, to a client that does
+        nothing.
     agreement, word, addition : float
         Of one X25519 agreement, one word of a mask, and one word that a server adds.
     """
@@ -70,7 +74,9 @@ class Costs:
 
 
 def seconds(work: Callable[[], object], times: int = 1) -> float:
-    """Least seconds of this process in three runs, by the number of times that `work` does its work."""
+    """Least seconds of this process in three runs, by the number of times that `work`
+    does its work.
+    """
     found = []
     for _ in range(3):
         start = time.process_time()
@@ -95,7 +101,9 @@ def fit(n_clients: int, *, masking: bool) -> None:
         "random_state": 0,
         "engine": "direct",
     }
-    model = FederatedKMeans(CLUSTERS, algorithm="feddp_kmeans", server_data=points, cohort=cohort, **options)
+    model = FederatedKMeans(
+        CLUSTERS, algorithm="feddp_kmeans", server_data=points, cohort=cohort, **options
+    )
     with warnings.catch_warnings(action="ignore"):  # of seeded noise
         model.fit(clients=table_of, n_clients=n_clients)
 
@@ -110,23 +118,34 @@ def null_messages(n_messages: int) -> None:
 
     grid = InProcessGrid([Node(app)])
     with grid.running():
-        grid.send_and_receive([message_of(2, Request(Stage.SUM)) for _ in range(n_messages)])
+        grid.send_and_receive(
+            [message_of(2, Request(Stage.SUM)) for _ in range(n_messages)]
+        )
 
 
 def measure(n_clients: int) -> Costs:
     """Measure on this machine, with so many clients."""
     fit(100, masking=True)
     private, long = keys.generate_private_key(), 5000
-    peers = {peer: keys.public_key_of(keys.generate_private_key()) for peer in range(200)}
+    peers = {
+        peer: keys.public_key_of(keys.generate_private_key()) for peer in range(200)
+    }
     words = keys.stream(private, ASKED, long)
     with one_thread():
         return Costs(
             plain=seconds(lambda: fit(n_clients, masking=False), n_clients),
             masked=seconds(lambda: fit(n_clients, masking=True), n_clients),
             flower=seconds(lambda: null_messages(1000), 1000),
-            agreement=seconds(lambda: keys.agree_pair_keys(private, peers, 1, 300), len(peers)),
-            word=seconds(lambda: [keys.stream(private, ASKED, long) for _ in range(500)], 500 * long),
-            addition=seconds(lambda: sum((words for _ in range(500)), start=words), 500 * long),
+            agreement=seconds(
+                lambda: keys.agree_pair_keys(private, peers, 1, 300), len(peers)
+            ),
+            word=seconds(
+                lambda: [keys.stream(private, ASKED, long) for _ in range(500)],
+                500 * long,
+            ),
+            addition=seconds(
+                lambda: sum((words for _ in range(500)), start=words), 500 * long
+            ),
         )
 
 
@@ -149,10 +168,13 @@ class Tier:
     cpu: float
 
 
-def masked_vectors(n_clients: int, length: int) -> tuple[Callable[[int], Ring], Callable[[int], Ring]]:
+def masked_vectors(
+    n_clients: int, length: int
+) -> tuple[Callable[[int], Ring], Callable[[int], Ring]]:
     """Each client's vector, plain and under masks with its neighbours on a circle.
 
-    Keys of pairs are hashes of their numbers here, as X25519 would only take time; masks are those of a run.
+    Keys of pairs are hashes of their numbers here, as X25519 would only take time;
+    masks are those of a run.
     """
 
     def plain(client: int) -> Ring:
@@ -173,7 +195,8 @@ def masked_vectors(n_clients: int, length: int) -> tuple[Callable[[int], Ring], 
 def tree(n_clients: int, fan: int, length: int) -> tuple[list[Tier], bool, bool]:
     """Add masked vectors in groups of `fan`, and groups again, until one is left.
 
-    Returns the tiers from the leaves up, whether the sum is the plain one, and whether that of a first group is.
+    Returns the tiers from the leaves up, whether the sum is the plain one, and whether
+    that of a first group is.
     """
     plain, masked = masked_vectors(n_clients, length)
     zero = np.zeros(length, dtype=np.uint64)
@@ -189,8 +212,14 @@ def tree(n_clients: int, fan: int, length: int) -> tuple[list[Tier], bool, bool]
         tiers.append(Tier(len(sums), min(fan, n_vectors), cpu))
         first = sums[0] if first is None and len(sums) > 1 else first
         vectors, n_vectors = iter(sums), len(sums)
-    group_sum = sum((plain(client) for client in range(min(fan, n_clients))), start=zero)
-    return tiers, np.array_equal(sums[0], exact), first is not None and np.array_equal(first, group_sum)
+    group_sum = sum(
+        (plain(client) for client in range(min(fan, n_clients))), start=zero
+    )
+    return (
+        tiers,
+        np.array_equal(sums[0], exact),
+        first is not None and np.array_equal(first, group_sum),
+    )
 
 
 @dataclass(frozen=True)
@@ -213,14 +242,27 @@ START = {"rows N": 20_000, "columns d": 8, "clusters k": 8, "clients M": 4}
 
 
 def growth(doublings: int, repeats: int) -> Iterator[Growth]:
-    """FastLloyd with masks in the direct engine, from `START`, one size doubled at a time."""
+    """FastLloyd with masks in the direct engine, from `START`, one size doubled at a
+    time.
+    """
     for name in START:
-        sizes, timings = tuple(START[name] << step for step in range(doublings + 1)), list[Timing]()
+        sizes, timings = (
+            tuple(START[name] << step for step in range(doublings + 1)),
+            list[Timing](),
+        )
         for size in sizes:
             n_rows, n_columns, n_clusters, n_clients = (START | {name: size}).values()
             rows = np.random.default_rng(0).uniform(-1.0, 1.0, (n_rows, n_columns))
-            fit = FederatedKMeans(n_clusters, algorithm="fastlloyd", engine="direct", bounds=(-1.0, 1.0), max_iter=5)
-            timings.append(timed(partial(fit.fit, np.array_split(rows, n_clients)), repeats))
+            fit = FederatedKMeans(
+                n_clusters,
+                algorithm="fastlloyd",
+                engine="direct",
+                bounds=(-1.0, 1.0),
+                max_iter=5,
+            )
+            timings.append(
+                timed(partial(fit.fit, np.array_split(rows, n_clients)), repeats)
+            )
         yield Growth(name, sizes, tuple(timings))
 
 
@@ -228,10 +270,16 @@ def growth_table(curves: Sequence[Growth]) -> Table:
     """A row for each curve."""
     others = ", ".join(f"{name} = {size:,}" for name, size in START.items())
     table = Table(
-        "doubled", "processor seconds: median [least, most]", "slope", title=f"FastLloyd with masks; {others}"
+        "doubled",
+        "processor seconds: median [least, most]",
+        "slope",
+        title=f"FastLloyd with masks; {others}",
     )
     for one in curves:
-        cells = (f"{size:,}: {timing}" for size, timing in zip(one.sizes, one.timings, strict=True))
+        cells = (
+            f"{size:,}: {timing}"
+            for size, timing in zip(one.sizes, one.timings, strict=True)
+        )
         table.add_row(one.name, "\n".join(cells), f"{one.slope:.2f}")
     return table
 
@@ -239,45 +287,98 @@ def growth_table(curves: Sequence[Growth]) -> Table:
 def draw_growth(curves: Sequence[Growth]) -> bytes:
     """The curves as a PNG, with what lies between the least and the most."""
     figure = new_figure(11, 3.2)
-    for axis, one in zip(figure.subplots(1, len(curves), sharey=True), curves, strict=True):
+    for axis, one in zip(
+        figure.subplots(1, len(curves), sharey=True), curves, strict=True
+    ):
         medians = [timing.median for timing in one.timings]
-        low, high = ([pick(timing.cpu) for timing in one.timings] for pick in (min, max))
+        low, high = (
+            [pick(timing.cpu) for timing in one.timings] for pick in (min, max)
+        )
         axis.fill_between(one.sizes, low, high, alpha=0.2, linewidth=0)
         axis.plot(one.sizes, medians, marker="o")
-        axis.set(xscale="log", yscale="log", title=f"slope {one.slope:.2f}", xlabel=one.name)
+        axis.set(
+            xscale="log", yscale="log", title=f"slope {one.slope:.2f}", xlabel=one.name
+        )
         axis.grid(alpha=0.25)
     figure.axes[0].set_ylabel("processor seconds of a fit")
     return png_of(figure)
 
 
 def published_table() -> Table:
-    """What others say of their own code, on their own machines: to be read beside the measured, not against it."""
-    title = "PUBLISHED, not measured here: FastLloyd's Table 3, an iteration of two clients"
+    """What others say of their own code, on their own machines.
+
+    To be read beside the measured, not against it.
+    """
+    title = (
+        "PUBLISHED, not measured here: FastLloyd's Table 3, an iteration of two clients"
+    )
     table = Table("rows x columns, k", "milliseconds", "bytes", title=title)
     for case in choose_cases([], None):
         shape = f"{case.n_rows:,} x {case.n_features}, {case.n_clusters}"
-        table.add_row(shape, f"{case.paper_ms:g} ± {case.paper_ms_half_width:g}", f"{case.paper_bytes:,}")
+        table.add_row(
+            shape,
+            f"{case.paper_ms:g} ± {case.paper_ms_half_width:g}",
+            f"{case.paper_bytes:,}",
+        )
     return table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print what follows."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.scale", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller sizes throughout: minutes, and coarse")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each kernel and fit (default: 3)")
-    parser.add_argument("--output", type=Path, default=Path("growth.png"), help="of the curves (default: growth.png)")
-    parser.add_argument("--clients", type=int, default=1000, help="of the measured runs")
-    parser.add_argument("--tree", type=int, default=100_000, help="clients of the tree of aggregators")
-    parser.add_argument("--fan", type=int, default=320, help="vectors that one aggregator of the tree adds")
-    parser.add_argument("--length", type=int, default=200, help="entries of a vector in the tree")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.scale", description=__doc__
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="smaller sizes throughout: minutes, and coarse",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=3,
+        help="timed runs of each kernel and fit (default: 3)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("growth.png"),
+        help="of the curves (default: growth.png)",
+    )
+    parser.add_argument(
+        "--clients", type=int, default=1000, help="of the measured runs"
+    )
+    parser.add_argument(
+        "--tree", type=int, default=100_000, help="clients of the tree of aggregators"
+    )
+    parser.add_argument(
+        "--fan",
+        type=int,
+        default=320,
+        help="vectors that one aggregator of the tree adds",
+    )
+    parser.add_argument(
+        "--length", type=int, default=200, help="entries of a vector in the tree"
+    )
     options = parser.parse_args(arguments)
-    # On a smaller circle neighbours would meet themselves, and aggregators of one vector add none.
-    for name, least in {"repeats": 1, "clients": 2, "tree": DEGREE + 1, "fan": 2, "length": 1}.items():
+    # On a smaller circle neighbours would meet themselves, and aggregators of one
+    # vector add none.
+    for name, least in {
+        "repeats": 1,
+        "clients": 2,
+        "tree": DEGREE + 1,
+        "fan": 2,
+        "length": 1,
+    }.items():
         if (value := getattr(options, name)) < least:
             parser.error(f"{name} is {value}, but it must be at least {least}.")
     console, n_rows = wide_console(), 1_000_000
     if options.quick:
-        n_rows, options.clients, options.tree = 20_000, min(options.clients, 100), min(options.tree, 2000)
+        n_rows, options.clients, options.tree = (
+            20_000,
+            min(options.clients, 100),
+            min(options.tree, 2000),
+        )
     with warnings.catch_warnings(action="ignore"), one_thread():
         for table in kernel_speed.tables(n_rows, options.repeats):
             console.print(table)
@@ -287,33 +388,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(published_table())
     costs = measure(options.clients)
     console.print(
-        f"One client's run of 3 sums ({ROWS} x {FEATURES} rows, {DEGREE} neighbours), both sides: "
-        f"{1e3 * costs.plain:.2f} ms without and {1e3 * costs.masked:.2f} ms with masks. One X25519 agreement "
-        f"{1e6 * costs.agreement:.0f} us, a word of a mask {1e9 * costs.word:.2f} ns, a word added "
-        f"{1e9 * costs.addition:.2f} ns, a message of Flower's and its reply {1e6 * costs.flower:.0f} us.",
+        f"One client's run of 3 sums ({ROWS} x {FEATURES} rows, {DEGREE} neighbours),"
+        f" both sides: {1e3 * costs.plain:.2f} ms without and {1e3 * costs.masked:.2f}"
+        f" ms with masks. One X25519 agreement {1e6 * costs.agreement:.0f} us, a word"
+        f" of a mask {1e9 * costs.word:.2f} ns, a word added {1e9 * costs.addition:.2f}"
+        f" ns, a message of Flower's and its reply {1e6 * costs.flower:.0f} us.",
         highlight=False,
     )
-    table = Table(title="CPU seconds of one process that plays all parties, and what its server alone takes in")
-    for column in ("clients", "without masks", "with masks", "Flower's messages", "GB of vectors of 650 entries"):
+    table = Table(
+        title=(
+            "CPU seconds of one process that plays all parties, and what its server"
+            " alone takes in"
+        )
+    )
+    for column in (
+        "clients",
+        "without masks",
+        "with masks",
+        "Flower's messages",
+        "GB of vectors of 650 entries",
+    ):
         table.add_column(column, justify="right")
     for n_clients in (10**3, 10**4, 10**5, 10**6):
         each = (costs.plain, costs.masked, 5 * costs.flower)
         table.add_row(
-            f"{n_clients:,}", *(f"{n_clients * one:,.0f}" for one in each), f"{3 * n_clients * 5200 / 1e9:,.2f}"
+            f"{n_clients:,}",
+            *(f"{n_clients * one:,.0f}" for one in each),
+            f"{3 * n_clients * 5200 / 1e9:,.2f}",
         )
     console.print(table)
     tiers, is_exact, is_readable = tree(options.tree, options.fan, options.length)
     for place, tier in enumerate(tiers, start=1):
         size = 8 * options.length * tier.vectors / 1e6
         console.print(
-            f"tier {place}: {tier.n_nodes:,} aggregators, each adds at most {tier.vectors:,} vectors ({size:.2f} MB): "
-            f"{1e3 * tier.cpu / tier.n_nodes:.2f} ms of CPU each",
+            f"tier {place}: {tier.n_nodes:,} aggregators, each adds at most"
+            f" {tier.vectors:,} vectors ({size:.2f} MB):"
+            f" {1e3 * tier.cpu / tier.n_nodes:.2f} ms of CPU each",
             highlight=False,
         )
     loads = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     console.print(f"{os.cpu_count()} processors; load averages: {loads}")
     exact = "is exactly the plain one" if is_exact else "is NOT the plain one"
-    console.print(f"the sum of {options.tree:,} masked vectors {exact}; one group's sum is readable: {is_readable}")
+    console.print(
+        f"the sum of {options.tree:,} masked vectors {exact}; one group's sum is"
+        f" readable: {is_readable}"
+    )
     return 0 if is_exact and not is_readable else 1
 
 

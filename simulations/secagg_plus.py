@@ -1,8 +1,11 @@
-"""`SecureSum` beside Flower's own SecAgg+ workflow: bytes, seconds, round trips and precision of the same means.
+"""`SecureSum` beside Flower's own SecAgg+ workflow.
 
-``python -m simulations.secagg_plus`` prints the table. Both run in this process, each message through Flower's own
-serialisation and back: bytes are those of the contents, both ways, without HTTP; seconds are processor time of server
-and all clients together, without training. Both recover the sum when clients leave, on graphs of the same degree.
+Bytes, seconds, round trips and precision of the same means.
+
+``python -m simulations.secagg_plus`` prints the table. Both run in this process, each
+message through Flower's own serialisation and back: bytes are those of the contents,
+both ways, without HTTP; seconds are processor time of server and all clients together,
+without training. Both recover the sum when clients leave, on graphs of the same degree.
 """
 
 from __future__ import annotations
@@ -54,7 +57,10 @@ class Updates:
         """Of norm about 1, as a clipped update has."""
         generator = np.random.default_rng(n_clients)
         values = generator.normal(0.0, n_entries**-0.5, (n_clients, n_entries)) * 0.9
-        return cls(list(values), list(map(int, generator.integers(1, MOST_EXAMPLES, n_clients))))
+        return cls(
+            list(values),
+            list(map(int, generator.integers(1, MOST_EXAMPLES, n_clients))),
+        )
 
     @property
     def mean(self) -> Vector:
@@ -83,7 +89,9 @@ class CountingGrid(InProcessGrid):
     round_trips = 0
     sent = 0
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
         """Count a round trip."""
         self.round_trips += 1
         return super().send_and_receive(messages, timeout=timeout)
@@ -103,18 +111,27 @@ class CountingGrid(InProcessGrid):
         return recorddict_from_proto(ProtoRecordDict.FromString(data))
 
 
-def secure_sum(updates: Updates, n_rounds: int, dropout: str) -> tuple[CountingGrid, Callable[[CountingGrid], Vector]]:
+def secure_sum(
+    updates: Updates, n_rounds: int, dropout: str
+) -> tuple[CountingGrid, Callable[[CountingGrid], Vector]]:
     """A federation behind `secure_sum_mod`, and how it is run; without noise."""
 
     def node(update: Vector, weight: int) -> Node:
-        settings = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
-        app = ClientApp(mods=[SecureAggregation(lambda _: settings, wrapped=WrappedApp)])
+        settings = NodeSettings(
+            IN_SIMULATION, MemoryLedger(), "default", simulated=True
+        )
+        app = ClientApp(
+            mods=[SecureAggregation(lambda _: settings, wrapped=WrappedApp)]
+        )
 
         @app.train()
         def train(message: Message, context: Context) -> Message:
             moved = message.content.array_records["arrays"]["model"].numpy() + update
             metrics = MetricRecord({"num-examples": weight})
-            return Message(RecordDict({"a": ArrayRecord({"model": Array(moved)}), "m": metrics}), reply_to=message)
+            return Message(
+                RecordDict({"a": ArrayRecord({"model": Array(moved)}), "m": metrics}),
+                reply_to=message,
+            )
 
         @app.evaluate()
         def keep(message: Message, context: Context) -> Message:
@@ -125,24 +142,39 @@ def secure_sum(updates: Updates, n_rounds: int, dropout: str) -> tuple[CountingG
     def run(grid: CountingGrid) -> Vector:
         start = ArrayRecord({"model": Array(np.zeros(len(updates.mean)))})
         silent = len(updates.values) // _SHARED_PART
-        cohort: dict[str, Any] = {"dropout": dropout, "max_silent": silent if dropout == "recover" else None}
-        strategy = SecureSum(start, clip=1.5, most_examples=MOST_EXAMPLES, max_iter=n_rounds, **cohort)
+        cohort: dict[str, Any] = {
+            "dropout": dropout,
+            "max_silent": silent if dropout == "recover" else None,
+        }
+        strategy = SecureSum(
+            start, clip=1.5, most_examples=MOST_EXAMPLES, max_iter=n_rounds, **cohort
+        )
         return strategy.start(grid).arrays["model"].numpy() / n_rounds
 
     return CountingGrid(map(node, updates.values, updates.weights)), run
 
 
-def secagg_plus(updates: Updates, n_rounds: int) -> tuple[CountingGrid, Callable[[CountingGrid], Vector]]:
-    """A federation behind Flower's `secaggplus_mod`, with its defaults, and how it is run."""
+def secagg_plus(
+    updates: Updates, n_rounds: int
+) -> tuple[CountingGrid, Callable[[CountingGrid], Vector]]:
+    """A federation behind Flower's `secaggplus_mod`, with its defaults, and how it is
+    run.
+    """
     n_clients = len(updates.values)
     graph = recovery_graph(n_clients, n_clients // _SHARED_PART)
 
     def node(update: Vector, weight: int) -> Node:
         class Client(NumPyClient):
-            def fit(self, parameters: list[Vector], config: object) -> tuple[list[Vector], int, dict[str, Scalar]]:
+            def fit(
+                self, parameters: list[Vector], config: object
+            ) -> tuple[list[Vector], int, dict[str, Scalar]]:
                 return [parameters[0] + update], weight, {}
 
-        return Node(ClientApp(client_fn=lambda context: Client().to_client(), mods=[secaggplus_mod]))
+        return Node(
+            ClientApp(
+                client_fn=lambda context: Client().to_client(), mods=[secaggplus_mod]
+            )
+        )
 
     def run(grid: CountingGrid) -> Vector:
         start = ndarrays_to_parameters([np.zeros(len(updates.mean))])
@@ -159,12 +191,16 @@ def secagg_plus(updates: Updates, n_rounds: int) -> tuple[CountingGrid, Callable
             evaluate_fn=keep,
         )
         context = LegacyContext(
-            Context(1, 1, {}, RecordDict(), {}), config=ServerConfig(num_rounds=n_rounds), strategy=strategy
+            Context(1, 1, {}, RecordDict(), {}),
+            config=ServerConfig(num_rounds=n_rounds),
+            strategy=strategy,
         )
         shares = min(n_clients, graph.degree + 1)
-        DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(shares, graph.threshold, max_weight=float(MOST_EXAMPLES)))(
-            grid, context
-        )
+        DefaultWorkflow(
+            fit_workflow=SecAggPlusWorkflow(
+                shares, graph.threshold, max_weight=float(MOST_EXAMPLES)
+            )
+        )(grid, context)
         return found[-1] / n_rounds
 
     return CountingGrid(map(node, updates.values, updates.weights)), run
@@ -185,12 +221,16 @@ def measure(name: str, updates: Updates, n_rounds: int) -> Cost:
         mean = run(grid)
     seconds = time.process_time() - begin
     error = float(np.abs(mean - updates.mean).max())
-    return Cost(name, len(updates.values), n_rounds, grid.round_trips, grid.sent, seconds, error)
+    return Cost(
+        name, len(updates.values), n_rounds, grid.round_trips, grid.sent, seconds, error
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each run."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.secagg_plus", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.secagg_plus", description=__doc__
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100])
     parser.add_argument("--rounds", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--entries", type=int, default=650)
@@ -198,9 +238,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     for log in ("flwr", "flwr_dpkmeans"):
         logging.getLogger(log).setLevel(logging.ERROR)
-    print("| clients | rounds | way | round trips | MB a round | CPU seconds a round | largest error |")
+    print(
+        "| clients | rounds | way | round trips | MB a round | CPU seconds a round |"
+        " largest error |"
+    )
     print("|---|---|---|---|---|---|---|")
-    for n_clients, n_rounds, name in itertools.product(options.clients, options.rounds, options.only):
+    for n_clients, n_rounds, name in itertools.product(
+        options.clients, options.rounds, options.only
+    ):
         cost = measure(name, Updates.drawn(n_clients, options.entries), n_rounds)
         sent, seconds = cost.sent / n_rounds / 1e6, cost.seconds / n_rounds
         numbers = f"{cost.round_trips} | {sent:.3g} | {seconds:.2g} | {cost.error:.1e}"

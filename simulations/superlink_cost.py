@@ -1,4 +1,6 @@
-"""What one iteration of the masked protocol costs over a real SuperLink on loopback, for `simulations.table3`."""
+"""What one iteration of the masked protocol costs over a real SuperLink on loopback,
+for `simulations.table3`.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,14 @@ class SuperLinkCost:
     start : float
         Seconds from `flwr run` to the plan.
     keys : float
-        Seconds from the plan to the first masked sum: two round trips, and the app's way to the nodes.
+        Seconds from the plan to the first masked sum: two round trips, and the app's
+        way to the nodes.
     end : float
-        Seconds from the last masked sum to the server's report: the round trip of the last release, with the clients'
-        pictures and files.
+        Seconds from the last masked sum to the server's report: the round trip of the
+        last release, with the clients' pictures and files.
     bytes_up, bytes_down : int
-        Of one iteration, between both SuperNodes and the SuperLink, with HTTP and polling.
+        Of one iteration, between both SuperNodes and the SuperLink, with HTTP and
+        polling.
     other_bytes : int
         Of the rest of the run, the app's files included.
     """
@@ -56,7 +60,9 @@ class SuperLinkCost:
         return statistics.fmean(self.trips)
 
 
-def measure_over_superlink(problem: Problem, *, n_rounds: int = 3, epsilon: float = 1.0) -> SuperLinkCost:
+def measure_over_superlink(
+    problem: Problem, *, n_rounds: int = 3, epsilon: float = 1.0
+) -> SuperLinkCost:
     """Start SuperLink and SuperNodes, run FastLloyd once, and end them.
 
     Parameters
@@ -80,7 +86,10 @@ def measure_over_superlink(problem: Problem, *, n_rounds: int = 3, epsilon: floa
         If a process fails.
     """
     if n_rounds < 2:
-        raise ConfigurationError(f"the number of rounds is {n_rounds}, but at least 2 are needed: give one such as 3.")
+        raise ConfigurationError(
+            f"the number of rounds is {n_rounds}, but at least 2 are needed: give one"
+            " such as 3."
+        )
     with tempfile.TemporaryDirectory(prefix="dpkmeans-superlink-") as name:
         folder = Path(name)
         paths = []
@@ -89,7 +98,9 @@ def measure_over_superlink(problem: Problem, *, n_rounds: int = 3, epsilon: floa
             np.save(paths[-1], part)
         (folder / "policy.toml").write_text(default_policy(epsilon))
         policy = str(folder / "policy.toml")
-        with deployed(folder, [{"data-path": str(path), "policy": policy} for path in paths]) as deployment:
+        with deployed(
+            folder, [{"data-path": str(path), "policy": policy} for path in paths]
+        ) as deployment:
             return read_cost(_run(deployment, problem, n_rounds, epsilon))
 
 
@@ -121,10 +132,17 @@ def read_cost(lines: Sequence[LogLine]) -> SuperLinkCost:
     steps = [line for line in lines if _STEP.match(line.text)]
     after = lines[lines.index(steps[-1]) + 1 :] if steps else []
     found = _STEP.match(steps[-1].text) if steps else None
-    if plan is None or found is None or found[1] != found[2] or len(steps) < 2 or not after:
+    if (
+        plan is None
+        or found is None
+        or found[1] != found[2]
+        or len(steps) < 2
+        or not after
+    ):
         said = " | ".join(line.text for line in lines[-5:] if line.text)
         raise DeploymentError(
-            f"the run ended after {len(steps)} aggregations and before its report: {said or 'no log'}"
+            f"the run ended after {len(steps)} aggregations and before its report:"
+            f" {said or 'no log'}"
         )
     first, last = steps[0], steps[-1]
     iterations = last.traffic - first.traffic
@@ -140,10 +158,13 @@ def read_cost(lines: Sequence[LogLine]) -> SuperLinkCost:
     )
 
 
-def _run(deployment: Deployment, problem: Problem, n_rounds: int, epsilon: float) -> list[LogLine]:
+def _run(
+    deployment: Deployment, problem: Problem, n_rounds: int, epsilon: float
+) -> list[LogLine]:
     """The project's own app over what is deployed."""
     n_rows, n_features = problem.points.shape
     return deployment.run(
-        f"algorithm='fastlloyd' n-clusters={problem.n_clusters} n-features={n_features} n-examples={n_rows} "
-        f"num-clients={problem.n_clients} bounds='-1,1' epsilon={epsilon!r} max-iter={n_rounds} data=''"
+        f"algorithm='fastlloyd' n-clusters={problem.n_clusters} n-features={n_features}"
+        f" n-examples={n_rows} num-clients={problem.n_clients} bounds='-1,1'"
+        f" epsilon={epsilon!r} max-iter={n_rounds} data=''"
     )

@@ -1,4 +1,7 @@
-"""Run the jobs of a sweep in worker processes: resumable, in spite of failing jobs, with time left."""
+"""Run the jobs of a sweep in worker processes.
+
+Resumable, in spite of failing jobs, with time left.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from flwr_dpkmeans.threads import one_thread
 from simulations.code_version import code_version, require_this_code
@@ -35,7 +45,9 @@ Runner = Callable[[Mapping[str, Any]], Row]
 _LARGEST_CHUNK = 25
 _CHUNKS_PER_WORKER = 12
 _CHUNK_SECONDS = 20.0
-"""A chunk's rows reach the journal together, so a kill loses no more than this time of each worker, and one run."""
+"""A chunk's rows reach the journal together, so a kill loses no more than this time of
+each worker, and one run.
+"""
 _IN_FLIGHT = 3
 """Chunks per worker that are handed out at a time."""
 
@@ -49,11 +61,13 @@ class SweepResult:
     table : Path
         One row per run.
     n_run, n_reused, n_failed : int
-        Runs that were made now; that were finished before; rows that say why a run failed.
+        Runs that were made now; that were finished before; rows that say why a run
+        failed.
     reasons : Counter of str
         Why, and how often.
     n_others : int
-        Finished runs of the folder that the sweep does not have, so that they are not in the table.
+        Finished runs of the folder that the sweep does not have, so that they are not
+        in the table.
     """
 
     table: Path
@@ -64,7 +78,9 @@ class SweepResult:
     n_others: int = 0
 
 
-def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job) -> SweepResult:
+def run_sweep(
+    sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
+) -> SweepResult:
     """Run what is not finished yet and write the table.
 
     Parameters
@@ -72,7 +88,8 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
     sweep : Sweep
         From `simulations.expansion.expand`.
     folder : Path
-        Of journal and table. The same command with the same folder continues where it stopped.
+        Of journal and table. The same command with the same folder continues where it
+        stopped.
     workers : int
         Processes, each with one thread; 0 runs everything in this one.
     run : callable
@@ -85,16 +102,26 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
     Raises
     ------
     ConfigurationError
-        If another sweep is at work in the folder, or runs in it were made by other code and `sweep.common` does not
-        say ``other_code``.
+        If another sweep is at work in the folder, or runs in it were made by other code
+        and `sweep.common` does not say ``other_code``.
     """
     with only_sweep(folder):
         journal = Journal(folder)
-        before = {key: row for key, row in journal.finished().items() if row.get("status") == "done"}
+        before = {
+            key: row
+            for key, row in journal.finished().items()
+            if row.get("status") == "done"
+        }
         keys = [job_key(settings) for settings in sweep.settings]
-        rest = [settings for settings, key in zip(sweep.settings, keys, strict=True) if key not in before]
+        rest = [
+            settings
+            for settings, key in zip(sweep.settings, keys, strict=True)
+            if key not in before
+        ]
         reused = [before[key] for key in keys if key in before]
-        require_rows_of_this_code(reused, folder, take_others=bool(sweep.common["other_code"]))
+        require_rows_of_this_code(
+            reused, folder, take_others=bool(sweep.common["other_code"])
+        )
         found: dict[str, Row] = {}
         try:
             with _progress() as progress:
@@ -111,11 +138,17 @@ def run_sweep(sweep: Sweep, folder: Path, *, workers: int, run: Runner = run_job
                 if key in merged
             ]
             figures = sweep.common["sweep"]["figures"]
-            named = {"experiment": sweep.name, "figures": figures, "missing": sweep.missing}
+            named = {
+                "experiment": sweep.name,
+                "figures": figures,
+                "missing": sweep.missing,
+            }
             table = write_table(folder, rows, **named) if rows else folder
     reasons = Counter(str(row["reason"]) for row in rows if row["status"] != "done")
     n_others = len(before.keys() - set(keys))
-    return SweepResult(table, len(found), len(reused), reasons.total(), reasons, n_others)
+    return SweepResult(
+        table, len(found), len(reused), reasons.total(), reasons, n_others
+    )
 
 
 def labels_of(settings: Mapping[str, Any], experiment: str | None) -> Row:
@@ -123,14 +156,20 @@ def labels_of(settings: Mapping[str, Any], experiment: str | None) -> Row:
     return {"experiment": experiment, "variant": settings.get("variant")}
 
 
-def require_rows_of_this_code(rows: Sequence[Row], folder: Path, *, take_others: bool) -> None:
-    """Refuse finished runs that were made by other sources than today's, or warn of them where they are to be taken."""
+def require_rows_of_this_code(
+    rows: Sequence[Row], folder: Path, *, take_others: bool
+) -> None:
+    """Refuse finished runs that were made by other sources than today's, or warn of
+    them where they are to be taken.
+    """
     other = sum(row.get("code") != code_version(row) for row in rows)
     found = f"{len(rows)} finished runs in {folder.absolute()}"
     require_this_code(other, found, f"its {JOURNAL_FILE}", take_others=take_others)
 
 
-def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) -> Iterator[list[Row]]:
+def _finished(
+    settings: Sequence[Mapping[str, Any]], workers: int, run: Runner
+) -> Iterator[list[Row]]:
     """Rows of runs as they finish, in chunks."""
     if workers == 0:
         for one in settings:
@@ -153,16 +192,24 @@ def _finished(settings: Sequence[Mapping[str, Any]], workers: int, run: Runner) 
 
 
 def _in_pool(
-    waiting: deque[Sequence[Mapping[str, Any]]], suspects: list[Sequence[Mapping[str, Any]]], workers: int, run: Runner
+    waiting: deque[Sequence[Mapping[str, Any]]],
+    suspects: list[Sequence[Mapping[str, Any]]],
+    workers: int,
+    run: Runner,
 ) -> Iterator[list[Row]]:
-    """Rows until nothing waits or a worker process dies; what was under way then is suspect."""
+    """Rows until nothing waits or a worker process dies.
+
+    What was under way then is suspect.
+    """
     with _pool(workers) as pool:
         under_way: dict[Future[list[Row]], Sequence[Mapping[str, Any]]] = {}
         while waiting or under_way:
             try:
                 while waiting and len(under_way) < _IN_FLIGHT * workers:
                     chunk = waiting[0]
-                    under_way[pool.submit(_run_chunk, chunk, run, _CHUNK_SECONDS)] = waiting.popleft()
+                    under_way[pool.submit(_run_chunk, chunk, run, _CHUNK_SECONDS)] = (
+                        waiting.popleft()
+                    )
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in done:
                     rows = future.result()
@@ -180,7 +227,10 @@ def _in_pool(
 
 
 def _apart(chunk: Sequence[Mapping[str, Any]], run: Runner) -> Iterator[list[Row]]:
-    """Runs in a process of their own; if it dies, each half in one, until a single run gets a row that says so."""
+    """Runs in a process of their own.
+
+    If it dies, each half in one, until a single run gets a row that says so.
+    """
     try:
         with _pool(1) as pool:
             rows = pool.submit(_run_chunk, chunk, run).result()
@@ -195,7 +245,9 @@ def _apart(chunk: Sequence[Mapping[str, Any]], run: Runner) -> Iterator[list[Row
     yield rows
 
 
-def _run_chunk(chunk: Sequence[Mapping[str, Any]], run: Runner, seconds: float = math.inf) -> list[Row]:
+def _run_chunk(
+    chunk: Sequence[Mapping[str, Any]], run: Runner, seconds: float = math.inf
+) -> list[Row]:
     """Run configurations one after the other until the time is up; at least one."""
     rows: list[Row] = []
     end = time.monotonic() + seconds
@@ -213,10 +265,14 @@ def _of_this_code(row: Row) -> Row:
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that share nothing with this one, so no random stream either, and that end with it."""
+    """Worker processes that share nothing with this one, so no random stream either,
+    and that end with it.
+    """
     context = get_context("spawn")
     watched, held = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker, initargs=(watched,))
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_prepare_worker, initargs=(watched,)
+    )
     try:
         yield pool
     except BaseException:
@@ -230,7 +286,10 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _prepare_worker(watched: Connection) -> None:
-    """Limit BLAS and OpenMP to one thread for the life of a worker; the libraries must be loaded before."""
+    """Limit BLAS and OpenMP to one thread for the life of a worker.
+
+    The libraries must be loaded before.
+    """
     import sklearn.cluster  # noqa: F401
 
     # Ctrl-C reaches all processes of a terminal; the sweep's own ends the workers.
@@ -241,7 +300,9 @@ def _prepare_worker(watched: Connection) -> None:
 
 
 def _end_with_sweep(watched: Connection) -> None:
-    """End this process when the sweep's is stopped or killed, which closes the other end of the pipe."""
+    """End this process when the sweep's is stopped or killed, which closes the other
+    end of the pipe.
+    """
     with suppress(EOFError, OSError):
         watched.recv_bytes()
     os._exit(1)
@@ -256,6 +317,7 @@ def _progress() -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
-        # Chunks may take minutes: over the default of 30 s there would be no speed to tell a time left from.
+        # Chunks may take minutes: over the default of 30 s there would be no speed to
+        # tell a time left from.
         speed_estimate_period=3600.0,
     )

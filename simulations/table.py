@@ -1,6 +1,7 @@
 """The table of a sweep: a journal while it runs, one Parquet file at its end.
 
-The journal has one JSON line per finished run, so a killed sweep loses at most the runs that were under way.
+The journal has one JSON line per finished run, so a killed sweep loses at most the runs
+that were under way.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def only_sweep(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise ConfigurationError(
-                f"another sweep is at work in {folder.absolute()}: wait for it, or choose another folder by output=..."
+                f"another sweep is at work in {folder.absolute()}: wait for it, or"
+                " choose another folder by output=..."
             ) from error
         yield
 
@@ -79,7 +81,10 @@ class Journal:
         self.path = folder / JOURNAL_FILE
 
     def finished(self) -> dict[str, dict[str, Any]]:
-        """Rows by job; the last one of a job counts. A torn last line, left by a kill, is no row."""
+        """Rows by job; the last one of a job counts.
+
+        A torn last line, left by a kill, is no row.
+        """
         if not self.path.is_file():
             return {}
         rows = {}
@@ -92,11 +97,19 @@ class Journal:
         return rows
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows and make sure that they are on the disk; a full one is a `LocalMisuseError`."""
-        # Infinity and NaN are written as Python reads them, which is not JSON's standard.
+        """Append rows and make sure that they are on the disk.
+
+        a full one is a `LocalMisuseError`.
+        """
+        # Infinity and NaN are written as Python reads them, which is not JSON's
+        # standard.
         text = "".join(json.dumps(row) + "\n" for row in rows)
         try:
-            torn = self.path.is_file() and self.path.stat().st_size > 0 and not _ends_line(self.path)
+            torn = (
+                self.path.is_file()
+                and self.path.stat().st_size > 0
+                and not _ends_line(self.path)
+            )
             with self.path.open("a") as journal:
                 journal.write(("\n" if torn else "") + text)
                 journal.flush()
@@ -125,7 +138,8 @@ def write_table(
     figures : sequence
         Specifications, see `simulations.figure_specs`.
     missing : sequence of str
-        Data sets that the experiment names and that were not there, for the figures to say so.
+        Data sets that the experiment names and that were not there, for the figures to
+        say so.
 
     Returns
     -------
@@ -178,7 +192,8 @@ def read_table(path: Path) -> tuple[pd.DataFrame, str, list[Any]]:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException, ValueError) as error:
         raise DataError(
-            f"{str(path.absolute())!r} is no readable table: give a sweep's {TABLE_FILE}, its folder or a CSV file."
+            f"{str(path.absolute())!r} is no readable table: give a sweep's"
+            f" {TABLE_FILE}, its folder or a CSV file."
         ) from error
     metadata = table.schema.metadata or {}
     figures = json.loads(metadata.get(b"figures", b"[]"))
@@ -186,7 +201,10 @@ def read_table(path: Path) -> tuple[pd.DataFrame, str, list[Any]]:
 
 
 def missing_sets(path: Path) -> tuple[str, ...]:
-    """Data sets that were not there for the table's sweep; none for CSV and tables that do not say it."""
+    """Data sets that were not there for the table's sweep.
+
+    None for CSV and tables that do not say it.
+    """
     path = path / TABLE_FILE if path.is_dir() else path
     metadata = {} if path.suffix == ".csv" else pq.read_schema(path).metadata or {}
     return tuple(json.loads(metadata.get(b"missing", b"[]")))
@@ -195,7 +213,8 @@ def missing_sets(path: Path) -> tuple[str, ...]:
 def _unwritable(folder: Path, error: OSError) -> LocalMisuseError:
     """What is said of a folder that takes no file, or no more of one."""
     return LocalMisuseError(
-        f"the folder {folder.absolute()} cannot be written ({error.strerror}): choose another by output=..."
+        f"the folder {folder.absolute()} cannot be written ({error.strerror}): choose"
+        " another by output=..."
     )
 
 
@@ -205,7 +224,9 @@ def _column(values: Sequence[Any]) -> pa.Array:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         numbers = all(
-            value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
+            value is None
+            or (isinstance(value, int | float) and not isinstance(value, bool))
+            for value in values
         )
         kind = float if numbers else str
         return pa.array([None if value is None else kind(value) for value in values])

@@ -1,9 +1,12 @@
-"""FastLloyd's Table 3, time and bytes of an iteration with two clients: `python -m simulations.table3 --help`.
+"""FastLloyd's Table 3, time and bytes of an iteration with two clients.
 
-In process (strategy, ClientApps, mod, masks, secure noise and Flower's messages, no transport) and, with --superlink,
-over a real SuperLink and two SuperNodes on loopback, in a table of its own: there an iteration waits for polls. Rows
-are scaled by their own range, as in the paper, which takes bounds from private data: right for a table of times, wrong
-for anything else.
+`python -m simulations.table3 --help`.
+
+In process (strategy, ClientApps, mod, masks, secure noise and Flower's messages, no
+transport) and, with --superlink, over a real SuperLink and two SuperNodes on loopback,
+in a table of its own: there an iteration waits for polls. Rows are scaled by their own
+range, as in the paper, which takes bounds from private data: right for a table of
+times, wrong for anything else.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class Case:
     paper_bytes : int
         As printed.
     moh_ms, moh_bytes : float, optional
-        MohLloyd's (Mohassel, Rosulek, Trieu 2020), as the paper prints them; no noise is in it.
+        MohLloyd's (Mohassel, Rosulek, Trieu 2020), as the paper prints them; no noise
+        is in it.
     file : str
         In the folder of data sets; empty for drawn points.
     """
@@ -72,7 +76,13 @@ class Case:
     @property
     def label(self) -> str:
         """What --only calls it."""
-        return self.name if self.file else f"{self.name}-{self.n_rows // 1000}K-{self.n_clusters}-{self.n_features}"
+        return (
+            self.name
+            if self.file
+            else (
+                f"{self.name}-{self.n_rows // 1000}K-{self.n_clusters}-{self.n_features}"
+            )
+        )
 
 
 CASES = (
@@ -80,9 +90,13 @@ CASES = (
     Case("TimeSynth", 10_000, 2, 5, 3.24, 0.01, 384),
     Case("TimeSynth", 10_000, 5, 2, 4.32, 0.02, 480, moh_ms=34_050, moh_bytes=9.746e8),
     Case("TimeSynth", 10_000, 5, 5, 4.95, 0.04, 960),
-    Case("TimeSynth", 100_000, 2, 2, 12.57, 0.02, 192, moh_ms=105_120, moh_bytes=2.467e9),
+    Case(
+        "TimeSynth", 100_000, 2, 2, 12.57, 0.02, 192, moh_ms=105_120, moh_bytes=2.467e9
+    ),
     Case("TimeSynth", 100_000, 2, 5, 13.17, 0.03, 384),
-    Case("TimeSynth", 100_000, 5, 2, 22.05, 0.03, 480, moh_ms=347_250, moh_bytes=9.535e9),
+    Case(
+        "TimeSynth", 100_000, 5, 2, 22.05, 0.03, 480, moh_ms=347_250, moh_bytes=9.535e9
+    ),
     Case("TimeSynth", 100_000, 5, 5, 22.56, 0.02, 960),
     Case("lsun", 400, 3, 2, 2.6, 0.04, 288, "lsun.npz", moh_ms=1_481),
     Case("s1", 5_000, 15, 2, 5.81, 0.08, 1440, "s1.npz", moh_ms=49_087),
@@ -90,7 +104,9 @@ CASES = (
 """FastLloyd, Table 3."""
 
 
-def load_problem(case: Case, folder: Path | None, n_clients: int = 2, seed: int = 0) -> Problem:
+def load_problem(
+    case: Case, folder: Path | None, n_clients: int = 2, seed: int = 0
+) -> Problem:
     """Draw or load a case's rows and put them into [-1, 1]^d, by their own range.
 
     Parameters
@@ -119,16 +135,22 @@ def load_problem(case: Case, folder: Path | None, n_clients: int = 2, seed: int 
         points = load_table((folder or Path()) / case.file).points
         if points.shape != (case.n_rows, case.n_features):
             raise ConfigurationError(
-                f"{case.file} has {points.shape[0]} rows of {points.shape[1]}, but the paper's has {case.n_rows} of "
-                f"{case.n_features}: give the folder of the original set by --data-dir."
+                f"{case.file} has {points.shape[0]} rows of {points.shape[1]}, but the"
+                f" paper's has {case.n_rows} of {case.n_features}: give the folder of"
+                " the original set by --data-dir."
             )
         points = points[rng.permutation(len(points))]
     else:
         points = draw_balanced_clusters(
-            rng, n_points=case.n_rows, n_clusters=case.n_clusters, n_features=case.n_features
+            rng,
+            n_points=case.n_rows,
+            n_clusters=case.n_clusters,
+            n_features=case.n_features,
         ).points
     low, high = points.min(axis=0), points.max(axis=0)
-    return Problem(2.0 * (points - low) / (high - low) - 1.0, case.n_clusters, n_clients)
+    return Problem(
+        2.0 * (points - low) / (high - low) - 1.0, case.n_clusters, n_clients
+    )
 
 
 def choose_cases(names: Sequence[str], folder: Path | None) -> list[Case]:
@@ -158,10 +180,16 @@ def choose_cases(names: Sequence[str], folder: Path | None) -> list[Case]:
     labels = {case.label: case for case in CASES}
     for name in names:
         if name not in labels:
-            raise ConfigurationError(f"there is no row {name!r} in the table: {nearest(name, labels)}")
+            raise ConfigurationError(
+                f"there is no row {name!r} in the table: {nearest(name, labels)}"
+            )
     if names:
         return [labels[name] for name in names]
-    return [case for case in CASES if not case.file or (folder is not None and (folder / case.file).is_file())]
+    return [
+        case
+        for case in CASES
+        if not case.file or (folder is not None and (folder / case.file).is_file())
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -174,47 +202,91 @@ def _run(options: argparse.Namespace) -> None:
     """Everything between the command line and the exit code."""
     folder = Path(options.data_dir) if options.data_dir else None
     cases = choose_cases(options.only, folder)
-    over_superlink = None if options.superlink is None else _for_superlink(options.superlink, cases, folder)
+    over_superlink = (
+        None
+        if options.superlink is None
+        else _for_superlink(options.superlink, cases, folder)
+    )
     logging.disable(logging.CRITICAL)
     progress = Console(stderr=True)
     if options.shared_seed:
         progress.print(f"WARNING: {SHARED_SEED}")
     with one_thread():
-        rows = [_in_process(case, options, folder) for case in track(cases, "in process", console=progress)]
-    tables: list[tuple[str, Sequence[Column], list[dict[str, Any]]]] = [("in_process", IN_PROCESS, rows)]
+        rows = [
+            _in_process(case, options, folder)
+            for case in track(cases, "in process", console=progress)
+        ]
+    tables: list[tuple[str, Sequence[Column], list[dict[str, Any]]]] = [
+        ("in_process", IN_PROCESS, rows)
+    ]
     if over_superlink is not None:
-        # The SuperLink and its nodes end with their blocks, which a plain SIGTERM would jump over.
+        # The SuperLink and its nodes end with their blocks, which a plain SIGTERM would
+        # jump over.
         signal.signal(signal.SIGTERM, _leave)
         over = track(over_superlink, "over a SuperLink", console=progress)
-        tables.append(("superlink", SUPERLINK, [_over_superlink(case, options, folder) for case in over]))
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    named = {key: value for key, value in vars(options).items() if key not in ("output", "data_dir")}
+        tables.append(
+            (
+                "superlink",
+                SUPERLINK,
+                [_over_superlink(case, options, folder) for case in over],
+            )
+        )
+    machine = (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python"
+        f" {platform.python_version()}"
+    )
+    named = {
+        key: value
+        for key, value in vars(options).items()
+        if key not in ("output", "data_dir")
+    }
     named |= {"machine": machine}
     files: dict[str, bytes] = {}
     for part, columns, measured in tables:
         _print(columns, measured)
         files |= encoded_tables(f"{NAME}_{part}", named, measured)
-    files[f"{NAME}.md"] = page([(columns, measured) for _, columns, measured in tables], named).encode()
+    files[f"{NAME}.md"] = page(
+        [(columns, measured) for _, columns, measured in tables], named
+    ).encode()
     write_files(Path(options.output), files)
 
 
-def _for_superlink(names: Sequence[str], cases: Sequence[Case], folder: Path | None) -> list[Case]:
-    """The cases to run over a SuperLink: by name, or those with the shortest and the longest vectors."""
+def _for_superlink(
+    names: Sequence[str], cases: Sequence[Case], folder: Path | None
+) -> list[Case]:
+    """The cases to run over a SuperLink: by name, or those with the shortest and the
+    longest vectors.
+    """
     if names:
         return choose_cases(names, folder)
     ordered = sorted(cases, key=lambda case: (case.paper_bytes, case.n_rows))
     return list(dict.fromkeys((ordered[0], ordered[-1])))
 
 
-def _in_process(case: Case, options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
+def _in_process(
+    case: Case, options: argparse.Namespace, folder: Path | None
+) -> dict[str, Any]:
     """One row of the first table."""
     problem = load_problem(case, folder, options.clients)
     before = os.getloadavg()[0]
-    settings = {"epsilon": options.epsilon, "noise": options.noise, "n_iterations": options.iterations}
+    settings = {
+        "epsilon": options.epsilon,
+        "noise": options.noise,
+        "n_iterations": options.iterations,
+    }
     found = measure_rounds(problem, **settings, repeats=options.repeats)
-    masks = measure_masks(problem, **settings, repeats=options.repeats) if options.shared_seed else {}
-    bare: dict[str, float | None] = {f"{name}_cpu_ms": estimate.mean for name, estimate in masks.items()}
-    bare |= {f"{name}_cpu_ms_half_width": _finite(estimate.half_width) for name, estimate in masks.items()}
+    masks = (
+        measure_masks(problem, **settings, repeats=options.repeats)
+        if options.shared_seed
+        else {}
+    )
+    bare: dict[str, float | None] = {
+        f"{name}_cpu_ms": estimate.mean for name, estimate in masks.items()
+    }
+    bare |= {
+        f"{name}_cpu_ms_half_width": _finite(estimate.half_width)
+        for name, estimate in masks.items()
+    }
     return (
         _common(case, options)
         | bare
@@ -237,11 +309,15 @@ def _in_process(case: Case, options: argparse.Namespace, folder: Path | None) ->
     )
 
 
-def _over_superlink(case: Case, options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
+def _over_superlink(
+    case: Case, options: argparse.Namespace, folder: Path | None
+) -> dict[str, Any]:
     """One row of the second table."""
     problem = load_problem(case, folder, options.clients)
     before = os.getloadavg()[0]
-    found = measure_over_superlink(problem, n_rounds=options.rounds, epsilon=options.epsilon)
+    found = measure_over_superlink(
+        problem, n_rounds=options.rounds, epsilon=options.epsilon
+    )
     return _common(case, options) | {
         "iterations": options.rounds,
         "seconds": found.trip,
@@ -276,7 +352,9 @@ def _print(columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> None:
     """Print one table."""
     table = Table(title=columns[0].title)
     for column in columns:
-        table.add_column(column.header, justify="left" if column is columns[0] else "right")
+        table.add_column(
+            column.header, justify="left" if column is columns[0] else "right"
+        )
     for row in rows:
         table.add_row(*(column.cell(row) for column in columns))
     Console(width=None if sys.stdout.isatty() else 180).print(table)
@@ -290,28 +368,67 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.table3", description=__doc__)
-    parser.add_argument("--data-dir", default="", help="folder with lsun.npz and s1.npz, which are left out without it")
-    parser.add_argument("--only", nargs="+", default=[], metavar="ROW", help="such as TimeSynth-10K-2-2 or s1")
-    parser.add_argument("--repeats", type=int, default=100, help="timed runs of each row (default: 100, as the paper)")
-    parser.add_argument("--iterations", type=int, default=7, help="of each run in process, at least 3 (default: 7)")
-    parser.add_argument("--clients", type=int, default=2, help="the paper has 2, and its numbers are for 2")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.table3", description=__doc__
+    )
+    parser.add_argument(
+        "--data-dir",
+        default="",
+        help="folder with lsun.npz and s1.npz, which are left out without it",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="ROW",
+        help="such as TimeSynth-10K-2-2 or s1",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=100,
+        help="timed runs of each row (default: 100, as the paper)",
+    )
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=7,
+        help="of each run in process, at least 3 (default: 7)",
+    )
+    parser.add_argument(
+        "--clients",
+        type=int,
+        default=2,
+        help="the paper has 2, and its numbers are for 2",
+    )
     parser.add_argument("--epsilon", type=float, default=1.0, help="total of a run")
     parser.add_argument(
         "--shared-seed",
         action="store_true",
-        help="also the paper's masks, from one seed that every client knows (NOT PRIVATE: any client can unmask any "
-        "other), beside pairwise ones, both without Flower's messages",
+        help=(
+            "also the paper's masks, from one seed that every client knows (NOT"
+            " PRIVATE: any client can unmask any other), beside pairwise ones, both"
+            " without Flower's messages"
+        ),
     )
-    parser.add_argument("--noise", default="secure", choices=("secure", "seeded"), help="in process")
+    parser.add_argument(
+        "--noise", default="secure", choices=("secure", "seeded"), help="in process"
+    )
     parser.add_argument(
         "--superlink",
         nargs="*",
         metavar="ROW",
-        help="also over a SuperLink, about a minute for each row; without rows the two with least and most bytes",
+        help=(
+            "also over a SuperLink, about a minute for each row; without rows the two"
+            " with least and most bytes"
+        ),
     )
-    parser.add_argument("--rounds", type=int, default=3, help="iterations of a run over a SuperLink")
-    parser.add_argument("--output", default=f"outputs/{NAME}", help="folder for the tables")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="iterations of a run over a SuperLink"
+    )
+    parser.add_argument(
+        "--output", default=f"outputs/{NAME}", help="folder for the tables"
+    )
     return parser
 
 

@@ -50,8 +50,8 @@ def _bare(row: Row, name: str) -> str:
 
 
 SHARED_SEED = (
-    "masks from one shared seed, as in the paper's figure 1, let every client unmask every other one's sums; they are "
-    "timed here and built nowhere else."
+    "masks from one shared seed, as in the paper's figure 1, let every client unmask"
+    " every other one's sums; they are timed here and built nowhere else."
 )
 
 
@@ -89,7 +89,9 @@ SUPERLINK = (
     *_sizes("One iteration over a SuperLink and SuperNodes on loopback, without TLS"),
     Column("T", lambda row: str(row["iterations"])),
     Column("s", lambda row: f"{row['seconds']:.1f}"),
-    Column("spread", lambda row: f"{row['least_seconds']:.1f}-{row['most_seconds']:.1f}"),
+    Column(
+        "spread", lambda row: f"{row['least_seconds']:.1f}-{row['most_seconds']:.1f}"
+    ),
     Column("paper's ms", lambda row: _mean(row, "paper_ms")),
     Column("ratio", lambda row: f"{row['ms_ratio']:,.0f}"),
     Column("bytes", lambda row: f"{row['bytes']:,}"),
@@ -145,7 +147,9 @@ vector) and the app's way to the nodes; `result` is the last one, with the clien
 """
 
 
-def page(tables: Sequence[tuple[Sequence[Column], Sequence[Row]]], options: Mapping[str, Any]) -> str:
+def page(
+    tables: Sequence[tuple[Sequence[Column], Sequence[Row]]], options: Mapping[str, Any]
+) -> str:
     """Write the tables and what they mean as Markdown.
 
     Parameters
@@ -161,8 +165,9 @@ def page(tables: Sequence[tuple[Sequence[Column], Sequence[Row]]], options: Mapp
     """
     parts = ["# FastLloyd, Table 3: time and bytes of one iteration"]
     parts.append(
-        f"{options['clients']} clients, epsilon {options['epsilon']:g}, {options['noise']} noise in process; "
-        f"{options['machine']}. Times mean something only on an idle machine: see the load average of each row."
+        f"{options['clients']} clients, epsilon {options['epsilon']:g},"
+        f" {options['noise']} noise in process; {options['machine']}. Times mean"
+        " something only on an idle machine: see the load average of each row."
     )
     for columns, rows in tables:
         parts.append(f"## {columns[0].title}")

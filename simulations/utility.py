@@ -1,7 +1,10 @@
-"""Utility of every algorithm on real data, beside reference figures: `python -m simulations.utility --help`.
+"""Utility of every algorithm on real data, beside reference figures.
 
-Columns are scaled by their own minimum and maximum, as the FastLloyd paper does. That takes bounds from private data
-and is right only for reproducing figures; the noise is seeded, so these runs protect nobody.
+`python -m simulations.utility --help`.
+
+Columns are scaled by their own minimum and maximum, as the FastLloyd paper does. That
+takes bounds from private data and is right only for reproducing figures; the noise is
+seeded, so these runs protect nobody.
 """
 
 from __future__ import annotations
@@ -94,7 +97,9 @@ def run_job(job: Job) -> float:
     from simulations.configuration import algorithm_value
 
     logging.disable(logging.CRITICAL)
-    warnings.simplefilter("ignore", PrivacyWarning)  # of seeded noise, once for each of hundreds of fits
+    warnings.simplefilter(
+        "ignore", PrivacyWarning
+    )  # of seeded noise, once for each of hundreds of fits
     points = load_scaled(job.source)
     order = np.random.default_rng([job.seed, 1]).permutation(len(points))
     parts = np.array_split(points[order], job.n_clients)
@@ -102,7 +107,9 @@ def run_job(job: Job) -> float:
     with one_thread():
         fitted = FederatedKMeans(
             n_clusters=job.n_clusters,
-            algorithm=algorithm_value(job.algorithm, own_options(packed, job.algorithm, clusterings())),
+            algorithm=algorithm_value(
+                job.algorithm, own_options(packed, job.algorithm, clusterings())
+            ),
             epsilon=job.epsilon,
             bounds=(-1.0, 1.0),
             noise="seeded",
@@ -116,7 +123,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     references = [json.loads(Path(path).read_text()) for path in options.reference]
     jobs = _jobs(options)
-    costs = run_jobs(run_job, jobs, workers=options.workers, chunk=8, description="fits")
+    costs = run_jobs(
+        run_job, jobs, workers=options.workers, chunk=8, description="fits"
+    )
     cells: dict[tuple[str, str, float], list[float]] = {}
     for job, cost in zip(jobs, costs, strict=True):
         cells.setdefault((job.name, job.algorithm, job.epsilon), []).append(cost)
@@ -127,7 +136,9 @@ def main(arguments: list[str] | None = None) -> int:
         if excesses is not None:
             console.print(excesses)
     if options.output:
-        plain = {"|".join(map(str, key)): summary(values) for key, values in cells.items()}
+        plain = {
+            "|".join(map(str, key)): summary(values) for key, values in cells.items()
+        }
         Path(options.output).write_text(json.dumps(plain, indent=1))
     return 0
 
@@ -143,7 +154,9 @@ def summary(values: list[float]) -> dict[str, float]:
 
 
 def find_source(name: str, folders: Sequence[str]) -> str:
-    """Path of a data set in the last folder that has it, or else its name, which may be a bundled one."""
+    """Path of a data set in the last folder that has it, or else its name, which may be
+    a bundled one.
+    """
     source = name
     for folder in folders:
         for suffix in (".npz", ".csv", ".parquet", ".npy"):
@@ -159,7 +172,9 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         name, _, k = entry.rpartition(":")
         source = find_source(name, options.data_dir)
         for algorithm in options.methods:
-            for epsilon in options.epsilons if algorithm != "lloyd" else options.epsilons[:1]:
+            for epsilon in (
+                options.epsilons if algorithm != "lloyd" else options.epsilons[:1]
+            ):
                 jobs += [
                     Job(
                         name,
@@ -172,16 +187,25 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
                         options.clients,
                         options.post_processing,
                     )
-                    for seed in range(options.first_seed, options.first_seed + options.seeds)
+                    for seed in range(
+                        options.first_seed, options.first_seed + options.seeds
+                    )
                 ]
     return jobs
 
 
-def _table(cells: dict[tuple[str, str, float], list[float]], references: list[dict[str, dict[str, float]]]) -> Table:
-    """One row per cell, with the difference to each reference in combined standard errors."""
+def _table(
+    cells: dict[tuple[str, str, float], list[float]],
+    references: list[dict[str, dict[str, float]]],
+) -> Table:
+    """One row per cell, with the difference to each reference in combined standard
+    errors.
+    """
     table = Table(title="Cost per point (NICV); seeded noise, not private")
     for column in ("data", "method", "epsilon", "mean", "s.e.", "median"):
-        table.add_column(column, justify="left" if column in ("data", "method") else "right")
+        table.add_column(
+            column, justify="left" if column in ("data", "method") else "right"
+        )
     for number in range(1, len(references) + 1):
         table.add_column(f"reference {number}", justify="right")
         table.add_column("difference / s.e.", justify="right")
@@ -198,17 +222,33 @@ def _table(cells: dict[tuple[str, str, float], list[float]], references: list[di
 
 
 def _excess_table(
-    cells: dict[tuple[str, str, float], list[float]], reference: dict[str, dict[str, float]], number: int
+    cells: dict[tuple[str, str, float], list[float]],
+    reference: dict[str, dict[str, float]],
+    number: int,
 ) -> Table | None:
-    """ProxyLloyd's cost above the optimum beside FastLloyd's, and areas; None where the reference has no optimum."""
+    """ProxyLloyd's cost above the optimum beside FastLloyd's, and areas.
+
+    None where the reference has no optimum.
+    """
     found: dict[str, list[tuple[float, float, float]]] = {}
     for (name, algorithm, epsilon), values in cells.items():
-        other = _lookup(reference, name, algorithm, epsilon) if algorithm == "proxy_lloyd" else None
+        other = (
+            _lookup(reference, name, algorithm, epsilon)
+            if algorithm == "proxy_lloyd"
+            else None
+        )
         if other is not None and f"{name}|opt|" in reference:
-            found.setdefault(name, []).append((epsilon, statistics.fmean(values), other["mean"]))
+            found.setdefault(name, []).append(
+                (epsilon, statistics.fmean(values), other["mean"])
+            )
     if not found:
         return None
-    table = Table(title=f"proxy_lloyd beside FastLloyd of reference {number}: cost above the optimum")
+    table = Table(
+        title=(
+            f"proxy_lloyd beside FastLloyd of reference {number}: cost above the"
+            " optimum"
+        )
+    )
     for column in ("data", "epsilon", "excess", "FastLloyd's", "ratio"):
         table.add_column(column, justify="left" if column == "data" else "right")
     for name, own in found.items():
@@ -216,12 +256,21 @@ def _excess_table(
         for epsilon, mean, other_mean in own:
             excess, other_excess = mean - optimum, other_mean - optimum
             ratio = f"{excess / other_excess:.3f}" if other_excess > 0.0 else "-"
-            table.add_row(name, f"{epsilon:g}", f"{excess:.5f}", f"{other_excess:.5f}", ratio)
+            table.add_row(
+                name, f"{epsilon:g}", f"{excess:.5f}", f"{other_excess:.5f}", ratio
+            )
         if len(own) > 1:
             epsilons, means, others = zip(*own, strict=True)
             area, other_area = area_under(epsilons, means), area_under(epsilons, others)
             label = "area under cost"
-            table.add_row(name, label, f"{area:.5f}", f"{other_area:.5f}", f"{area / other_area:.3f}", end_section=True)
+            table.add_row(
+                name,
+                label,
+                f"{area:.5f}",
+                f"{other_area:.5f}",
+                f"{area / other_area:.3f}",
+                end_section=True,
+            )
     return table
 
 
@@ -231,7 +280,14 @@ def _lookup(
     """Find a cell of a reference file, whose keys are ``data|Method|epsilon``."""
     label = _REFERENCE_NAMES[algorithm]
     suffixes = ("", "0") if algorithm == "lloyd" else (str(epsilon), f"{epsilon:g}")
-    return next((reference[f"{name}|{label}|{s}"] for s in suffixes if f"{name}|{label}|{s}" in reference), None)
+    return next(
+        (
+            reference[f"{name}|{label}|{s}"]
+            for s in suffixes
+            if f"{name}|{label}|{s}" in reference
+        ),
+        None,
+    )
 
 
 def _compared(own: dict[str, float], other: dict[str, float] | None) -> list[str]:
@@ -240,26 +296,49 @@ def _compared(own: dict[str, float], other: dict[str, float] | None) -> list[str
         return ["-", "-", "-"]
     error = math.hypot(own["se"], other["se"])
     difference = (own["mean"] - other["mean"]) / error if error else 0.0
-    return [f"{other['mean']:.5f}", f"{difference:+.2f}", f"{own['mean'] / other['mean']:.3f}"]
+    return [
+        f"{other['mean']:.5f}",
+        f"{difference:+.2f}",
+        f"{own['mean'] / other['mean']:.3f}",
+    ]
 
 
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.utility", description=__doc__)
-    parser.add_argument(
-        "--sets", nargs="+", default=["iris:3", "digits:10", "wine:3"], help="NAME:K, bundled or in --data-dir"
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.utility", description=__doc__
     )
-    parser.add_argument("--data-dir", nargs="*", default=[], help="folders with NAME.npz, .csv, .parquet or .npy")
-    parser.add_argument("--reference", nargs="*", default=[], help="JSON files with keys data|Method|epsilon")
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        default=["iris:3", "digits:10", "wine:3"],
+        help="NAME:K, bundled or in --data-dir",
+    )
+    parser.add_argument(
+        "--data-dir",
+        nargs="*",
+        default=[],
+        help="folders with NAME.npz, .csv, .parquet or .npy",
+    )
+    parser.add_argument(
+        "--reference",
+        nargs="*",
+        default=[],
+        help="JSON files with keys data|Method|epsilon",
+    )
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--packing", default="halve", choices=("halve", "bisect"))
-    parser.add_argument("--post-processing", default=None, choices=("fold", "truncate", "none"))
+    parser.add_argument(
+        "--post-processing", default=None, choices=("fold", "truncate", "none")
+    )
     parser.add_argument("--clients", type=int, default=2)
     add_workers(parser)
-    parser.add_argument("--output", default="", help="write the cells to this JSON file")
+    parser.add_argument(
+        "--output", default="", help="write the cells to this JSON file"
+    )
     return parser
 
 

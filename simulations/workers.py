@@ -1,4 +1,6 @@
-"""Worker processes of experiments: in every command 0 is none but this process, and nothing said one per core."""
+"""Worker processes of experiments: in every command 0 is none but this process, and
+nothing said one per core.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,16 @@ from flwr_dpkmeans.threads import one_thread
 
 
 def one_thread_from_now_on() -> None:
-    """Hold BLAS and OpenMP, as far as they are loaded, to one thread for the life of a worker process."""
+    """Hold BLAS and OpenMP, as far as they are loaded, to one thread for the life of a
+    worker process.
+    """
     one_thread().__enter__()
 
 
 def default_workers(asked: object) -> int:
-    """Number of worker processes: as asked, 0 for none but this process; None: one per core.
+    """Number of worker processes: as asked, 0 for none but this process.
+
+    None: one per core.
 
     Examples
     --------
@@ -26,8 +32,8 @@ def default_workers(asked: object) -> int:
         return os.cpu_count() or 1
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
         raise ConfigurationError(
-            f"workers is {asked!r}, but it must be an integer of at least 0: give 2, 0 for this process alone, or "
-            "leave it out for one per core."
+            f"workers is {asked!r}, but it must be an integer of at least 0: give 2, 0"
+            " for this process alone, or leave it out for one per core."
         )
     return asked
 
@@ -56,5 +62,8 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     parser.add_argument(
-        "--workers", type=read, default=workers_of(None), help="processes; 0: this one; default: one per core"
+        "--workers",
+        type=read,
+        default=workers_of(None),
+        help="processes; 0: this one; default: one per core",
     )

@@ -1,4 +1,6 @@
-"""Fixtures of all tests, and which of them share a process where several run at once (``pytest -n 2``)."""
+"""Fixtures of all tests, and which of them share a process where several run at once
+(``pytest -n 2``).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-# Before NumPy is imported: threads of small matrices wait for each other, and two processes share two cores.
+# Before NumPy is imported: threads of small matrices wait for each other, and two
+# processes share two cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
@@ -22,7 +25,8 @@ from flwr_dpkmeans.log import Place, placed
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.writer import RunResult
 
-# The same examples each time, however long a busy machine takes for them; new ones: ``--hypothesis-profile explore``.
+# The same examples each time, however long a busy machine takes for them; new ones:
+# ``--hypothesis-profile explore``.
 SLOW = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 settings.register_profile("repeated", derandomize=True, **SLOW)
 settings.register_profile("explore", derandomize=False, **SLOW)
@@ -38,7 +42,10 @@ def _nowhere() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _logging() -> Iterator[None]:
-    """What a test shows of the log stays in it: a program that shows lines keeps them from pytest's own handler."""
+    """What a test shows of the log stays in it.
+
+    a program that shows lines keeps them from pytest's own handler.
+    """
     logger = logging.getLogger("flwr_dpkmeans")
     before = (logger.propagate, logger.level, list(logger.handlers))
     yield
@@ -47,7 +54,9 @@ def _logging() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Nothing that is collected becomes garbage, and looking for some takes two fifths of the time."""
+    """Nothing that is collected becomes garbage, and looking for some takes two fifths
+    of the time.
+    """
     gc.disable()
     try:
         return (yield)
@@ -56,7 +65,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    """What imports and thousands of collected tests made stays until the end: garbage is not looked for in it."""
+    """What imports and thousands of collected tests made stays until the end.
+
+    Garbage is not looked for in it.
+    """
     gc.collect()
     gc.freeze()
     # And seldom in what single tests make: it takes a twentieth of their time.
@@ -64,20 +76,34 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Another project's losses of one release, which tests ask for again and again, and nothing changes, are kept."""
+    """Another project's losses of one release, which tests ask for again and again, and
+    nothing changes, are kept.
+    """
     numerical = sys.modules.get("dp_accounting.pld.privacy_loss_distribution")
-    if numerical is not None and not hasattr(numerical.from_gaussian_mechanism, "cache_info"):
+    if numerical is not None and not hasattr(
+        numerical.from_gaussian_mechanism, "cache_info"
+    ):
         kept = functools.lru_cache(maxsize=1024)(numerical.from_gaussian_mechanism)
         numerical.from_gaussian_mechanism = kept  # type: ignore[attr-defined]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Tests must pass in any order: ``--shuffle 7`` is one of them."""
-    parser.addoption("--shuffle", type=int, default=None, metavar="SEED", help="run the tests in an order of this seed")
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        default=None,
+        metavar="SEED",
+        help="run the tests in an order of this seed",
+    )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole federations first: they wait most, so nothing should have to wait for them at the end."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Whole federations first: they wait most, so nothing should have to wait for them
+    at the end.
+    """
     seed = config.getoption("--shuffle")
     if seed is not None:
         random.Random(seed).shuffle(items)
@@ -86,11 +112,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def _undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests of whole runs look at no picture: each is another text instead, which takes no 0.3 s to draw."""
+    """Most tests of whole runs look at no picture.
+
+    Each is another text instead, which takes no 0.3 s to draw.
+    """
     if request.node.get_closest_marker("drawn") is not None:
         return
 
     def told(result: RunResult) -> bytes:
-        return b"\x89PNG " + result.model.centroids.tobytes() + repr(result.report.provenance).encode()
+        return (
+            b"\x89PNG "
+            + result.model.centroids.tobytes()
+            + repr(result.report.provenance).encode()
+        )
 
     monkeypatch.setattr("flwr_dpkmeans.results.picture.draw_summary", told)

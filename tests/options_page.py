@@ -1,4 +1,6 @@
-"""Renews the options on ``flwr_dpkmeans/OPTIONS.md`` from ``pyproject.toml`` (``python tests/options_page.py``)."""
+"""Renews the options on ``flwr_dpkmeans/OPTIONS.md`` from ``pyproject.toml`` (``python
+tests/options_page.py``).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ MARK = "<!-- options: made by `python tests/options_page.py` -->\n"
 
 
 def declared() -> Iterator[str]:
-    """Lines of the run configuration's tables, the head of each as a comment with its prefix."""
+    """Lines of the run configuration's tables, the head of each as a comment with its
+    prefix.
+    """
     inside = False
     for line in (ROOT / "pyproject.toml").read_text().splitlines():
         if line.startswith("["):
@@ -39,7 +43,10 @@ def rows() -> Iterator[str]:
                 yield "\n| option | default | |\n|---|---|---|"
             option = re.fullmatch(r'([\w-]+) = ("[^"]*"|[^#]*?)\s*(?:#\s*(.*))?', line)
             assert option is not None, line
-            yield f"| `{prefix}{option[1]}` | `{option[2]}` | {(option[3] or '').replace('|', '&#124;')} |"
+            yield (
+                f"| `{prefix}{option[1]}` | `{option[2]}` |"
+                f" {(option[3] or '').replace('|', '&#124;')} |"
+            )
         was_comment = is_comment
 
 

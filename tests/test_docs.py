@@ -1,4 +1,6 @@
-"""Every example in the documentation runs, everything public says what it is, and what pages point to is there."""
+"""Every example in the documentation runs, everything public says what it is, and what
+pages point to is there.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from typing import Any
 import house
 import options_page
 import pytest
-from support.pages import INDEX, NAMES, PAGES, README, ROOT, anchors_of, name_of, without_code
+from support.pages import (
+    INDEX,
+    NAMES,
+    PAGES,
+    README,
+    ROOT,
+    anchors_of,
+    name_of,
+    without_code,
+)
 
 import flwr_dpkmeans
 import simulations.baselines
@@ -28,20 +39,32 @@ MODULES = sorted(
     for package in (flwr_dpkmeans, simulations.baselines, simulations.sources)
     for found in [
         package.__name__,
-        *(module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")),
+        *(
+            module.name
+            for module in pkgutil.walk_packages(
+                package.__path__, package.__name__ + "."
+            )
+        ),
     ]
 )
 
 
 def public_members(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Public functions and classes that the module defines, with the public methods of the classes."""
+    """Public functions and classes that the module defines, with the public methods of
+    the classes.
+    """
     for name, member in vars(module).items():
-        if name.startswith("_") or getattr(member, "__module__", None) != module.__name__:
+        if (
+            name.startswith("_")
+            or getattr(member, "__module__", None) != module.__name__
+        ):
             continue
         if not (inspect.isfunction(member) or inspect.isclass(member)):
             continue
         yield name, member
-        for attribute, method in vars(member).items() if inspect.isclass(member) else ():
+        for attribute, method in (
+            vars(member).items() if inspect.isclass(member) else ()
+        ):
             function = getattr(method, "__func__", getattr(method, "fget", method))
             named = inspect.isfunction(function) and function.__name__ != "<lambda>"
             if not attribute.startswith("_") and named:
@@ -49,18 +72,28 @@ def public_members(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def test_all_packages_are_walked() -> None:
-    rooms = {path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")}
+    rooms = {
+        path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")
+    }
     assert len(rooms) >= 9
-    assert {f"flwr_dpkmeans.{room}" for room in rooms} | {"flwr_dpkmeans.estimator"} <= set(MODULES)
+    assert {f"flwr_dpkmeans.{room}" for room in rooms} | {
+        "flwr_dpkmeans.estimator"
+    } <= set(MODULES)
 
 
-WITH_EXAMPLES = [name for name in MODULES if ">>> " in inspect.getsource(importlib.import_module(name))]
+WITH_EXAMPLES = [
+    name
+    for name in MODULES
+    if ">>> " in inspect.getsource(importlib.import_module(name))
+]
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_run(name: str) -> None:
     module = importlib.import_module(name)
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False
+    )
     logging.getLogger("flwr_dpkmeans").setLevel(logging.WARNING)
     report: list[str] = []
     for example in doctest.DocTestFinder(exclude_empty=True).find(module):
@@ -70,7 +103,10 @@ def test_examples_run(name: str) -> None:
 
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    counts = {name: sum(len(t.examples) for t in finder.find(importlib.import_module(name))) for name in MODULES}
+    counts = {
+        name: sum(len(t.examples) for t in finder.find(importlib.import_module(name)))
+        for name in MODULES
+    }
     assert sum(counts.values()) > 80
     assert counts["flwr_dpkmeans.estimator"] >= 3
     assert counts["flwr_dpkmeans.sums.draft"] >= 3
@@ -78,12 +114,15 @@ def test_there_are_examples() -> None:
 
 def test_modules_functions_and_classes_have_docstrings() -> None:
     modules = [importlib.import_module(name) for name in MODULES]
-    assert [module.__name__ for module in modules if not (module.__doc__ or "").strip()] == []
+    assert [
+        module.__name__ for module in modules if not (module.__doc__ or "").strip()
+    ] == []
     undocumented = [
         f"{module.__name__}.{label}"
         for module in modules
         for label, member in public_members(module)
-        if not (inspect.getdoc(member) or "").strip() or (member.__doc__ or "").startswith(f"{label}(")
+        if not (inspect.getdoc(member) or "").strip()
+        or (member.__doc__ or "").startswith(f"{label}(")
     ]
     assert undocumented == []
 
@@ -97,13 +136,15 @@ def test_public_names_are_importable_and_documented() -> None:
         flwr_dpkmeans.FastLoyd  # noqa: B018
 
 
-# -- pages --------------------------------------------------------------------------------------------------------
+# -- pages -----------------------------------------------------------------------------
 
 
 def links_of(page: Path) -> list[str]:
     """What a page links to or shows, other pages of the web left out."""
     targets = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
-    return [target for target in targets if not target.startswith(("http://", "https://"))]
+    return [
+        target for target in targets if not target.startswith(("http://", "https://"))
+    ]
 
 
 def resolves(name: str) -> bool:
@@ -137,22 +178,47 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_module_and_file_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
-    dotted = set(re.findall(r"\b((?:flwr_dpkmeans|simulations)(?:\.[A-Za-z_]\w*)+)", text))
-    dotted -= {"flwr_dpkmeans.tasks", "flwr_dpkmeans.trust_models"}  # groups of entry points
-    assert [name for name in sorted(dotted) if not name.endswith(".md") and not resolves(name)] == []
-    paths = set(re.findall(r"(?<![\w./~-])((?:flwr_dpkmeans|simulations|tests|conf|\.ci|\.github)/[\w./-]*\w)", text))
-    assert [path for path in sorted(paths) if "NAME" not in path and not (ROOT / path).exists()] == []
+    dotted = set(
+        re.findall(r"\b((?:flwr_dpkmeans|simulations)(?:\.[A-Za-z_]\w*)+)", text)
+    )
+    dotted -= {
+        "flwr_dpkmeans.tasks",
+        "flwr_dpkmeans.trust_models",
+    }  # groups of entry points
+    assert [
+        name
+        for name in sorted(dotted)
+        if not name.endswith(".md") and not resolves(name)
+    ] == []
+    paths = set(
+        re.findall(
+            r"(?<![\w./~-])((?:flwr_dpkmeans|simulations|tests|conf|\.ci|\.github)/[\w./-]*\w)",
+            text,
+        )
+    )
+    assert [
+        path
+        for path in sorted(paths)
+        if "NAME" not in path and not (ROOT / path).exists()
+    ] == []
     files = set(re.findall(r"`(?:[\w.]+/)*(\w+\.py)`", text))
     # A page that builds a package names its file there.
     files -= set(re.findall(r'^include = \["(\w+\.py)"\]', text, re.MULTILINE))
-    there = {path.name for name in ("flwr_dpkmeans", "simulations", "tests") for path in (ROOT / name).rglob("*.py")}
+    there = {
+        path.name
+        for name in ("flwr_dpkmeans", "simulations", "tests")
+        for path in (ROOT / name).rglob("*.py")
+    }
     assert sorted(files - there) == []
 
 
 def test_the_version_is_the_same_everywhere() -> None:
     told = {
         re.findall(pattern, (ROOT / name).read_text(), re.MULTILINE)[0]
-        for name, pattern in (("pyproject.toml", r'^version = "(.*)"$'), ("CITATION.cff", r"^version: (.*)$"))
+        for name, pattern in (
+            ("pyproject.toml", r'^version = "(.*)"$'),
+            ("CITATION.cff", r"^version: (.*)$"),
+        )
     }
     assert told == {flwr_dpkmeans.__version__}
 
@@ -160,24 +226,40 @@ def test_the_version_is_the_same_everywhere() -> None:
 def test_the_readme_is_short() -> None:
     text = README.read_text()
     assert len(text.split()) <= 1000
-    assert re.findall(r"^<!-- command: (\w+) -->\n```bash\n", text, re.MULTILINE) == ["run", "test"]
+    assert re.findall(r"^<!-- command: (\w+) -->\n```bash\n", text, re.MULTILINE) == [
+        "run",
+        "test",
+    ]
 
 
 def test_the_index_has_every_page() -> None:
-    named = {(INDEX.parent / target.partition("#")[0]).resolve() for target in links_of(INDEX)}
-    assert [name_of(page) for page in PAGES if page.resolve() not in named | {INDEX.resolve()}] == []
+    named = {
+        (INDEX.parent / target.partition("#")[0]).resolve()
+        for target in links_of(INDEX)
+    }
+    assert [
+        name_of(page)
+        for page in PAGES
+        if page.resolve() not in named | {INDEX.resolve()}
+    ] == []
 
 
 def test_the_drawing_of_the_rooms_is_the_law_of_imports() -> None:
     drawing = re.search(r"```text\n(.*?)```", INDEX.read_text(), re.DOTALL)
     assert drawing is not None
-    lines = [re.split(r"\s{4,}", line.strip())[0].split() for line in drawing[1].splitlines()]
-    assert [set(line) for line in reversed(lines)] == [set(rooms) for rooms in house.LAYERS]
+    lines = [
+        re.split(r"\s{4,}", line.strip())[0].split() for line in drawing[1].splitlines()
+    ]
+    assert [set(line) for line in reversed(lines)] == [
+        set(rooms) for rooms in house.LAYERS
+    ]
 
 
 def test_the_index_describes_every_room() -> None:
     described = set(re.findall(r"^\| `(\w+)` \|", INDEX.read_text(), re.MULTILINE))
-    assert described == {path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")}
+    assert described == {
+        path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")
+    }
 
 
 def test_the_page_of_options_is_that_of_the_run_configuration() -> None:

@@ -1,7 +1,10 @@
-"""Sums, or weighted means, of named arrays that clients' own apps answer: of gradients, counts, or a model's updates.
+"""Sums, or weighted means, of named arrays that clients' own apps answer.
 
-All begin with the same public arrays. In a round each client's app moves them. With noise, what it adds is clipped as a
-whole; without, it is added as it is, unless a clip is stated, and released counts say how many parts were not.
+Of gradients, counts, or a model's updates.
+
+All begin with the same public arrays. In a round each client's app moves them. With
+noise, what it adds is clipped as a whole; without, it is added as it is, unless a clip
+is stated, and released counts say how many parts were not.
 """
 
 from __future__ import annotations
@@ -16,27 +19,57 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
-from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError, ProtocolError, invalid
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    LocalMisuseError,
+    ProtocolError,
+    invalid,
+)
 from flwr_dpkmeans.kmeans.lloyd import clip_vector, round_to_grid, toward_zero
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    ReleasedSum,
+    Sensitivity,
+)
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings, real, whole
 from flwr_dpkmeans.sums.task import Known, Result, Task
 
 _REACH = 2.0**8
-"""The clip norm in the ring, whose steps are 2^-16: values are rounded to 2^-24 of it, as in a float32."""
-_MOVE = Sensitivity(Norm.L2, _REACH, PrivacyUnit.CLIENT, "S31: what one client adds is clipped to this norm")
-_WEIGH = Sensitivity(Norm.L2, _REACH, PrivacyUnit.CLIENT, "S31: one client's weight is from 0 to 1", nonnegative=True)
+"""The clip norm in the ring, whose steps are 2^-16.
+
+Values are rounded to 2^-24 of it, as in a float32.
+"""
+_MOVE = Sensitivity(
+    Norm.L2,
+    _REACH,
+    PrivacyUnit.CLIENT,
+    "S31: what one client adds is clipped to this norm",
+)
+_WEIGH = Sensitivity(
+    Norm.L2,
+    _REACH,
+    PrivacyUnit.CLIENT,
+    "S31: one client's weight is from 0 to 1",
+    nonnegative=True,
+)
 DEFAULT_CLIP = 1.0
 """With noise, where no clip is stated."""
 DTYPES = ("float32", "float64", "int64")
 """Types that arrays can come back as."""
 
 _EXACT_BITS = 45
-"""All parts of an exact sum, in all rounds, reach 2^45 at most: a released sum, which may be 2^47, cannot wrap."""
+"""All parts of an exact sum, in all rounds, reach 2^45 at most.
+
+a released sum, which may be 2^47, cannot wrap.
+"""
 _MOST_EXACT_BITS = 36
-"""One part reaches 2^36 at most: 2^52 steps of the ring, of which float64 holds each."""
+"""One part reaches 2^36 at most: 2^52 steps of the ring, of which float64 holds each.
+"""
 _EXACT_STEP = 2.0**-24
 """Of exact sums where nothing is stated: what a float32 tells apart near 1."""
 _GRID_STEP = 2.0**-16
@@ -98,7 +131,10 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True)
 class ArraySum(Task):
-    """Sums of arrays, each client's part clipped and hidden as a whole; see `flower.strategy.SecureSum`."""
+    """Sums of arrays, each client's part clipped and hidden as a whole.
+
+    See `flower.strategy.SecureSum`.
+    """
 
     name = "array_sum"
     units = (PrivacyUnit.CLIENT,)
@@ -109,23 +145,29 @@ class ArraySum(Task):
     dtypes: tuple[str, ...] = ()
     """Types that they come back as, of `DTYPES`; empty: float64."""
     start: str = ""
-    """Base64 of their first values, little-endian doubles one after another; empty: zeros."""
+    """Base64 of their first values, little-endian doubles one after another.
+
+    Empty: zeros.
+    """
     clip: float | None = real(
         None,
         2.0**-100,
         2.0**100,
         "1.0",
-        "L2 norm at which all that one client adds is cut off; automatic: 1.0 with noise, without noise none",
+        "L2 norm at which all that one client adds is cut off; automatic: 1.0 with"
+        " noise, without noise none",
     )
     largest: float | None = real(
         None,
         2.0**-100,
         2.0**100,
         "1e6",
-        "without noise and clip: largest magnitude of an entry that one client may add; automatic: so that values are "
-        "rounded to 2^-24, at most 2^28",
+        "without noise and clip: largest magnitude of an entry that one client may add;"
+        " automatic: so that values are rounded to 2^-24, at most 2^28",
     )
-    most_examples: int = whole(0, 0, 1000, "examples that give a client its full weight in a mean; 0: sums")
+    most_examples: int = whole(
+        0, 0, 1000, "examples that give a client its full weight in a mean; 0: sums"
+    )
     max_iter: int | None = whole(None, 1, 1, "rounds; automatic: one", most=1000)
 
     @property
@@ -153,18 +195,25 @@ class ArraySum(Task):
         n_values = len(start) // 8
         if len(dict(self.arrays)) < len(self.arrays) or self.size < 1:
             raise ConfigurationError(
-                f"arrays are {self.arrays!r}, but their names must differ, and one of them must have a value: give "
-                "such arrays."
+                f"arrays are {self.arrays!r}, but their names must differ, and one of"
+                " them must have a value: give such arrays."
             )
         if start and len(start) != 8 * self.size:
             raise ConfigurationError(
-                f"arrays are {self.arrays!r} with {n_values} values, but they have {self.size}: give so many."
+                f"arrays are {self.arrays!r} with {n_values} values, but they have"
+                f" {self.size}: give so many."
             )
         if not np.isfinite(np.frombuffer(start, "<f8")).all():
-            raise ConfigurationError("arrays begin with NaN or infinity, which no sum moves: give finite values.")
-        if self.dtypes and (len(self.dtypes) != len(self.arrays) or not {*self.dtypes} <= {*DTYPES}):
             raise ConfigurationError(
-                f"dtypes are {self.dtypes!r}, but each array needs one of {', '.join(DTYPES)}: correct them."
+                "arrays begin with NaN or infinity, which no sum moves: give finite"
+                " values."
+            )
+        if self.dtypes and (
+            len(self.dtypes) != len(self.arrays) or not {*self.dtypes} <= {*DTYPES}
+        ):
+            raise ConfigurationError(
+                f"dtypes are {self.dtypes!r}, but each array needs one of"
+                f" {', '.join(DTYPES)}: correct them."
             )
         self.check_bounds()
 
@@ -172,11 +221,12 @@ class ArraySum(Task):
         """Refuse bounds on one client's part that do not go together."""
         if self.largest is not None:
             raise ConfigurationError(
-                f"largest is {self.largest:g}, but with epsilon the norm 'clip' bounds what a client adds: leave "
-                "largest out, or leave epsilon out for an exact sum."
+                f"largest is {self.largest:g}, but with epsilon the norm 'clip' bounds"
+                " what a client adds: leave largest out, or leave epsilon out for an"
+                " exact sum."
             )
 
-    # -- the rounds -------------------------------------------------------------------------------------------------
+    # -- the rounds --------------------------------------------------------------------
 
     def scale(self, n_clients: int) -> _Scale:
         """How values stand in the ring, in a plan for so many clients."""
@@ -184,13 +234,17 @@ class ArraySum(Task):
 
     def build(self, known: Known) -> Algorithm:
         rounds = self.planned(known)
-        steps = [self._step(i, blocks, known.n_clients) for i, blocks in enumerate(rounds, 1)]
+        steps = [
+            self._step(i, blocks, known.n_clients) for i, blocks in enumerate(rounds, 1)
+        ]
         return Algorithm(self.name, tuple(steps), lambda *_: self.beginning())
 
     def planned(self, known: Known) -> Sequence[tuple[Block, ...]]:
         """What each round releases."""
         parts = [ReleasePart("updates", (self.size,), _MOVE, 1.0, _REACH)]
-        if self.most_examples:  # The error of weights is divided by far more than it moves a mean.
+        if (
+            self.most_examples
+        ):  # The error of weights is divided by far more than it moves a mean.
             parts.append(ReleasePart("weights", (1,), _WEIGH, 0.125, _REACH))
         return allocate(known, [parts] * self.max_rounds)
 
@@ -198,12 +252,19 @@ class ArraySum(Task):
         """The state before the first round."""
         return State({"moved": np.zeros(self.size)})
 
-    def _step(self, index: int, blocks: tuple[Block, ...], n_clients: int) -> PrivateSum:
+    def _step(
+        self, index: int, blocks: tuple[Block, ...], n_clients: int
+    ) -> PrivateSum:
         scale = self.scale(n_clients)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
-            if points.ndim != 1:  # A table: whether it fits would tell the server how many rows there are.
-                raise ProtocolError("the plan sums an app's arrays, but this client has a table: send it elsewhere.")
+            if points.ndim != 1:
+                # A table: whether it fits would tell the server how many rows there
+                # are.
+                raise ProtocolError(
+                    "the plan sums an app's arrays, but this client has a table: send"
+                    " it elsewhere."
+                )
             return self.released_part(_Part.of(points), scale)[: len(blocks)]
 
         def advance(state: State, released: ReleasedSum) -> State:
@@ -212,8 +273,11 @@ class ArraySum(Task):
         return PrivateSum(f"arrays-{index}", blocks, statistic, advance)
 
     def released_part(self, part: _Part, scale: _Scale) -> list[Array]:
-        """One client's arrays in the ring, and its weight, each within the bound that its block states."""
-        # What is not finite cannot be clipped, and a refusal would tell the server of it.
+        """One client's arrays in the ring, and its weight, each within the bound that
+        its block states.
+        """
+        # What is not finite cannot be clipped, and a refusal would tell the server of
+        # it.
         if self.why_left_out(part, scale):
             return [np.zeros(self.size), np.zeros(1)]
         weight = min(part.weight, 1.0)
@@ -224,7 +288,9 @@ class ArraySum(Task):
     def moved(self, state: State, released: ReleasedSum, scale: _Scale) -> State:
         """The arrays after a release: a sum, or a mean, was added to them."""
         weight = 1.0
-        if self.most_examples:  # Noise may leave less than one client's weight, or none.
+        if (
+            self.most_examples
+        ):  # Noise may leave less than one client's weight, or none.
             weight = max(released["weights"][0] / scale.reach, self.least_weight(scale))
         added = state["moved"] + round_to_grid(released["updates"] / weight)
         return state.changed(moved=np.clip(added, -_MOST_MOVED, _MOST_MOVED))
@@ -233,23 +299,44 @@ class ArraySum(Task):
         """What a mean is divided by at least: one client's full weight."""
         return 1.0
 
-    # -- one client's part ------------------------------------------------------------------------------------------
+    # -- one client's part -------------------------------------------------------------
 
-    def contribution(self, before: Mapping[str, Any], answer: Mapping[str, Any], n_examples: Any) -> Array:
-        """What a client adds, and behind it its weight, from its app's answer; other arrays are refused."""
+    def contribution(
+        self, before: Mapping[str, Any], answer: Mapping[str, Any], n_examples: Any
+    ) -> Array:
+        """What a client adds, and behind it its weight, from its app's answer.
+
+        Other arrays are refused.
+        """
         if {name: array.shape for name, array in answer.items()} != dict(self.arrays):
-            raise LocalMisuseError(f"the app must answer the arrays {self.arrays!r}: correct names and shapes.")
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is left out, and said
-            moves = [np.ravel(_as_double(answer[name]) - _as_double(before[name])) for name in before]
+            raise LocalMisuseError(
+                f"the app must answer the arrays {self.arrays!r}: correct names and"
+                " shapes."
+            )
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # what is not finite is left out, and said
+            moves = [
+                np.ravel(_as_double(answer[name]) - _as_double(before[name]))
+                for name in before
+            ]
         return np.concatenate([*moves, [self._weight(n_examples)]])
 
     def _weight(self, n_examples: Any) -> float:
         if not self.most_examples:
             return 1.0
         if n_examples is None:
-            raise LocalMisuseError("the app's metrics have no 'num-examples', the weight in a mean: answer it.")
+            raise LocalMisuseError(
+                "the app's metrics have no 'num-examples', the weight in a mean:"
+                " answer it."
+            )
         if not isinstance(n_examples, numbers.Real):
-            raise invalid("num-examples", n_examples, "a number", "answer how many examples there are")
+            raise invalid(
+                "num-examples",
+                n_examples,
+                "a number",
+                "answer how many examples there are",
+            )
         return float(n_examples) / self.most_examples
 
     def why_left_out(self, part: _Part, scale: _Scale) -> str:
@@ -259,15 +346,26 @@ class ArraySum(Task):
             return f"{n_strange} of its {part.moves.size} values are NaN or infinite"
         if not 0.0 <= part.weight < math.inf:
             n_examples = part.weight * self.most_examples
-            return f"num-examples is {n_examples:g}, which is no finite number of at least 0"
+            return (
+                f"num-examples is {n_examples:g}, which is no finite number of at"
+                " least 0"
+            )
         return ""
 
     def remarks(self, vector: Array, n_clients: int) -> tuple[str, ...]:
-        """What the owner of a contribution is told of what becomes of it: exact numbers, for nobody else."""
+        """What the owner of a contribution is told of what becomes of it.
+
+        Exact numbers, for nobody else.
+        """
         part, scale = _Part.of(vector), self.scale(n_clients)
         reason = self.why_left_out(part, scale)
         if reason:
-            return (f"this client's part is left out of the sum, as {reason}: see to the app.",)
+            return (
+                (
+                    f"this client's part is left out of the sum, as {reason}: see to"
+                    " the app."
+                ),
+            )
         return *self._clip_remarks(part), *self._weight_remarks(part)
 
     def _clip_remarks(self, part: _Part) -> tuple[str, ...]:
@@ -275,41 +373,53 @@ class ArraySum(Task):
         if bound is None or part.norm <= bound:
             return ()
         return (
-            f"this client's part has L2 norm {part.norm:.6g}, but the plan clips at {bound:g}: it was scaled down to "
-            f"{bound / part.norm:.3g} of itself.",
+            (
+                f"this client's part has L2 norm {part.norm:.6g}, but the plan clips at"
+                f" {bound:g}: it was scaled down to {bound / part.norm:.3g} of itself."
+            ),
         )
 
     def _weight_remarks(self, part: _Part) -> tuple[str, ...]:
         if part.weight <= 1.0:
             return ()
         return (
-            f"this client has {part.weight * self.most_examples:g} examples, but the plan weighs at most "
-            f"{self.most_examples}: it counts as one that has so many.",
+            (
+                f"this client has {part.weight * self.most_examples:g} examples, but"
+                f" the plan weighs at most {self.most_examples}: it counts as one that"
+                " has so many."
+            ),
         )
 
-    # -- the result -------------------------------------------------------------------------------------------------
+    # -- the result --------------------------------------------------------------------
 
     def named(self, state: State, n_clients: int) -> dict[str, Any]:
         """The arrays, moved by the released sums so far, each of its type."""
         scale = self.scale(n_clients)
-        start = np.frombuffer(base64.b64decode(self.start), "<f8") if self.start else 0.0
+        start = (
+            np.frombuffer(base64.b64decode(self.start), "<f8") if self.start else 0.0
+        )
         values = start + state["moved"] * (scale.unit / scale.reach)
         parts = np.split(values, np.cumsum(self.sizes)[:-1])
         types = self.dtypes or ("float64",) * len(self.arrays)
         return {
             name: _typed(part.reshape(shape), dtype)
-            for (name, shape), part, dtype in zip(self.arrays, parts, types, strict=True)
+            for (name, shape), part, dtype in zip(
+                self.arrays, parts, types, strict=True
+            )
         }
 
     def result(self, plan: Plan, state: State) -> Result:
         return Result(self.named(state, plan.n_clients))
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        """With noise nobody may count what was clipped, so that it is said beforehand what may be."""
+        """With noise nobody may count what was clipped, so that it is said beforehand
+        what may be.
+        """
         stated = "" if self.clip is not None else ", the default, as no clip was stated"
         sentence = (
-            f"Each client's part is scaled down to the L2 norm {self.norm_bound:g} (clip{stated}) where it is longer, "
-            "so that the result may be too small: each client's own log says whether its part was."
+            f"Each client's part is scaled down to the L2 norm {self.norm_bound:g}"
+            f" (clip{stated}) where it is longer, so that the result may be too small:"
+            " each client's own log says whether its part was."
         )
         return sentence, *self._weight_cautions()
 
@@ -317,8 +427,10 @@ class ArraySum(Task):
         if not self.most_examples:
             return ()
         return (
-            f"A client with more than {self.most_examples} examples (most_examples) is weighed as one with so many: "
-            "its own log says so.",
+            (
+                f"A client with more than {self.most_examples} examples (most_examples)"
+                " is weighed as one with so many: its own log says so."
+            ),
         )
 
 
@@ -326,8 +438,9 @@ class ArraySum(Task):
 class ExactArraySum(ArraySum):
     """The same without noise: not private.
 
-    Nothing is clipped unless a clip is stated. Values are rounded to the nearest step of the ring, and whole numbers
-    stay whole. How many parts were clipped, capped or left out is summed beside them.
+    Nothing is clipped unless a clip is stated. Values are rounded to the nearest step
+    of the ring, and whole numbers stay whole. How many parts were clipped, capped or
+    left out is summed beside them.
     """
 
     name = "exact_array_sum"
@@ -346,12 +459,15 @@ class ExactArraySum(ArraySum):
     def check_bounds(self) -> None:
         if self.largest is not None and self.clip is not None:
             raise ConfigurationError(
-                f"largest is {self.largest:g} and clip is {self.clip:g}, but one of them is the bound on what a client "
-                "adds: leave largest out, or leave clip out for a sum without a cut."
+                f"largest is {self.largest:g} and clip is {self.clip:g}, but one of"
+                " them is the bound on what a client adds: leave largest out, or leave"
+                " clip out for a sum without a cut."
             )
 
     def scale(self, n_clients: int) -> _Scale:
-        """The bound, as a power of two, is as large in the ring as all clients' parts in all rounds allow."""
+        """The bound, as a power of two, is as large in the ring as all clients' parts
+        in all rounds allow.
+        """
         n_parts = n_clients * self.max_rounds
         bits = min(_MOST_EXACT_BITS, _EXACT_BITS - (n_parts - 1).bit_length())
         reach = 2.0**bits
@@ -363,9 +479,16 @@ class ExactArraySum(ArraySum):
     def planned(self, known: Known) -> Sequence[tuple[Block, ...]]:
         reach = self.scale(known.n_clients).reach
         because = "S31: no entry that one client adds is larger"
-        moves = Sensitivity(Norm.L2, reach * math.sqrt(self.size), PrivacyUnit.CLIENT, because)
-        weighs = Sensitivity(Norm.L2, reach, PrivacyUnit.CLIENT, _WEIGH.because, nonnegative=True)
-        shapes = {"updates": ((self.size,), moves, reach), "weights": ((1,), weighs, reach)}
+        moves = Sensitivity(
+            Norm.L2, reach * math.sqrt(self.size), PrivacyUnit.CLIENT, because
+        )
+        weighs = Sensitivity(
+            Norm.L2, reach, PrivacyUnit.CLIENT, _WEIGH.because, nonnegative=True
+        )
+        shapes = {
+            "updates": ((self.size,), moves, reach),
+            "weights": ((1,), weighs, reach),
+        }
         shapes[_CHANGED_PARTS] = ((3,), _COUNTED, 1.0)
         if not self.most_examples:
             del shapes["weights"]
@@ -387,7 +510,11 @@ class ExactArraySum(ArraySum):
             changed[_CLIPPED] = bool(self._clip_remarks(part))
             changed[_CAPPED] = part.weight > 1.0
             weight = min(part.weight, 1.0)
-            moves = self._unclipped(part, scale) if self.clip is None else self._clipped(part, scale)
+            moves = (
+                self._unclipped(part, scale)
+                if self.clip is None
+                else self._clipped(part, scale)
+            )
         weights = [round_to_grid([weight * scale.reach])] if self.most_examples else []
         return [round_to_grid(moves * weight), *weights, changed]
 
@@ -416,7 +543,10 @@ class ExactArraySum(ArraySum):
             return reason
         most = self.largest or scale.unit
         if part.largest > most:
-            return f"its largest value is {part.largest:.6g}, but the plan has room up to {most:.6g}"
+            return (
+                f"its largest value is {part.largest:.6g}, but the plan has room up to"
+                f" {most:.6g}"
+            )
         return ""
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
@@ -429,19 +559,23 @@ class ExactArraySum(ArraySum):
         n_parts = plan.n_clients * self.max_rounds
         most = self.largest or self.scale(plan.n_clients).unit
         sentences = {
-            f"{n_clipped} of {n_parts} parts that clients added were longer than clip={self.clip or 0.0:g} and were "
-            "scaled down to it, so that the result is not that of the answers: leave clip out, or raise it.": n_clipped,
-            f"{n_capped} of {n_parts} parts came from more than most_examples={self.most_examples} examples and were "
-            "weighed as if from so many: raise most_examples.": n_capped,
-            f"{n_left_out} of {n_parts} parts that clients added were left out, as they were not finite, had a value "
-            f"above {most:g} or no number of examples of at least 0: the clients' own logs say which; state largest= "
-            "where values are larger.": n_left_out,
+            f"{n_clipped} of {n_parts} parts that clients added were longer than clip={self.clip or 0.0:g} and were scaled down to it, so that the result is not that of the answers: leave clip out, or raise it.": (
+                n_clipped
+            ),
+            f"{n_capped} of {n_parts} parts came from more than most_examples={self.most_examples} examples and were weighed as if from so many: raise most_examples.": (
+                n_capped
+            ),
+            f"{n_left_out} of {n_parts} parts that clients added were left out, as they were not finite, had a value above {most:g} or no number of examples of at least 0: the clients' own logs say which; state largest= where values are larger.": (
+                n_left_out
+            ),
         }
         return tuple([sentence for sentence, n in sentences.items() if n > 0])
 
 
 def _power_of_two_above(bound: float) -> float:
-    """The smallest power of two that is not below a bound, so that whole numbers stay whole."""
+    """The smallest power of two that is not below a bound, so that whole numbers stay
+    whole.
+    """
     mantissa, exponent = math.frexp(bound)
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
 
@@ -451,6 +585,9 @@ def _as_double(array: Any) -> Array:
 
 
 def _typed(values: Array, dtype: str) -> Any:
-    """Values as a type that an array comes back as; whole numbers are rounded to the nearest."""
+    """Values as a type that an array comes back as.
+
+    Whole numbers are rounded to the nearest.
+    """
     rounded = np.rint(values) if dtype == "int64" else values
     return rounded.astype(dtype)

@@ -1,7 +1,8 @@
-"""Private naive Bayes: each class's count, sums and squares of numbers, and counts of categories, in one round.
+"""Private naive Bayes: each class's count, sums and squares of numbers, and counts of
+categories, in one round.
 
-Numbers are Gaussian in each class, categories have a table. With labels of classes from 0 on; a row whose label is no
-class adds nothing.
+Numbers are Gaussian in each class, categories have a table. With labels of classes from
+0 on; a row whose label is no class adds nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +29,15 @@ CELLS = "cells"
 _MOST_CELLS = 100_000
 _CELL_SHARE = 2.0
 _VARIANCES = ((0.9, 0.02), (0.1, 0.3))
-"""Of a class in the box: chances and means of two exponential priors. Where noise drowns a variance, a small one is
-left. On eleven tables (150 to 6,000 rows) accuracy is hardly another with 0.3 and 0.7, or with a mean of 1."""
+"""Of a class in the box: chances and means of two exponential priors.
+
+Where noise drowns a variance, a small one is left. On eleven tables (150 to 6,000 rows)
+accuracy is hardly another with 0.3 and 0.7, or with a mean of 1.
+"""
 _MOST_NOISE = 0.03
-"""Of a class's rows: accuracy on 333 penguins is 0.25 to 0.98 at 0.07, 0.22 to 0.97 at 0.04, 0.90 to 0.97 at 0.02."""
+"""Of a class's rows: accuracy on 333 penguins is 0.25 to 0.98 at 0.07, 0.22 to 0.97 at
+0.04, 0.90 to 0.97 at 0.02.
+"""
 _TINY = 1e-150
 
 
@@ -41,16 +47,21 @@ def _as_categories(value: object) -> object:
         texts = [text.strip() for text in value.split(",") if text.strip()]
         return tuple(int(text) if text.isdigit() else text for text in texts)
     if isinstance(value, list | np.ndarray):
-        return tuple([one.item() if isinstance(one, np.integer) else one for one in value])
+        return tuple(
+            [one.item() if isinstance(one, np.integer) else one for one in value]
+        )
     return value
 
 
 def _require_categories(name: str, value: object) -> None:
-    plain = isinstance(value, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+    plain = isinstance(value, tuple) and all(
+        isinstance(n, int) and not isinstance(n, bool) for n in value
+    )
     if not plain or not all(n == 0 or 2 <= n <= _MOST_CELLS for n in value):  # type: ignore[attr-defined]
         raise ConfigurationError(
-            f"{name} is {value!r}, but it must have a whole number for each column, 0 for numbers and otherwise how "
-            "many categories there are, at least 2: give such as (0, 0, 2)."
+            f"{name} is {value!r}, but it must have a whole number for each column, 0"
+            " for numbers and otherwise how many categories there are, at least 2:"
+            " give such as (0, 0, 2)."
         )
 
 
@@ -58,16 +69,25 @@ def _require_categories(name: str, value: object) -> None:
 class NaiveBayesOptions(Options):
     """Options of naive Bayes."""
 
-    classes: int = whole(2, 2, 3, "public number of classes; labels are 0 to one less", most=1_000)
+    classes: int = whole(
+        2, 2, 3, "public number of classes; labels are 0 to one less", most=1_000
+    )
     categories: tuple[int, ...] | None = option(
         None,
         _require_categories,
-        "for each column how many categories it has, 0 for numbers, such as '0,0,2'; automatic: numbers only",
+        "for each column how many categories it has, 0 for numbers, such as '0,0,2';"
+        " automatic: numbers only",
         _as_categories,
     )
-    smoothing: float = real(1.0, 0.0, 1e6, "1.0", "Laplace smoothing: rows added to each class and category")
+    smoothing: float = real(
+        1.0, 0.0, 1e6, "1.0", "Laplace smoothing: rows added to each class and category"
+    )
     least_deviation: float = real(
-        0.001, 2.0**-16, 1.0, "0.001", "floor of standard deviations, in halves of the width of a column's bounds"
+        0.001,
+        2.0**-16,
+        1.0,
+        "0.001",
+        "floor of standard deviations, in halves of the width of a column's bounds",
     )
 
 
@@ -75,8 +95,9 @@ class NaiveBayesOptions(Options):
 class NaiveBayes(moments.OneRound):
     """Naive Bayes of labelled rows.
 
-    Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The state has each class's ``rows``,
-    the ``means`` and ``deviations`` of the numbers in the box [-1, 1]^d, and ``cells``, the rows of each category.
+    Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The
+    state has each class's ``rows``, the ``means`` and ``deviations`` of the numbers in
+    the box [-1, 1]^d, and ``cells``, the rows of each category.
     """
 
     name = "naive_bayes"
@@ -87,19 +108,23 @@ class NaiveBayes(moments.OneRound):
 
     def check(self, settings: Settings) -> None:
         super().check(settings)
-        categories, n_cells = self.options.categories or (), self.options.classes * sum(self.options.categories or ())
+        categories, n_cells = (
+            self.options.categories or (),
+            self.options.classes * sum(self.options.categories or ()),
+        )
         if n_cells > _MOST_CELLS:
             raise ConfigurationError(
-                f"classes and categories make a table of {n_cells} cells, but it may have at most {_MOST_CELLS}: leave "
-                "columns of many categories out."
+                f"classes and categories make a table of {n_cells} cells, but it may"
+                f" have at most {_MOST_CELLS}: leave columns of many categories out."
             )
         lower, upper = settings.bounds
         for column, n in enumerate(categories):
             low, high = (side[min(column, len(side) - 1)] for side in (lower, upper))
             if n and (low, high) != (0, n - 1):
                 raise ConfigurationError(
-                    f"column {column} has {n} categories, but bounds from {low:g} to {high:g}: code them 0 to {n - 1}, "
-                    f"and give bounds from 0 to {n - 1} there."
+                    f"column {column} has {n} categories, but bounds from {low:g} to"
+                    f" {high:g}: code them 0 to {n - 1}, and give bounds from 0 to"
+                    f" {n - 1} there."
                 )
 
     def counted_rows(self, state: State) -> CountedRows | None:
@@ -112,9 +137,17 @@ class NaiveBayes(moments.OneRound):
         parts = moments.moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
             root = root_at_least(len(columns.coded))
-            because = "S27: one row lies in one cell of each of its c columns of categories"
-            moved = Sensitivity(Norm.L2, root, PrivacyUnit.RECORD, because, nonnegative=True)
-            parts.append(ReleasePart(CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0))
+            because = (
+                "S27: one row lies in one cell of each of its c columns of categories"
+            )
+            moved = Sensitivity(
+                Norm.L2, root, PrivacyUnit.RECORD, because, nonnegative=True
+            )
+            parts.append(
+                ReleasePart(
+                    CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0
+                )
+            )
 
         @in_blocks
         def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
@@ -131,11 +164,18 @@ class NaiveBayes(moments.OneRound):
                 _, means, variances = moments.read_moments(released)
                 noise = {one.name: known.released_std(one) for one in released.blocks}
                 counts = np.maximum(rows, 1.0)[:, None]
-                scales = np.hypot(noise["group_squares"], 2.0 * means * noise["group_sums"])
-                variances = likely_variances(*pulled_together(variances, rows, scales / counts))
-                # Without the error of the mean itself, a column that hardly varies would outweigh all others.
+                scales = np.hypot(
+                    noise["group_squares"], 2.0 * means * noise["group_sums"]
+                )
+                variances = likely_variances(
+                    *pulled_together(variances, rows, scales / counts)
+                )
+                # Without the error of the mean itself, a column that hardly varies
+                # would outweigh all others.
                 variances += np.square(noise["group_sums"] / counts)
-                deviations = moments.deviations_of(variances, self.options.least_deviation)
+                deviations = moments.deviations_of(
+                    variances, self.options.least_deviation
+                )
                 found |= {"means": round_to_grid(means), moments.DEVIATIONS: deviations}
             if columns.coded:
                 found[CELLS] = np.maximum(released[CELLS], 0.0)
@@ -147,27 +187,38 @@ class NaiveBayes(moments.OneRound):
         columns, n_classes = self.columns(n_features), self.options.classes
         found: dict[str, tuple[int, ...]] = {"rows": (n_classes,)}
         if columns.numbers:
-            found |= dict.fromkeys(("means", moments.DEVIATIONS), (n_classes, len(columns.numbers)))
+            found |= dict.fromkeys(
+                ("means", moments.DEVIATIONS), (n_classes, len(columns.numbers))
+            )
         if columns.coded:
             found[CELLS] = (n_classes, columns.n_cells)
         return found
 
     def result(self, plan: Plan, state: State) -> Result:
-        """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of numbers, ``chances`` of cells.
+        """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of
+        numbers, ``chances`` of cells.
 
-        Named as in scikit-learn's GaussianNB where that has them; columns of categories are left out of ``theta``. With
-        errors of noise, of ``var`` at most.
+        Named as in scikit-learn's GaussianNB where that has them; columns of categories
+        are left out of ``theta``. With errors of noise, of ``var`` at most.
         """
         columns = self.columns(plan.n_features or 0)
-        noise, rows, smoothing = noise_errors.noise_of(plan), state["rows"], self.options.smoothing
+        noise, rows, smoothing = (
+            noise_errors.noise_of(plan),
+            state["rows"],
+            self.options.smoothing,
+        )
         priors = self._priors(state)
         total = float(np.maximum(rows, 0.0).sum()) + smoothing * len(rows)
         found: dict[str, Array] = {"class_prior": priors}
         axes: dict[str, tuple[str, ...]] = {"class_prior": ("class",)}
-        errors = {"class_prior": noise_errors.of_shares(priors, total, noise["group_counts"])}
+        errors = {
+            "class_prior": noise_errors.of_shares(priors, total, noise["group_counts"])
+        }
         if columns.numbers:
             bounds = plan_bounds(plan, plan.n_features or 0)
-            lower, upper = (np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper))
+            lower, upper = (
+                np.array(side)[columns.numbers] for side in (bounds.lower, bounds.upper)
+            )
             halves = (upper - lower) / 2.0
             means, variances = state["means"], np.square(state[moments.DEVIATIONS])
             found["theta"] = lower + (means + 1.0) * halves
@@ -175,12 +226,20 @@ class NaiveBayes(moments.OneRound):
             errors["theta"] = noise_errors.of_means(means, rows, noise) * halves
             # Beside noise, what the error of the mean itself has added.
             added = np.square(noise["group_sums"] / np.maximum(rows, 1.0))[:, None]
-            errors["var"] = (noise_errors.of_variances(means, variances, rows, noise) + added) * np.square(halves)
+            errors["var"] = (
+                noise_errors.of_variances(means, variances, rows, noise) + added
+            ) * np.square(halves)
             axes |= dict.fromkeys(("theta", "var"), ("class", "number"))
         if columns.coded:
             chances = [own for _, own in columns.chances(state[CELLS], smoothing)]
-            totals = [own.sum(axis=1, keepdims=True) for own in columns.smoothed(state[CELLS], smoothing)]
-            spreads = [noise_errors.of_shares(*pair, noise[CELLS]) for pair in zip(chances, totals, strict=True)]
+            totals = [
+                own.sum(axis=1, keepdims=True)
+                for own in columns.smoothed(state[CELLS], smoothing)
+            ]
+            spreads = [
+                noise_errors.of_shares(*pair, noise[CELLS])
+                for pair in zip(chances, totals, strict=True)
+            ]
             found["chances"] = np.concatenate(chances, axis=1)
             errors["chances"] = np.concatenate(spreads, axis=1)
             axes["chances"] = ("class", "category")
@@ -194,8 +253,8 @@ class NaiveBayes(moments.OneRound):
         categories = self.options.categories or (0,) * n_features
         if len(categories) != n_features:
             raise ConfigurationError(
-                f"categories has {len(categories)} entries, but the table has {n_features} columns: give one for each, "
-                "0 for numbers."
+                f"categories has {len(categories)} entries, but the table has"
+                f" {n_features} columns: give one for each, 0 for numbers."
             )
         return Columns(categories)
 
@@ -204,13 +263,19 @@ class NaiveBayes(moments.OneRound):
         return np.asarray(rows / rows.sum())
 
     def log_joint(self, state: State, points: Array) -> Array:
-        """Logarithm of each class's weight, (n_rows, n_classes), up to one constant, of points in the box [-1, 1]^d."""
+        """Logarithm of each class's weight, (n_rows, n_classes), up to one constant, of
+        points in the box [-1, 1]^d.
+        """
         columns, priors = self.columns(points.shape[1]), self._priors(state)
         joint = np.tile(np.log(priors), (len(points), 1))
         if columns.numbers:
-            for label, (mean, deviation) in enumerate(zip(state["means"], state[moments.DEVIATIONS], strict=True)):
+            for label, (mean, deviation) in enumerate(
+                zip(state["means"], state[moments.DEVIATIONS], strict=True)
+            ):
                 steps = (points[:, columns.numbers] - mean) / deviation
-                joint[:, label] -= 0.5 * np.square(steps).sum(axis=1) + np.log(deviation).sum()
+                joint[:, label] -= (
+                    0.5 * np.square(steps).sum(axis=1) + np.log(deviation).sum()
+                )
         if columns.coded:
             for place, chances in columns.chances(state[CELLS], self.options.smoothing):
                 joint += np.log(chances).T[_codes(points[:, place], chances.shape[1])]
@@ -240,21 +305,40 @@ class Columns:
         return sum(self.categories)
 
     def names(self, columns: Sequence[str]) -> dict[str, list[str]]:
-        """What is printed beside a column of numbers and a category, by the columns' names."""
-        called = [columns[index] if columns else f"column {index}" for index in range(len(self.categories))]
-        categories = [f"{called[index]} = {code}" for index in self.coded for code in range(self.categories[index])]
-        return {"number": [called[index] for index in self.numbers], "category": categories}
+        """What is printed beside a column of numbers and a category, by the columns'
+        names.
+        """
+        called = [
+            columns[index] if columns else f"column {index}"
+            for index in range(len(self.categories))
+        ]
+        categories = [
+            f"{called[index]} = {code}"
+            for index in self.coded
+            for code in range(self.categories[index])
+        ]
+        return {
+            "number": [called[index] for index in self.numbers],
+            "category": categories,
+        }
 
     def require_codes(self, points: Array) -> None:
-        """Refuse rows, (n, n_features) in the units of the data, with a category that there is not."""
+        """Refuse rows, (n, n_features) in the units of the data, with a category that
+        there is not.
+        """
         for place in self.coded:
             own, n = points[:, place], self.categories[place]
             if (foreign := own[~np.isin(own, np.arange(n))]).size:
-                told = f"X has {foreign[0]:g} in column {place}, whose categories are 0 to {n - 1}"
+                told = (
+                    f"X has {foreign[0]:g} in column {place}, whose categories are 0 to"
+                    f" {n - 1}"
+                )
                 raise DataError(f"{told}: code them so, or leave such rows out.")
 
     def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
-        """For each column of categories its place and the chance of each category by class, smoothed."""
+        """For each column of categories its place and the chance of each category by
+        class, smoothed.
+        """
         tables = self.smoothed(cells, smoothing)
         shares = [table / table.sum(axis=1, keepdims=True) for table in tables]
         return list(zip(self.coded, shares, strict=True))
@@ -266,17 +350,25 @@ class Columns:
         return [table + smoothing for table in np.split(cells, ends, axis=1)]
 
 
-def pulled_together(variances: Array, counts: Array, noise: Array) -> tuple[Array, Array]:
-    """Noisy variances of classes, (n_classes, n_columns), each moved to their mean as far as it is noise; what is left.
+def pulled_together(
+    variances: Array, counts: Array, noise: Array
+) -> tuple[Array, Array]:
+    """Noisy variances of classes, (n_classes, n_columns), each moved to their mean as
+    far as it is noise; what is left.
 
-    The more the noise explains of the differences between classes, the less of them is kept (James and Stein).
+    The more the noise explains of the differences between classes, the less of them is
+    kept (James and Stein).
     """
     weights = np.maximum(counts, 1.0)[:, None]
     parts = weights / weights.sum()
     mean = (parts * variances).sum(axis=0)
-    real = np.maximum((np.square(variances - mean) - np.square(noise)).mean(axis=0), 0.0)
+    real = np.maximum(
+        (np.square(variances - mean) - np.square(noise)).mean(axis=0), 0.0
+    )
     kept = real / (real + np.square(noise) + _TINY)
-    left = np.hypot(kept * noise, (1.0 - kept) * np.sqrt(np.square(parts * noise).sum(axis=0)))
+    left = np.hypot(
+        kept * noise, (1.0 - kept) * np.sqrt(np.square(parts * noise).sum(axis=0))
+    )
     return mean + kept * (variances - mean), left
 
 
@@ -292,7 +384,12 @@ def likely_variances(noisy: Array, noise: Array) -> Array:
     for part, expected in _VARIANCES:
         mean, chance = likely_positive(noisy - np.square(some) / expected, some)
         means.append(mean)
-        logs.append(math.log(part / expected) + 0.5 * np.square(some / expected) - noisy / expected + chance)
+        logs.append(
+            math.log(part / expected)
+            + 0.5 * np.square(some / expected)
+            - noisy / expected
+            + chance
+        )
     return np.asarray((softmax(np.stack(logs), axis=0) * np.stack(means)).sum(axis=0))
 
 
@@ -301,7 +398,9 @@ def _codes(column: Array, n: int) -> Labels:
     return np.clip(np.rint((column + 1.0) * ((n - 1) / 2.0)), 0, n - 1).astype(np.int64)
 
 
-def _class_arrays(columns: Columns, points: Array, labels: Labels, n_classes: int) -> list[Array]:
+def _class_arrays(
+    columns: Columns, points: Array, labels: Labels, n_classes: int
+) -> list[Array]:
     """One client's exact part: moments of the numbers, and cells of the categories."""
     arrays = moments.moment_arrays(points[:, columns.numbers], labels, n_classes)
     if columns.coded:
@@ -309,6 +408,8 @@ def _class_arrays(columns: Columns, points: Array, labels: Labels, n_classes: in
         for place in columns.coded:
             n = columns.categories[place]
             cell = labels * n + _codes(points[:, place], n)
-            tables.append(np.bincount(cell, minlength=n_classes * n).reshape(n_classes, n))
+            tables.append(
+                np.bincount(cell, minlength=n_classes * n).reshape(n_classes, n)
+            )
         arrays.append(np.concatenate(tables, axis=1).astype(np.float64))
     return arrays

@@ -1,4 +1,6 @@
-"""How a total budget becomes the noise of many releases, whatever their noise, unit and sampling."""
+"""How a total budget becomes the noise of many releases, whatever their noise, unit and
+sampling.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,28 @@ from flwr_dpkmeans.sums.task import Known, Run
 
 
 class NoiseFamily(Enum):
-    """Noise of FedDP-KMeans: one Gaussian accounting for everything, or the paper's Gaussian and Laplace mixture."""
+    """Noise of FedDP-KMeans: one Gaussian accounting for everything, or the paper's
+    Gaussian and Laplace mixture.
+    """
 
     GAUSSIAN = "gaussian"
     PAPER = "paper"
 
 
 class NoiseSchedule(Enum):
-    """How the budget grows from one Lloyd round to the next: centroids that are nearly right gain from less noise."""
+    """How the budget grows from one Lloyd round to the next.
+
+    Centroids that are nearly right gain from less noise.
+    """
 
     EQUAL = "equal"
     GROWING = "growing"
     GEOMETRIC = "geometric"
 
     def parts(self, n_rounds: int) -> list[float]:
-        """Each round's part of the budget (of its square under joint Gaussian accounting), 1 on average."""
+        """Each round's part of the budget (of its square under joint Gaussian
+        accounting), 1 on average.
+        """
         sizes = {
             NoiseSchedule.EQUAL: [1.0] * n_rounds,
             NoiseSchedule.GROWING: [1.0 + index for index in range(n_rounds)],
@@ -41,15 +50,20 @@ class NoiseSchedule(Enum):
 
 
 TOLERANCE = (
-    "end the rounds once no centroid moved farther, in the box [-1, 1] of the data (distributed, central); automatic: "
-    "never"
+    "end the rounds once no centroid moved farther, in the box [-1, 1] of the data"
+    " (distributed, central); automatic: never"
 )
-SCHEDULES = "budget of the Lloyd rounds: equal, growing as 1, 2, 3, ... or geometric as 1, 2, 4, ..."
+SCHEDULES = (
+    "budget of the Lloyd rounds: equal, growing as 1, 2, 3, ... or geometric as 1, 2,"
+    " 4, ..."
+)
 
 
 @dataclass(frozen=True)
 class ReleasePart:
-    """One array of one round before its noise is known; `allocate` makes a `Block` of it.
+    """One array of one round before its noise is known.
+
+    `allocate` makes a `Block` of it.
 
     >>> from flwr_dpkmeans.sums import PrivacyUnit
     >>> votes = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row has one vote", nonnegative=True)
@@ -62,45 +76,68 @@ class ReleasePart:
     sensitivity: Sensitivity
     """Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise."""
     share: float
-    """Share s_i of epsilon in the paper; only ratios within a plan matter: twice the share, half the noise."""
+    """Share s_i of epsilon in the paper.
+
+    Only ratios within a plan matter: twice the share, half the noise.
+    """
     entry_bound: float
-    """Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap; 1 for a count."""
+    """Largest magnitude that one row adds to one entry, for the proof that sums cannot
+    wrap; 1 for a count.
+    """
 
 
 PlannedSum = tuple[Sequence[ReleasePart], PrivateSum]
-"""One round before its noise is known: what it releases, and the rest of it, without blocks."""
+"""One round before its noise is known: what it releases, and the rest of it, without
+blocks.
+"""
 
 
 def private_sums(known: Known, rounds: Sequence[PlannedSum]) -> tuple[PrivateSum, ...]:
-    """A run's rounds with the noise that `allocate` finds for them, of the family that its options name, if any.
+    """A run's rounds with the noise that `allocate` finds for them, of the family that
+    its options name, if any.
 
     Their statistics take points, and labels, by slices.
     """
     kind = getattr(known.options, "noise_kind", NoiseFamily.GAUSSIAN)
     allocated = allocate(known, [parts for parts, _ in rounds], kind)
-    return tuple([replace(one, blocks=own, in_blocks=True) for (_, one), own in zip(rounds, allocated, strict=True)])
+    return tuple(
+        [
+            replace(one, blocks=own, in_blocks=True)
+            for (_, one), own in zip(rounds, allocated, strict=True)
+        ]
+    )
 
 
 def allocate(
-    public: Known, rounds: Sequence[Sequence[ReleasePart]], kind: NoiseFamily = NoiseFamily.GAUSSIAN
+    public: Known,
+    rounds: Sequence[Sequence[ReleasePart]],
+    kind: NoiseFamily = NoiseFamily.GAUSSIAN,
 ) -> tuple[tuple[Block, ...], ...]:
-    """Find the least noise with which all rounds, each some arrays that are released together, cost the run's epsilon.
+    """Find the least noise with which all rounds, each some arrays that are released
+    together, cost the run's epsilon.
 
-    Under joint Gaussian accounting release i gets the multiplier sigma / sqrt(w_i), its squared-GDP weight w_i being
-    s_i^2; with the paper's mixture each release is (s_i E, delta)- or (s_i E, 0)-DP on its own and E is as large as the
-    composition by PLD allows. What was released before (a private count, histograms) is part of the composition.
+    Under joint Gaussian accounting release i gets the multiplier sigma / sqrt(w_i), its
+    squared-GDP weight w_i being s_i^2; with the paper's mixture each release is (s_i E,
+    delta)- or (s_i E, 0)-DP on its own and E is as large as the composition by PLD
+    allows. What was released before (a private count, histograms) is part of the
+    composition.
     """
     settings = public.settings
     before = public.released_events()
 
     def blocks_at(scale: float) -> tuple[tuple[Block, ...], ...]:
-        return tuple(tuple(_block(public, part, scale, kind) for part in parts) for parts in rounds)
+        return tuple(
+            tuple(_block(public, part, scale, kind) for part in parts)
+            for parts in rounds
+        )
 
     def events_at(scale: float) -> Sequence[Event]:
         events = list(before)
         try:
             for blocks in blocks_at(scale):
-                events += release.round_events(blocks, public.fraction_bits, 1, settings.client_sampling_rate)
+                events += release.round_events(
+                    blocks, public.fraction_bits, 1, settings.client_sampling_rate
+                )
         except PlanError:
             raise
         except LocalMisuseError:
@@ -109,19 +146,42 @@ def allocate(
         return release.with_joint_pure_release(events) if public.counted else events
 
     start = gaussian_noise_multiplier(settings.epsilon, public.delta)
-    return blocks_at(calibrate_scale(events_at, settings.epsilon, public.delta, start=start))
+    return blocks_at(
+        calibrate_scale(events_at, settings.epsilon, public.delta, start=start)
+    )
 
 
-def divided(parts: Sequence[ReleasePart], share: float, entire: float) -> tuple[Block, ...]:
-    """One round's Gaussian blocks, with a share of the budget, all of which would take the multiplier `entire`."""
+def divided(
+    parts: Sequence[ReleasePart], share: float, entire: float
+) -> tuple[Block, ...]:
+    """One round's Gaussian blocks, with a share of the budget, all of which would take
+    the multiplier `entire`.
+    """
     total = sum(part.share for part in parts)
-    noise = [(NoiseShape.GAUSSIAN, entire / math.sqrt(share * part.share / total), part.entry_bound) for part in parts]
-    return tuple(Block(part.name, part.shape, part.sensitivity, *own) for part, own in zip(parts, noise, strict=True))
+    noise = [
+        (
+            NoiseShape.GAUSSIAN,
+            entire / math.sqrt(share * part.share / total),
+            part.entry_bound,
+        )
+        for part in parts
+    ]
+    return tuple(
+        Block(part.name, part.shape, part.sensitivity, *own)
+        for part, own in zip(parts, noise, strict=True)
+    )
 
 
 def count_norm(config: Run) -> Norm:
-    """Norm of histograms, counts and indicators: that of their noise, which is Laplace in the paper's mixture."""
-    return Norm.L1 if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER else Norm.L2
+    """Norm of histograms, counts and indicators.
+
+    That of their noise, which is Laplace in the paper's mixture.
+    """
+    return (
+        Norm.L1
+        if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER
+        else Norm.L2
+    )
 
 
 def count_order(config: Run) -> int:
@@ -129,22 +189,36 @@ def count_order(config: Run) -> int:
     return 1 if count_norm(config) is Norm.L1 else 2
 
 
-def shared(shares: Sequence[float], total: float, kind: NoiseFamily) -> tuple[float, ...]:
-    """Scale shares so that their squares (joint Gaussian accounting) or they themselves add up to `total`."""
-    factor = total / sum(shares) if kind is NoiseFamily.PAPER else math.sqrt(total) / math.hypot(*shares)
+def shared(
+    shares: Sequence[float], total: float, kind: NoiseFamily
+) -> tuple[float, ...]:
+    """Scale shares so that their squares (joint Gaussian accounting) or they themselves
+    add up to `total`.
+    """
+    factor = (
+        total / sum(shares)
+        if kind is NoiseFamily.PAPER
+        else math.sqrt(total) / math.hypot(*shares)
+    )
     return tuple(share * factor for share in shares)
 
 
 def _block(public: Known, part: ReleasePart, scale: float, kind: NoiseFamily) -> Block:
-    noise = NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
+    noise = (
+        NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
+    )
     if noise is NoiseShape.LAPLACE or kind is NoiseFamily.GAUSSIAN:
         multiplier = scale / part.share
     else:
         multiplier = gaussian_noise_multiplier(part.share / scale, public.delta)
-    return Block(part.name, part.shape, part.sensitivity, noise, multiplier, part.entry_bound)
+    return Block(
+        part.name, part.shape, part.sensitivity, noise, multiplier, part.entry_bound
+    )
 
 
 def root_at_least(square: int) -> float:
-    """The square root, rounded up: a corner of the box must not exceed the bound even in the last digit."""
+    """The square root, rounded up: a corner of the box must not exceed the bound even
+    in the last digit.
+    """
     root = math.sqrt(square)
     return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)

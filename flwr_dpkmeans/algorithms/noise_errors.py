@@ -1,6 +1,9 @@
-"""How far noise may have moved a statistic: half-widths of 95% intervals around what rows, clipped to bounds, have.
+"""How far noise may have moved a statistic.
 
-To first order in the noise, which is known. Each is at most what the box leaves, so that none is infinite.
+Half-widths of 95% intervals around what rows, clipped to bounds, have.
+
+To first order in the noise, which is known. Each is at most what the box leaves, so
+that none is infinite.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ _CLEAR = 3.0
 
 
 def noise_of(plan: Plan) -> Mapping[str, float]:
-    """Standard deviation of the noise on each array of a plan's first own round, by name."""
+    """Standard deviation of the noise on each array of a plan's first own round, by
+    name.
+    """
     planned = plan.rounds[0]
     return {block.name: plan.released_std(planned, block) for block in planned.blocks}
 
@@ -35,11 +40,15 @@ def of_means(means: Array, rows: Array, noise: Mapping[str, float]) -> Array:
     return _over_rows(Z * sums, rows, noise["group_counts"], widest=2.0)
 
 
-def of_variances(means: Array, variances: Array, rows: Array, noise: Mapping[str, float]) -> Array:
+def of_variances(
+    means: Array, variances: Array, rows: Array, noise: Mapping[str, float]
+) -> Array:
     """Of variances in the box, (n_groups, width)."""
     from_sums = 2.0 * means * noise["group_sums"]
     from_counts = (np.square(means) - variances + 0.5) * noise["group_counts"]
-    sums = np.sqrt(noise["group_squares"] ** 2 + np.square(from_sums) + np.square(from_counts))
+    sums = np.sqrt(
+        noise["group_squares"] ** 2 + np.square(from_sums) + np.square(from_counts)
+    )
     return _over_rows(Z * sums, rows, noise["group_counts"], widest=1.0)
 
 
@@ -65,7 +74,10 @@ def of_spreads(shares: Array, rows: Array, noise: Mapping[str, float]) -> Array:
 
 
 def _over_rows(sums: Array, rows: Array, noise: float, *, widest: float) -> Array:
-    """Divide by rows, where these are told from noise; elsewhere nothing is known but the widest."""
+    """Divide by rows, where these are told from noise.
+
+    Elsewhere nothing is known but the widest.
+    """
     clear = rows > _CLEAR * noise
     divided = sums / np.maximum(rows, 1.0)[:, None]
     return np.where(clear[:, None], np.minimum(divided, widest), widest)

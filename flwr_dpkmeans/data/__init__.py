@@ -1,1 +1,4 @@
-"""Tables, public bounds, partitions and the papers' federated data: everything between a file and points in [-1, 1]."""
+"""Tables, public bounds, partitions and the papers' federated data.
+
+Everything between a file and points in [-1, 1].
+"""

@@ -17,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TRUTH = {"true": 1.0, "false": 0.0}
-_MARKERS = "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a nan null"
+_MARKERS = (
+    "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a"
+    " nan null"
+)
 MISSING = frozenset({"", "#N/A N/A", *_MARKERS.split()})
 """Texts that are missing cells in every kind of table: those of ``pandas.read_csv``."""
 
@@ -58,8 +61,8 @@ class NumberFormat:
     def pattern(self) -> str:
         """Regular expression (RE2) of a whole number in this format.
 
-        The last group has three digits: a decimal comma must not become a thousands mark. Those
-        before it have three, or two as in India: 12,34,567.
+        The last group has three digits: a decimal comma must not become a thousands
+        mark. Those before it have three, or two as in India: 12,34,567.
         """
         decimal = re.escape(self.decimal)
         whole = r"\d+"
@@ -90,7 +93,10 @@ def number_of(cell: Any) -> float:
 
 
 def plain_number(cell: str) -> float:
-    """Return the number or truth value in a cell as it is written; NaN if there is none."""
+    """Return the number or truth value in a cell as it is written.
+
+    NaN if there is none.
+    """
     plain = cell.strip()  # float alone keeps the ASCII separators
     return _TRUTH.get(plain.lower(), number_of(plain))
 
@@ -138,7 +144,9 @@ def _missing_array(markers: frozenset[str]) -> Any:
 
 
 def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> list[str | None]:
-    """Return the cells of an Arrow array of strings as stripped texts, None where missing."""
+    """Return the cells of an Arrow array of strings as stripped texts, None where
+    missing.
+    """
     import pyarrow as pa
 
     if pa.types.is_floating(cells.type):  # nobody was to ask for their text
@@ -150,7 +158,9 @@ def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> list[str | No
 
 
 def numbers_in(
-    cells: Any, number_format: NumberFormat = PLAIN, markers: frozenset[str] = frozenset()
+    cells: Any,
+    number_format: NumberFormat = PLAIN,
+    markers: frozenset[str] = frozenset(),
 ) -> tuple[NDArray[np.float64], int]:
     """Return the numbers in an Arrow array of strings, and how many cells are others.
 
@@ -197,7 +207,9 @@ def numbers_in(
     is_other = pc.and_kleene(pc.invert(is_number), pc.is_valid(cells))
     others = np.flatnonzero(np.asarray(pc.fill_null(is_other, False)))
     numbers = numbers.copy()
-    numbers[others], n_others = _odd_numbers(cells.take(pa.array(others)), number_format)
+    numbers[others], n_others = _odd_numbers(
+        cells.take(pa.array(others)), number_format
+    )
     return numbers, n_others
 
 
@@ -223,7 +235,9 @@ def _plainly_written(cells: Any, number_format: NumberFormat) -> Any:
     return cells
 
 
-def _odd_numbers(cells: Any, number_format: NumberFormat) -> tuple[NDArray[np.float64], int]:
+def _odd_numbers(
+    cells: Any, number_format: NumberFormat
+) -> tuple[NDArray[np.float64], int]:
     """Read cells that are no plain numbers: truth values, infinities, or texts."""
     import pyarrow.compute as pc
 

@@ -12,19 +12,24 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
 def distinct_labels(labels: Any) -> NDArray[Any]:
-    """Sort the different labels, of one table, (n_rows,), or of several as a list or by name."""
+    """Sort the different labels, of one table, (n_rows,), or of several as a list or by
+    name.
+    """
     arrays = [np.asarray(part) for part in _parts(labels)]
     try:
         each = [np.unique(array) for array in arrays if array.size]
         return np.unique(np.concatenate(each)) if each else np.zeros(0, dtype=np.int64)
     except (TypeError, ValueError):
         raise DataError(
-            "labels must be all numbers or all texts, but some are missing or of another type: leave such rows out."
+            "labels must be all numbers or all texts, but some are missing or of"
+            " another type: leave such rows out."
         ) from None
 
 
 def named_classes(labels: Any, n_classes: int) -> list[Any]:
-    """Names of the classes of labels that are texts, sorted; none where they are numbers.
+    """Names of the classes of labels that are texts, sorted.
+
+    None where they are numbers.
 
     Who has not stated the names takes which ones occur for public, so that all must.
     """
@@ -33,24 +38,30 @@ def named_classes(labels: Any, n_classes: int) -> list[Any]:
     names = list(distinct_labels(labels).tolist())
     if len(names) != n_classes:
         raise ConfigurationError(
-            f"labels have {len(names)} different names, but {n_classes} classes were stated: state as many classes as "
-            "there are names."
+            f"labels have {len(names)} different names, but {n_classes} classes were"
+            " stated: state as many classes as there are names."
         )
     return names
 
 
 def codes_of(labels: Any, n_rows: int, *, names: Sequence[Any]) -> NDArray[np.int64]:
-    """The number of each label's class, (n_rows,): its index among the classes' `names`."""
+    """The number of each label's class, (n_rows,).
+
+    Its index among the classes' `names`.
+    """
     array = np.asarray(labels)
     if array.shape != (n_rows,):
-        raise DataError(f"labels have shape {array.shape}, but the table has {n_rows} rows: give one for each row.")
+        raise DataError(
+            f"labels have shape {array.shape}, but the table has {n_rows} rows: give"
+            " one for each row."
+        )
     numbers = {name: number for number, name in enumerate(names)}
     labels_of_rows = array.tolist()
     foreign = [label for label in labels_of_rows if label not in numbers]
     if foreign:
         raise DataError(
-            f"labels have {foreign[0]!r}, which is none of the classes {list(names)}: name it there, or leave such "
-            "rows out."
+            f"labels have {foreign[0]!r}, which is none of the classes {list(names)}:"
+            " name it there, or leave such rows out."
         )
     return np.array([numbers[label] for label in labels_of_rows], dtype=np.int64)
 

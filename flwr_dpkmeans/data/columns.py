@@ -1,6 +1,8 @@
-"""What one column of a schema means: what its cells are read as, and which columns of the points it becomes.
+"""What one column of a schema means: what its cells are read as, and which columns of
+the points it becomes.
 
-Each cell is read by itself, and none is an error: a node answers alike whatever stands in its rows.
+Each cell is read by itself, and none is an error: a node answers alike whatever stands
+in its rows.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from flwr_dpkmeans.data.cells import plain_number, text_of
 from flwr_dpkmeans.data.dates import days_of, hours_of, iso_date
@@ -27,12 +36,16 @@ from flwr_dpkmeans.errors import ConfigurationError, finding
 Array = NDArray[np.float64]
 Value = str | bool | int | float
 
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(
+    r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE
+)
 _HOURS = 24.0
 """The period of a cycle whose cells may be times of day."""
 _LARGEST_WHOLE = 2**53
 _OFFSET_SHARE = 1000.0
-"""Part of the bounds' width that a logarithm starts from, where the lower bound is 0 or less."""
+"""Part of the bounds' width that a logarithm starts from, where the lower bound is 0 or
+less.
+"""
 
 
 class Kind(StrEnum):
@@ -46,7 +59,9 @@ class Kind(StrEnum):
 
 
 class Missing(StrEnum):
-    """What becomes of a row whose cell is missing, or is nothing that the column may hold."""
+    """What becomes of a row whose cell is missing, or is nothing that the column may
+    hold.
+    """
 
     DROP = "drop"
     FILL = "fill"
@@ -68,7 +83,10 @@ class Outside(StrEnum):
 
 
 class Stated(BaseModel):
-    """What a file or a caller states; what is wrong with it is a ConfigurationError of one sentence."""
+    """What a file or a caller states.
+
+    What is wrong with it is a ConfigurationError of one sentence.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -76,14 +94,22 @@ class Stated(BaseModel):
         try:
             super().__init__(**stated)
         except ValidationError as error:
-            what = f"the schema's column {stated['name']!r}: " if "name" in stated else ""
-            raise ConfigurationError(what + finding(error, type(self).model_fields)) from None
+            what = (
+                f"the schema's column {stated['name']!r}: " if "name" in stated else ""
+            )
+            raise ConfigurationError(
+                what + finding(error, type(self).model_fields)
+            ) from None
 
     def __getstate__(self) -> dict[Any, Any]:
-        """What a file of any format keeps: what is stated, and nothing that follows from it."""
+        """What a file of any format keeps: what is stated, and nothing that follows
+        from it.
+        """
         state = super().__getstate__()
         names = type(self).model_fields
-        values = {name: value for name, value in state["__dict__"].items() if name in names}
+        values = {
+            name: value for name, value in state["__dict__"].items() if name in names
+        }
         return state | {"__dict__": values}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -100,9 +126,15 @@ class Cells(NamedTuple):
     """The cells of a column as it reads them."""
 
     points: Array
-    """(n_rows, n_features), within the column's range; NaN in a row whose cell is a gap."""
+    """(n_rows, n_features), within the column's range.
+
+    NaN in a row whose cell is a gap.
+    """
     values: Array
-    """(n_rows,): numbers in the column's units; of a category the position of the value; NaN if it is none."""
+    """(n_rows,): numbers in the column's units.
+
+    Of a category the position of the value; NaN if it is none.
+    """
     n_outside: int
     """How many values lie outside the bounds."""
 
@@ -127,28 +159,52 @@ class Column(Stated):
     bounds: tuple[float, float] | tuple[str, str] | None = None
     """Public range of a number, or of a date as ISO 8601 text."""
     values: tuple[str | int | float, ...] = ()
-    """Public values of a category, compared with the cell as it is written; 1, "1" and 1.0 are one."""
+    """Public values of a category, compared with the cell as it is written.
+
+    1, "1" and 1.0 are one.
+    """
     missing: Missing = Missing.DROP
-    """drop: the row is left out; fill: with a public value; centre: in the middle of the bounds, or of the values, for
-    the clustering alone: means, shares and spreads are those of the cells that are there."""
+    """drop: the row is left out.
+
+    Fill: with a public value; centre: in the middle of the bounds, or of the values,
+    for the clustering alone: means, shares and spreads are those of the cells that are
+    there.
+    """
     fill: str | float | None = None
     """The value, in the column's own units."""
     weight: float = Field(1.0, ge=0.0, le=1e3)
-    """The column's scale in a distance beside the others', at least 0.001; 0: it is not clustered, but in a profile."""
+    """The column's scale in a distance beside the others', at least 0.001.
+
+    0: it is not clustered, but in a profile.
+    """
     transform: Transform = Transform.NONE
-    """log: distances of a number are those of its logarithms, so that ratios count, and not differences."""
+    """log: distances of a number are those of its logarithms, so that ratios count, and
+    not differences.
+    """
     offset: float | None = Field(None, allow_inf_nan=False)
-    """What is added before the logarithm; by default 0, or just so much that the lower bound's logarithm is there."""
+    """What is added before the logarithm.
+
+    By default 0, or just so much that the lower bound's logarithm is there.
+    """
     outside: Outside = Outside.CLIP
-    """clip: a number or date outside the bounds counts as the nearer one; missing: as a missing cell."""
+    """clip: a number or date outside the bounds counts as the nearer one.
+
+    Missing: as a missing cell.
+    """
     period: float | None = Field(None, gt=0.0, allow_inf_nan=False)
     """After what the values of a cycle begin again: 24 hours, 7 days, 360 degrees."""
     start: float = Field(0.0, allow_inf_nan=False)
     """The first value of a cycle: 1 where weekdays are 1 to 7."""
     map: tuple[tuple[str, Value], ...] = ()
-    """What cells mean that are written otherwise, as ja = true; compared as the values of a category are."""
+    """What cells mean that are written otherwise, as ja = true.
+
+    Compared as the values of a category are.
+    """
     missing_values: tuple[str | int | float, ...] = ()
-    """Cells that are no values but say that one is missing, as -999; compared as the values of a category are."""
+    """Cells that are no values but say that one is missing, as -999.
+
+    Compared as the values of a category are.
+    """
 
     @field_validator("bounds", "fill", mode="before")
     @classmethod
@@ -157,7 +213,10 @@ class Column(Stated):
         if not isinstance(stated, list | tuple):
             return _plain(stated)
         if len(stated) != 2:
-            raise ValueError("a lower and an upper one are needed: give both, from what is public of the column")
+            raise ValueError(
+                "a lower and an upper one are needed: give both, from what is public of"
+                " the column"
+            )
         return list(map(_plain, stated))
 
     @field_validator("map", mode="before")
@@ -171,7 +230,9 @@ class Column(Stated):
 
     @field_validator("map")
     @classmethod
-    def _in_order(cls, pairs: tuple[tuple[str, Value], ...]) -> tuple[tuple[str, Value], ...]:
+    def _in_order(
+        cls, pairs: tuple[tuple[str, Value], ...]
+    ) -> tuple[tuple[str, Value], ...]:
         """Equal tables have one digest."""
         return tuple(sorted(pairs, key=lambda pair: pair[0]))
 
@@ -182,7 +243,9 @@ class Column(Stated):
         self._require_bounds()
         self._require_values_of_cells()
         if 0.0 < self.weight < 0.001:
-            raise ValueError(f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0")
+            raise ValueError(
+                f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0"
+            )
         return self
 
     def _require_keys(self) -> None:
@@ -196,7 +259,10 @@ class Column(Stated):
             ("period", self.kind == Kind.CYCLE, a_kind),
         ):
             if needed != (getattr(self, key) not in (None, ())):
-                raise ValueError(f"{why}, so {key} must {'be given: add it' if needed else 'not be: leave it out'}")
+                raise ValueError(
+                    f"{why}, so {key} must"
+                    f" {'be given: add it' if needed else 'not be: leave it out'}"
+                )
         is_log = self.transform == Transform.LOG
         for key, allowed, why in (
             ("transform", self.kind == Kind.NUMBER, a_kind),
@@ -204,55 +270,96 @@ class Column(Stated):
             ("outside", ranged, a_kind),
             ("start", self.kind == Kind.CYCLE, a_kind),
         ):
-            if not allowed and getattr(self, key) != type(self).model_fields[key].default:
+            if (
+                not allowed
+                and getattr(self, key) != type(self).model_fields[key].default
+            ):
                 raise ValueError(f"{why}, so {key} must not be: leave it out")
 
     def _require_plain_texts(self) -> None:
-        """Refuse texts that no cell can be, and texts that are one where they have to differ."""
-        for key, texts in (("values", self.values), ("map", [text for text, _ in self.map])):
+        """Refuse texts that no cell can be, and texts that are one where they have to
+        differ.
+        """
+        for key, texts in (
+            ("values", self.values),
+            ("map", [text for text, _ in self.map]),
+        ):
             if gaps := [text for text in texts if text_of(text) is None]:
                 raise ValueError(
-                    f"{key} has {gaps[0]!r}, which is a missing cell in all tables: rename it there and here"
+                    f"{key} has {gaps[0]!r}, which is a missing cell in all tables:"
+                    " rename it there and here"
                 )
             if len({_written(text) for text in texts}) < len(texts):
-                raise ValueError(f'{key} {list(texts)} are not all different, as 1, "1" and 1.0: leave one out')
-        infinite = [value for value in self.missing_values if not math.isfinite(_number(value))]
+                raise ValueError(
+                    f'{key} {list(texts)} are not all different, as 1, "1" and 1.0:'
+                    " leave one out"
+                )
+        infinite = [
+            value for value in self.missing_values if not math.isfinite(_number(value))
+        ]
         if infinite:
-            raise ValueError(f"missing_values has {infinite[0]!r}, which is missing anyway: leave it out")
+            raise ValueError(
+                f"missing_values has {infinite[0]!r}, which is missing anyway: leave"
+                " it out"
+            )
         for value in self.values:
             if _written(value) in self._absent:
-                raise ValueError(f"values has {value!r}, which missing_values has too: leave it out of one of them")
+                raise ValueError(
+                    f"values has {value!r}, which missing_values has too: leave it out"
+                    " of one of them"
+                )
 
     def _require_bounds(self) -> None:
         """Refuse bounds that are no range, or that have no logarithm."""
         for end in self.bounds or ():
             if self.kind == Kind.DATE and math.isnan(days_of(text_of(end) or "")):
                 raise ValueError(
-                    f"bounds has {text_of(end)!r}, but dates are written as ISO 8601 has them: give 2020-01-31"
+                    f"bounds has {text_of(end)!r}, but dates are written as ISO 8601"
+                    " has them: give 2020-01-31"
                 )
         low, high = self.limits
         if not (math.isfinite(high - low) and high > low):
-            raise ValueError(f"bounds are {self.bounds}, but a {self.kind} has a lower, then an upper one: give both")
-        if self.transform == Transform.LOG and not (low + self.shift > 0.0 and self.range[1] > self.range[0]):
             raise ValueError(
-                f"the lower bound is {low:g} and offset {self.shift:g}, but a logarithm is of what is above 0: "
-                f"give an offset above {-low:g}, or leave it out"
+                f"bounds are {self.bounds}, but a {self.kind} has a lower, then an"
+                " upper one: give both"
+            )
+        if self.transform == Transform.LOG and not (
+            low + self.shift > 0.0 and self.range[1] > self.range[0]
+        ):
+            raise ValueError(
+                f"the lower bound is {low:g} and offset {self.shift:g}, but a logarithm"
+                f" is of what is above 0: give an offset above {-low:g}, or leave"
+                " it out"
             )
 
     def _require_values_of_cells(self) -> None:
         """Refuse to put values into cells that the column may not hold."""
         low, high = self.limits
-        filled = [] if self.fill is None else self._values(RawColumn.of_cells(self.name, [self.fill])).tolist()
+        filled = (
+            []
+            if self.fill is None
+            else self._values(RawColumn.of_cells(self.name, [self.fill])).tolist()
+        )
         if not all(low <= value <= high for value in filled):
-            raise ValueError(f"it is filled with {self.fill!r}, which it may not hold: give one of its values")
+            raise ValueError(
+                f"it is filled with {self.fill!r}, which it may not hold: give one of"
+                " its values"
+            )
         meanings = [meaning for _, meaning in self.map]
-        for meaning, value in zip(meanings, self._values(RawColumn.of_cells(self.name, meanings)), strict=True):
+        for meaning, value in zip(
+            meanings, self._values(RawColumn.of_cells(self.name, meanings)), strict=True
+        ):
             if math.isnan(value) or _written(meaning) in self._absent:
-                raise ValueError(f"map has the value {meaning!r}, which it may not hold: give one of its values")
+                raise ValueError(
+                    f"map has the value {meaning!r}, which it may not hold: give one of"
+                    " its values"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """What a file says of it below its name, in plain values; no defaults."""
-        stated = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", "map"})
+        stated = self.model_dump(
+            mode="json", exclude_defaults=True, exclude={"name", "map"}
+        )
         return stated | ({"map": dict(self.map)} if self.map else {})
 
     @property
@@ -266,7 +373,9 @@ class Column(Stated):
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """What stands before the values that `shown` gives of each of the points' columns."""
+        """What stands before the values that `shown` gives of each of the points'
+        columns.
+        """
         if self.kind == Kind.CYCLE:
             return self.name, f"{self.name}: how alike, from 0 to 1"
         if self.transform == Transform.LOG:
@@ -275,7 +384,10 @@ class Column(Stated):
 
     @cached_property
     def limits(self) -> tuple[float, float]:
-        """What values in its units lie between; of a category, positions of its values; of a cycle, one turn."""
+        """What values in its units lie between.
+
+        Of a category, positions of its values; of a cycle, one turn.
+        """
         if self.kind == Kind.CYCLE:
             return self.start, self.start + (self.period or 0.0)
         if self.kind == Kind.CATEGORY:
@@ -319,32 +431,50 @@ class Column(Stated):
         return has_words or self.period == _HOURS
 
     def stand_in(self) -> float | Array:
-        """What a missing cell becomes: without pull, it is as far from one end, or value, as from the others."""
+        """What a missing cell becomes: without pull, it is as far from one end, or
+        value, as from the others.
+        """
         if self.missing == Missing.FILL:
-            return self._points(self._values(RawColumn.of_cells(self.name, [self.fill])))
+            return self._points(
+                self._values(RawColumn.of_cells(self.name, [self.fill]))
+            )
         return 1.0 / len(self.values) if self.values else sum(self.range) / 2.0
 
     def read(self, cells: RawColumn) -> Array:
-        """Numbers, (n_rows, n_features), of a column's cells; NaN where one is missing, or nothing that it may hold."""
+        """Numbers, (n_rows, n_features), of a column's cells.
+
+        NaN where one is missing, or nothing that it may hold.
+        """
         return self.look(self.meant(cells)).points
 
     def look(self, meant: RawColumn) -> Cells:
-        """The same, and what they were read as, of cells that are already what they are `meant` as."""
+        """The same, and what they were read as, of cells that are already what they are
+        `meant` as.
+        """
         values = self._values(meant)
         low, high = self.limits
         is_outside = (values < low) | (values > high)
-        inside = np.where(is_outside, math.nan, values) if self.outside == Outside.MISSING else values
+        inside = (
+            np.where(is_outside, math.nan, values)
+            if self.outside == Outside.MISSING
+            else values
+        )
         return Cells(self._points(inside), values, int(is_outside.sum()))
 
     def meant(self, cells: RawColumn) -> RawColumn:
-        """The cells with what `map` says that they mean, and gaps where `missing_values` says that one is missing."""
+        """The cells with what `map` says that they mean, and gaps where
+        `missing_values` says that one is missing.
+        """
         if self.map:
-            cells = _replaced(cells, self._meanings, has_numbers=self.kind != Kind.CATEGORY)
+            cells = _replaced(
+                cells, self._meanings, has_numbers=self.kind != Kind.CATEGORY
+            )
         if self.missing_values:
             cells = self._with_gaps(cells)
         is_of_text = self.kind in (Kind.CATEGORY, Kind.DATE) or self.period == _HOURS
         if is_of_text and cells.values is not None and cells.n_unparsable:
-            # Among numbers, texts and times of day would count as nothing that the column may hold.
+            # Among numbers, texts and times of day would count as nothing that the
+            # column may hold.
             cells = replace(cells, values=None, n_unparsable=0, numeric=cells.values)
         return cells
 
@@ -366,7 +496,10 @@ class Column(Stated):
         return replace(cells, values=values, numeric=values)
 
     def _values(self, cells: RawColumn) -> Array:
-        """Numbers in the column's units, (n_rows,), wherever they lie; NaN where a cell is none."""
+        """Numbers in the column's units, (n_rows,), wherever they lie.
+
+        NaN where a cell is none.
+        """
         if self.kind == Kind.CATEGORY:
             return self._positions(cells)
         if self.kind == Kind.DATE:
@@ -381,38 +514,62 @@ class Column(Stated):
 
     def _positions(self, cells: RawColumn) -> Array:
         """Which of the values a category's cells are."""
-        written = {_written(value): position for position, value in enumerate(self.values)}
-        stated = {position: value for position, value in enumerate(self.values) if not isinstance(value, str)}
+        written = {
+            _written(value): position for position, value in enumerate(self.values)
+        }
+        stated = {
+            position: value
+            for position, value in enumerate(self.values)
+            if not isinstance(value, str)
+        }
         # Others are compared as text.
-        numeric = {float(value): position for position, value in stated.items() if abs(value) < _LARGEST_WHOLE}
-        # Not by pandas: older releases take texts for equal that are so up to a NUL, other rows' with them.
+        numeric = {
+            float(value): position
+            for position, value in stated.items()
+            if abs(value) < _LARGEST_WHOLE
+        }
+        # Not by pandas: older releases take texts for equal that are so up to a NUL,
+        # other rows' with them.
         texts = cells.text()
 
         def position_of(text: str | None) -> float:
             if text is None:
                 return math.nan
-            return written.get(_written(text), numeric.get(plain_number(text), math.nan))
+            return written.get(
+                _written(text), numeric.get(plain_number(text), math.nan)
+            )
 
         positions = {text: position_of(text) for text in set(texts)}
         return np.array([positions[text] for text in texts], dtype=float)
 
     def _points(self, values: Array) -> Array:
-        """The points' columns, (n_rows, n_features), of values in units; NaN where one is."""
+        """The points' columns, (n_rows, n_features), of values in units.
+
+        NaN where one is.
+        """
         if self.kind == Kind.CATEGORY:
             # The last row is for gaps.
-            one_hot = np.vstack([np.eye(len(self.values)), np.full(len(self.values), math.nan)])
-            return np.asarray(one_hot[np.where(np.isnan(values), -1, values).astype(np.intp)])
+            one_hot = np.vstack(
+                [np.eye(len(self.values)), np.full(len(self.values), math.nan)]
+            )
+            return np.asarray(
+                one_hot[np.where(np.isnan(values), -1, values).astype(np.intp)]
+            )
         if self.kind == Kind.CYCLE:
             return self._on_circle(values)
         clipped = np.clip(values, *self.limits)
         if self.transform == Transform.LOG:
-            # Not NumPy's own, whose last bit may differ by where in a block, and on which machine, a cell stands.
+            # Not NumPy's own, whose last bit may differ by where in a block, and on
+            # which machine, a cell stands.
             shifted = (clipped + self.shift).tolist()
             clipped = np.clip([math.log(value) for value in shifted], *self.range)
         return clipped[:, None]
 
     def _on_circle(self, values: Array) -> Array:
-        """Cosine and sine of each value's angle: opposite ones are a diameter apart, as the ends of bounds are."""
+        """Cosine and sine of each value's angle.
+
+        Opposite ones are a diameter apart, as the ends of bounds are.
+        """
         period = self.period or 1.0
         turns = np.mod(values - self.start, period) / period
         angles = (2.0 * math.pi * turns).tolist()
@@ -420,14 +577,19 @@ class Column(Stated):
         return np.array(pairs, dtype=float).reshape(-1, 2)
 
     def decode(self, centres: Array) -> list[Any]:
-        """What centres in the points' columns, (k, n_features), say in units: one entry for each.
+        """What centres in the points' columns, (k, n_features), say in units.
 
-        The mean of a logarithm is a geometric mean; the mean of a cycle is where its values gather.
+        One entry for each.
+
+        The mean of a logarithm is a geometric mean; the mean of a cycle is where its
+        values gather.
         """
         first = centres[:, 0]
         if self.kind == Kind.CATEGORY:
             shares = np.clip(centres, 0.0, 1.0).tolist()
-            return [dict(zip(map(str, self.values), row, strict=True)) for row in shares]
+            return [
+                dict(zip(map(str, self.values), row, strict=True)) for row in shares
+            ]
         if self.kind == Kind.DATE:
             return [iso_date(days, *self.range) for days in first]
         if self.kind == Kind.CYCLE:
@@ -437,13 +599,18 @@ class Column(Stated):
         if self.kind == Kind.FLAG:
             return np.clip(first, 0.0, 1.0).tolist()  # type: ignore[no-any-return]
         if self.transform == Transform.LOG:
-            return [math.exp(min(value, _LARGEST_LOG)) - self.shift for value in first.tolist()]
+            return [
+                math.exp(min(value, _LARGEST_LOG)) - self.shift
+                for value in first.tolist()
+            ]
         return first.tolist()  # type: ignore[no-any-return]
 
     def errors_in_units(self, centres: Array, errors: Array) -> Array:
-        """Return how far values that `decode` gives may be off, (k, n_features), of errors in the points' columns.
+        """Return how far values that `decode` gives may be off, (k, n_features), of
+        errors in the points' columns.
 
-        Of logarithms the upper end counts, which is farther away; of a cycle the first is of its value.
+        Of logarithms the upper end counts, which is farther away; of a cycle the first
+        is of its value.
         """
         if self.transform == Transform.LOG:
             lower = np.minimum(centres, _LARGEST_LOG)
@@ -454,14 +621,20 @@ class Column(Stated):
             length = np.maximum(np.hypot(centres[:, 0], centres[:, 1]), 1e-12)
             farthest = errors.max(axis=1)
             angle = np.minimum(farthest / length, math.pi)
-            turned = np.where(np.isfinite(farthest), angle * period / (2.0 * math.pi), np.inf)
+            turned = np.where(
+                np.isfinite(farthest), angle * period / (2.0 * math.pi), np.inf
+            )
             return np.stack([turned, farthest], axis=1)
         return errors
 
-    def in_units(self, figure: str, estimate: float, deviation: float) -> tuple[str, float, float]:
-        """A figure of a profile with its noise's deviation, to first order, whose numbers are those of the points.
+    def in_units(
+        self, figure: str, estimate: float, deviation: float
+    ) -> tuple[str, float, float]:
+        """A figure of a profile with its noise's deviation, to first order, whose
+        numbers are those of the points.
 
-        Of logarithms, the mean is a geometric mean, and the spread a factor between this and a usual value.
+        Of logarithms, the mean is a geometric mean, and the spread a factor between
+        this and a usual value.
         """
         if self.transform != Transform.LOG or figure not in ("mean", "spread"):
             return figure, estimate, deviation
@@ -480,7 +653,10 @@ def _plain(value: Any) -> Any:
 
 
 def _written(value: Any) -> float | str:
-    """What equal values of a category have in common: 1, "1" and "1.0" are one number, but "01" is a text."""
+    """What equal values of a category have in common.
+
+    1, "1" and "1.0" are one number, but "01" is a text.
+    """
     text = text_of(value) or ""
     return plain_number(text) if _NUMBER.fullmatch(text) else text
 
@@ -491,17 +667,31 @@ def _number(value: Value) -> float:
 
 
 def _exact_log(limit: float, shift: float) -> float:
-    """The logarithm with all of its digits right: bounds have to be equal on all machines of a run."""
-    return float((Decimal(limit) + Decimal(shift)).ln()) if limit + shift > 0.0 else -math.inf
+    """The logarithm with all of its digits right.
+
+    Bounds have to be equal on all machines of a run.
+    """
+    return (
+        float((Decimal(limit) + Decimal(shift)).ln())
+        if limit + shift > 0.0
+        else -math.inf
+    )
 
 
 def _each(reader: Callable[[str], float], texts: Iterable[str | None]) -> Array:
     """What each text is read as; NaN where there is none."""
-    return np.array([math.nan if text is None else reader(text) for text in texts], dtype=float)
+    return np.array(
+        [math.nan if text is None else reader(text) for text in texts], dtype=float
+    )
 
 
-def _replaced(cells: RawColumn, others: Mapping[float | str, str | None], *, has_numbers: bool) -> RawColumn:
-    """The cells, of which some have another text, or none; numbers of others stay what they are."""
+def _replaced(
+    cells: RawColumn, others: Mapping[float | str, str | None], *, has_numbers: bool
+) -> RawColumn:
+    """The cells, of which some have another text, or none.
+
+    Numbers of others stay what they are.
+    """
 
     def changed(text: str | None) -> str | None:
         return None if text is None else others.get(_written(text), text)
@@ -511,6 +701,8 @@ def _replaced(cells: RawColumn, others: Mapping[float | str, str | None], *, has
     numbers = None
     if has_numbers:
         is_new = np.array([new[text] != text for text in texts], dtype=bool)
-        numbers = np.where(is_new, _each(plain_number, [new[text] for text in texts]), cells.numbers())
+        numbers = np.where(
+            is_new, _each(plain_number, [new[text] for text in texts]), cells.numbers()
+        )
     new_text = cache(lambda: [new[text] for text in texts])
     return replace(cells, values=None, n_unparsable=0, text=new_text, numeric=numbers)

@@ -10,7 +10,10 @@ SHOWN_AS_DAYS = 10.0
 """Width of bounds, in days, from which on dates are shown without a time."""
 _EPOCH = datetime(1970, 1, 1)
 _DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{8})(?:[T ](?P<time>.+))?", re.ASCII)
-"""What `datetime.fromisoformat` reads besides is no date: 2026W05, or milliseconds since 1970 as one of 1583."""
+"""What `datetime.fromisoformat` reads besides is no date.
+
+2026W05, or milliseconds since 1970 as one of 1583.
+"""
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?", re.ASCII)
 
 
@@ -25,7 +28,9 @@ def _moment(text: str) -> datetime | None:
 
 
 def days_of(text: str) -> float:
-    """Days since 1970 of a date, or of a date and time (UTC where it says a zone); NaN if it is none.
+    """Days since 1970 of a date, or of a date and time (UTC where it says a zone).
+
+    NaN if it is none.
 
     Examples
     --------
@@ -42,9 +47,12 @@ def days_of(text: str) -> float:
 
 
 def hours_of(text: str) -> float:
-    """Hours since midnight of a time of day, alone or behind a date; NaN if there is none.
+    """Hours since midnight of a time of day, alone or behind a date.
 
-    It is the time that stands there, whatever zone is named: a clock on the wall says when a ward sleeps.
+    NaN if there is none.
+
+    It is the time that stands there, whatever zone is named: a clock on the wall says
+    when a ward sleeps.
 
     Examples
     --------
@@ -54,7 +62,11 @@ def hours_of(text: str) -> float:
     dated, clock = _DATE.fullmatch(text), _CLOCK.fullmatch(text)
     if dated and dated["time"]:
         moment = _moment(text)
-        return math.nan if moment is None else _hours(moment.hour, moment.minute, moment.second)
+        return (
+            math.nan
+            if moment is None
+            else _hours(moment.hour, moment.minute, moment.second)
+        )
     if clock:
         hour, minute, second = clock.groups(default="0")
         return _hours(int(hour), int(minute), float(second))
@@ -68,11 +80,16 @@ def _hours(hour: int, minute: int, second: float) -> float:
 
 
 def iso_date(days: float, low: float = -math.inf, high: float = math.inf) -> str:
-    """The ISO 8601 date nearest to so many days after 1970 began, as far as there is one; of noon, that of its day.
+    """The ISO 8601 date nearest to so many days after 1970 began, as far as there is
+    one; of noon, that of its day.
 
     The minute, where a column's bounds are a few days apart.
     """
     per_day = 1 if high - low >= SHOWN_AS_DAYS else 24 * 60
     nearest = math.ceil(min(max(days, -700_000), 2_900_000) * per_day - 0.5)
     moment = _EPOCH + timedelta(minutes=nearest * (1440 // per_day))
-    return moment.date().isoformat() if per_day == 1 else moment.isoformat(timespec="minutes")
+    return (
+        moment.date().isoformat()
+        if per_day == 1
+        else moment.isoformat(timespec="minutes")
+    )

@@ -1,10 +1,12 @@
-"""Records of delimited text, as RFC 4180 has them: a record is a row, whatever its cells hold.
+"""Records of delimited text, as RFC 4180 has them.
 
-Bytes are cut into records first, and only then into cells. A quote that does not close costs
-its own line, never another record's. A record has at most `most_bytes` bytes; a cell that goes on
-for longer is passed over to its end, so that its lines do not pass for records. What is decided
-for a record follows from that record, and from what the reader was told of the file: on a deployed
-node no row may decide about another one.
+a record is a row, whatever its cells hold.
+
+Bytes are cut into records first, and only then into cells. A quote that does not close
+costs its own line, never another record's. A record has at most `most_bytes` bytes; a
+cell that goes on for longer is passed over to its end, so that its lines do not pass
+for records. What is decided for a record follows from that record, and from what the
+reader was told of the file: on a deployed node no row may decide about another one.
 """
 
 from __future__ import annotations
@@ -30,11 +32,16 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.data.cells import MISSING
 
 CHUNK_BYTES = 1 << 20
-_FAILED_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error")
+_FAILED_COLUMN = re.compile(
+    r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error"
+)
 _RECORD_BYTES = 1 << 17
 _BYTES_BEHIND_A_QUOTE = 64
 _MOST_LOOKS = 50
-"""How many cells that are too long have their end looked for: each look reads the file anew."""
+"""How many cells that are too long have their end looked for.
+
+Each look reads the file anew.
+"""
 _BYTES_PER_COLUMN = 64
 _QUOTE, _NEWLINE = ord('"'), ord("\n")
 # White space, and what MS-DOS ends a file with (Ctrl-Z).
@@ -82,8 +89,8 @@ class CellBlock:
     Attributes
     ----------
     columns : mapping of int to pyarrow.Array
-        Cells of the wanted columns: strings as they are written, or numbers where all of them
-        are plain ones and nobody wants them as text.
+        Cells of the wanted columns: strings as they are written, or numbers where all
+        of them are plain ones and nobody wants them as text.
     records : ndarray, (n_rows,)
         Which of the file's records the rows are, from 0 on.
     """
@@ -147,7 +154,9 @@ class RowShape:
             tally.n_trailing += 1
             return cells[:-1]
         begins_quoted = record.lstrip().startswith(b'"')
-        if n_more == 1 and (self.row_names or (self.row_names is None and begins_quoted)):
+        if n_more == 1 and (
+            self.row_names or (self.row_names is None and begins_quoted)
+        ):
             tally.n_row_names += 1
             return cells[1:]
         if n_more == 1:
@@ -156,7 +165,10 @@ class RowShape:
 
 
 def cells_of(record: str, separator: str) -> list[str] | None:
-    """Return the cells of one record; None where one is longer than the csv module reads."""
+    """Return the cells of one record.
+
+    None where one is longer than the csv module reads.
+    """
     rows = csv.reader([record], delimiter=separator, skipinitialspace=True)
     try:
         return next(rows, [])
@@ -171,12 +183,21 @@ def record_pattern(separator: str) -> re.Pattern[bytes]:
 
 
 def _open_quote_pattern(separator: str) -> re.Pattern[bytes]:
-    """The pattern of a record that is within quotes where the text ends; its group is the quote.
+    """The pattern of a record that is within quotes where the text ends.
+
+    Its group is the quote.
 
     A quote at the very end may be the first of two, or the one that closes the cell.
     """
     mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(rb"(?:" + cell + mark + rb")*" + _padding(separator) + rb'(")(?:[^"]++|"")*+"?\Z')
+    return re.compile(
+        rb"(?:"
+        + cell
+        + mark
+        + rb")*"
+        + _padding(separator)
+        + rb'(")(?:[^"]++|"")*+"?\Z'
+    )
 
 
 def _rest_pattern(separator: str) -> re.Pattern[bytes]:
@@ -188,8 +209,8 @@ def _rest_pattern(separator: str) -> re.Pattern[bytes]:
 def _cell_pattern(separator: str) -> bytes:
     """The pattern of one cell.
 
-    A cell that begins with a quote ends with one, in front of a separator or the line's end;
-    quotes within it are doubled. Other cells may have quotes, as 5" has.
+    A cell that begins with a quote ends with one, in front of a separator or the line's
+    end; quotes within it are doubled. Other cells may have quotes, as 5" has.
     """
     mark, spaces = re.escape(separator.encode()), _padding(separator)
     quoted = spaces + rb'"(?:[^"]++|"")*+"' + spaces + rb"(?=[" + mark + rb"\n])"
@@ -211,17 +232,22 @@ def comment_pattern(comment: str, separator: str) -> re.Pattern[bytes] | None:
     return re.compile(rb"[" + blanks + rb"]*+" + re.escape(comment.encode()))
 
 
-def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, None, None]:
-    """Yield a file's text as UTF-8, lines ending with a line feed, without byte order mark.
+def text_chunks(
+    path: Path, encoding: str, tally: Tally
+) -> Generator[bytes, None, None]:
+    """Yield a file's text as UTF-8, lines ending with a line feed, without byte order
+    mark.
 
-    Bytes that are no text become replacement characters: they spoil their own cell only.
+    Bytes that are no text become replacement characters: they spoil their own cell
+    only.
     """
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     is_first, ends_with_return = True, False
     with open_bytes(path) as file:
         while chunk := file.read(CHUNK_BYTES):
-            # Whole ASCII needs no decoding, unless a character was cut in two before it.
+            # Whole ASCII needs no decoding, unless a character was cut in two before
+            # it.
             if not (is_utf8 and chunk.isascii() and not decoder.getstate()[0]):
                 chunk = _as_utf8(decoder.decode(chunk), tally)
             if is_first:
@@ -237,10 +263,11 @@ def text_chunks(path: Path, encoding: str, tally: Tally) -> Generator[bytes, Non
 
 
 def end_of_cell(chunks: Iterator[bytes], start: int, separator: str) -> int | None:
-    """Return where a quoted cell ends that goes on at some place of a text, behind its quote.
+    """Return where a quoted cell ends that goes on at some place of a text, behind its
+    quote.
 
-    None where the next quote that is not doubled stands before anything but the end of a cell:
-    then no quote closes the cell, and the first one was a slip.
+    None where the next quote that is not doubled stands before anything but the end of
+    a cell: then no quote closes the cell, and the first one was a slip.
 
     Parameters
     ----------
@@ -250,7 +277,9 @@ def end_of_cell(chunks: Iterator[bytes], start: int, separator: str) -> int | No
         The place, in bytes, within the quotes.
     separator : str
     """
-    closes = re.compile(_padding(separator) + rb"(?:[" + re.escape(separator.encode()) + rb"\n]|\Z)")
+    closes = re.compile(
+        _padding(separator) + rb"(?:[" + re.escape(separator.encode()) + rb"\n]|\Z)"
+    )
     offset, rest = 0, b""
     for chunk in chain(chunks, [b""]):
         at_end = not chunk
@@ -308,11 +337,17 @@ class RecordReader:
     wanted : Wanted
         Which columns are read.
     again : callable
-        Gives the same text from its beginning, to look for the end of a cell that is too long.
+        Gives the same text from its beginning, to look for the end of a cell that is
+        too long.
     """
 
     def __init__(
-        self, shape: RowShape, comment: str, tally: Tally, wanted: Wanted, again: Callable[[], Iterator[bytes]]
+        self,
+        shape: RowShape,
+        comment: str,
+        tally: Tally,
+        wanted: Wanted,
+        again: Callable[[], Iterator[bytes]],
     ) -> None:
         self._shape = shape
         self._again = again
@@ -370,13 +405,18 @@ class RecordReader:
         return self._one_by_one(buffer, at_end=at_end)
 
     def _line_end(self, buffer: bytes, start: int) -> int:
-        """Where a line ends that is no row; what is not there yet will be passed over, too."""
+        """Where a line ends that is no row.
+
+        What is not there yet will be passed over, too.
+        """
         end = buffer.find(b"\n", start) + 1
         self._within_line = not end
         return end or len(buffer)
 
     def _after_cell(self, buffer: bytes, *, at_end: bool) -> int:
-        """Where the record ends that has the cell which is passed over, or as much as is there of it."""
+        """Where the record ends that has the cell which is passed over, or as much as
+        is there of it.
+        """
         start = self._cell_end - self._n_consumed
         is_whole = at_end or len(buffer) >= start + self._shape.most_bytes
         if not is_whole:
@@ -386,7 +426,9 @@ class RecordReader:
         return rest.end() if rest else self._line_end(buffer, start)
 
     def _parsed(self, records: bytes) -> CellBlock | None:
-        """Rows of records that all have the same number of cells; None if they have not.
+        """Rows of records that all have the same number of cells.
+
+        None if they have not.
 
         Only speed depends on it: `_one_by_one` gives the same rows.
         """
@@ -398,7 +440,9 @@ class RecordReader:
         if self._shape.separator == " " and _has_more_spaces(records):
             return None
         if self._expects_more:
-            columns = self._without_names(_arrow_columns(records, self._shape.separator, n_cells))
+            columns = self._without_names(
+                _arrow_columns(records, self._shape.separator, n_cells)
+            )
         else:
             columns = self._wanted_columns(records)
         if columns is None:
@@ -409,17 +453,30 @@ class RecordReader:
         return CellBlock(columns, np.arange(first, first + n_rows))
 
     def _wanted_columns(self, records: bytes) -> dict[int, Any] | None:
-        """Wanted columns, as numbers where all cells are plain ones; None for another width."""
+        """Wanted columns, as numbers where all cells are plain ones.
+
+        None for another width.
+        """
         n_cells, separator = self._shape.n_columns, self._shape.separator
         wanted = self._wanted.columns or frozenset({0})
         while True:
             try:
-                return _arrow_columns(records, separator, n_cells, wanted, self._plain, self._wanted.decimal)
+                return _arrow_columns(
+                    records,
+                    separator,
+                    n_cells,
+                    wanted,
+                    self._plain,
+                    self._wanted.decimal,
+                )
             except _NoPlainNumbers as error:
                 self._plain.discard(error.column)
 
     def _without_names(self, columns: dict[int, Any] | None) -> dict[int, Any] | None:
-        """Columns of records that all have one cell more; None if that is not the same one."""
+        """Columns of records that all have one cell more.
+
+        None if that is not the same one.
+        """
         import pyarrow.compute as pc
 
         if columns is None:
@@ -435,7 +492,9 @@ class RecordReader:
         return columns
 
     def _one_by_one(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
-        """Rows of the whole records that a buffer begins with, each looked at by itself."""
+        """Rows of the whole records that a buffer begins with, each looked at by
+        itself.
+        """
         rows, numbers = list[list[str]](), list[int]()
         most, start = self._shape.most_bytes, 0
         n_wider = 0
@@ -476,7 +535,9 @@ class RecordReader:
             self._tally.passed_over[PassedOver.TOO_LONG] += 1
             return self._line_end(buffer, stop)
         is_whole_window = stop - start == self._shape.most_bytes
-        open_quote = self._open_quote.match(buffer, start, stop) if is_whole_window else None
+        open_quote = (
+            self._open_quote.match(buffer, start, stop) if is_whole_window else None
+        )
         if open_quote is not None and self._n_looks < _MOST_LOOKS:
             # Lines of one long cell must not pass for records: whoever writes the cell
             # would write as many rows as it has lines.
@@ -493,7 +554,10 @@ class RecordReader:
     def _block_of(self, rows: list[list[str]], numbers: list[int]) -> CellBlock:
         import pyarrow as pa
 
-        columns = {index: pa.array([row[index] for row in rows], pa.string()) for index in self._wanted.columns}
+        columns = {
+            index: pa.array([row[index] for row in rows], pa.string())
+            for index in self._wanted.columns
+        }
         return CellBlock(columns, np.array(numbers, dtype=np.int64))
 
 
@@ -513,26 +577,35 @@ def _arrow_columns(
     plain: Collection[int] = (),
     decimal: str = ".",
 ) -> dict[int, Any] | None:
-    """Columns of records with so many cells, strings or plain numbers; None for another width.
+    """Columns of records with so many cells, strings or plain numbers.
 
-    `_NoPlainNumbers` where a column cannot be read as such, and is to be read as strings.
+    None for another width.
+
+    `_NoPlainNumbers` where a column cannot be read as such, and is to be read as
+    strings.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
 
     indexes = sorted(range(n_cells) if wanted is None else wanted)
-    types = {str(index): pa.float64() if index in plain else pa.string() for index in indexes}
+    types = {
+        str(index): pa.float64() if index in plain else pa.string() for index in indexes
+    }
     names = [str(index) for index in range(n_cells)]
     try:
         table = arrow_csv.read_csv(
             pa.BufferReader(records),
-            arrow_csv.ReadOptions(column_names=names, use_threads=False, block_size=len(records) + 1),
+            arrow_csv.ReadOptions(
+                column_names=names, use_threads=False, block_size=len(records) + 1
+            ),
             arrow_csv.ParseOptions(delimiter=separator, newlines_in_values=True),
             arrow_csv.ConvertOptions(
                 column_types=types,
                 include_columns=list(types),
-                null_values=sorted(MISSING),  # of numbers; texts stay as they are written
+                null_values=sorted(
+                    MISSING
+                ),  # of numbers; texts stay as they are written
                 strings_can_be_null=False,
                 decimal_point=decimal,
             ),
@@ -544,7 +617,8 @@ def _arrow_columns(
         raise _NoPlainNumbers(int(column[1])) from None
     columns = {index: table.column(str(index)).combine_chunks() for index in indexes}
     for index in plain:
-        # A missing cell is null; nan(1) is NaN, but it is none: its text is to be looked at.
+        # A missing cell is null; nan(1) is NaN, but it is none: its text is to be
+        # looked at.
         if index in columns and pc.any(pc.is_nan(columns[index])).as_py():
             raise _NoPlainNumbers(index)
     return columns
@@ -589,7 +663,9 @@ def whole_records(buffer: bytes, separator: str, most_bytes: int) -> int:
 
 
 def _has_short_lines(buffer: bytes, most_bytes: int) -> bool:
-    """Whether each stretch of half the length has a line's end, so that no line is longer."""
+    """Whether each stretch of half the length has a line's end, so that no line is
+    longer.
+    """
     step = most_bytes // 2
     starts = range(0, len(buffer) - step, step)
     return all(buffer.find(b"\n", start, start + step) >= 0 for start in starts)

@@ -6,7 +6,13 @@ import codecs
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from flwr_dpkmeans.data.cells import NumberFormat
 from flwr_dpkmeans.errors import ConfigurationError, finding
@@ -14,7 +20,16 @@ from flwr_dpkmeans.errors import ConfigurationError, finding
 _NAMED_SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " "}
 _UNSTATED = ("", "auto", None)
 # A character, or an escape, of one line would decide how others are read.
-_NOT_LINE_BY_LINE = ("hz", "iso2022", "utf-7", "unicode-escape", "raw-unicode-escape", "punycode", "idna", "undefined")
+_NOT_LINE_BY_LINE = (
+    "hz",
+    "iso2022",
+    "utf-7",
+    "unicode-escape",
+    "raw-unicode-escape",
+    "punycode",
+    "idna",
+    "undefined",
+)
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -31,7 +46,9 @@ class Dialect(BaseModel):
     ','
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
 
     separator: str | None = None
     """What stands between cells: one character, or "tab"."""
@@ -44,7 +61,8 @@ class Dialect(BaseModel):
     header: bool | None = None
     """Whether the first record has the columns' names."""
     row_names: bool | None = None
-    """Whether records begin with a name that the header has no cell for, as R writes."""
+    """Whether records begin with a name that the header has no cell for, as R writes.
+    """
     skip_lines: int | None = None
     """Lines before the header, or before the first record."""
     missing: tuple[str, ...] | None = None
@@ -72,7 +90,10 @@ class Dialect(BaseModel):
     def _single(cls, value: str | None) -> str | None:
         if value is None or (len(value) == 1 and value not in '"\n\r\0'):
             return value
-        raise ValueError('it must be one character that is no quote and ends no line: give ";", or "tab"')
+        raise ValueError(
+            'it must be one character that is no quote and ends no line: give ";", or'
+            ' "tab"'
+        )
 
     @field_validator("decimal")
     @classmethod
@@ -91,9 +112,14 @@ class Dialect(BaseModel):
             name = codecs.lookup(value).name
             "".encode(name)  # which refuses encodings of other things than text
         except (LookupError, UnicodeError):
-            raise ValueError('Python has no such encoding of text: give "utf-8", "utf-16" or "latin-1"') from None
+            raise ValueError(
+                'Python has no such encoding of text: give "utf-8", "utf-16" or'
+                ' "latin-1"'
+            ) from None
         if name.replace("_", "-").startswith(_NOT_LINE_BY_LINE):
-            raise ValueError("its lines cannot be read one by one: save the file as UTF-8")
+            raise ValueError(
+                "its lines cannot be read one by one: save the file as UTF-8"
+            )
         return name
 
     @field_validator("skip_lines")
@@ -107,13 +133,15 @@ class Dialect(BaseModel):
     def _marks_differ(self) -> Self:
         if self.separator and not self.separator.isascii():
             raise ValueError(
-                f"separator is {self.separator!r}, but it must be an ASCII character: write the file with another one"
+                f"separator is {self.separator!r}, but it must be an ASCII character:"
+                " write the file with another one"
             )
         decimal = self.decimal or "."
         if decimal in (self.separator, self.thousands):
             which = "separator" if decimal == self.separator else "thousands"
             raise ValueError(
-                f"{which} and decimal are both {decimal!r}, but they must differ: state both as the file has them"
+                f"{which} and decimal are both {decimal!r}, but they must differ: state"
+                " both as the file has them"
             )
         return self
 
@@ -140,9 +168,14 @@ class Dialect(BaseModel):
     def of_scalars(cls, values: Mapping[str, Any]) -> Dialect:
         """Read it from a run's configuration, whose values are scalars.
 
-        Names may have hyphens; several markers of missing cells are separated by commas.
+        Names may have hyphens; several markers of missing cells are separated by
+        commas.
         """
-        stated = {name.replace("-", "_"): value for name, value in values.items() if value not in _UNSTATED}
+        stated = {
+            name.replace("-", "_"): value
+            for name, value in values.items()
+            if value not in _UNSTATED
+        }
         for name in ("header", "row_names"):
             if isinstance(stated.get(name), str):
                 stated[name] = _truth(name, stated[name])
@@ -159,6 +192,7 @@ def _truth(name: str, value: str) -> bool:
     truth = _TRUTH.get(value.lower())
     if truth is None:
         raise ConfigurationError(
-            f"{name.replace('_', '-')} is {value!r}, but it is a fact about a file: give 'yes' or 'no'."
+            f"{name.replace('_', '-')} is {value!r}, but it is a fact about a file:"
+            " give 'yes' or 'no'."
         )
     return truth

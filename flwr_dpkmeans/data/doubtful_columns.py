@@ -1,7 +1,10 @@
-"""Columns that nobody means to cluster: identifiers, indices, codes and constants, by their names and values.
+"""Columns that nobody means to cluster.
 
-What is found here is for whoever owns the rows: a warning in a notebook, the local log elsewhere. It follows from exact
-cells, so it never goes into a report, a model or a message, and nothing that a node answers may depend on it.
+Identifiers, indices, codes and constants, by their names and values.
+
+What is found here is for whoever owns the rows: a warning in a notebook, the local log
+elsewhere. It follows from exact cells, so it never goes into a report, a model or a
+message, and nothing that a node answers may depend on it.
 """
 
 from __future__ import annotations
@@ -18,16 +21,39 @@ from flwr_dpkmeans.data.identifiers import FEWEST_OF_AN_ID, counts_up
 from flwr_dpkmeans.errors import column_names
 
 MOST_LOOKED_AT = 2_000
-"""Values of a column that decide whether all of them are looked at, and cells of a column of text."""
+"""Values of a column that decide whether all of them are looked at, and cells of a
+column of text.
+"""
 _CODE = re.compile(r"0\d+")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|#")
-_INDEX_NAME = re.compile(r"|unnamed: ?\d+|index|level_\d+|obs|row[ _.]?(names?|id|nr|number|index)?|#|lfd\W*nr\W*")
+_INDEX_NAME = re.compile(
+    r"|unnamed: ?\d+|index|level_\d+|obs|row["
+    r" _.]?(names?|id|nr|number|index)?|#|lfd\W*nr\W*"
+)
 _ID_WORDS = frozenset(
     {"id", "ids", "identifier", "uuid", "guid", "pid", "mrn", "ssn", "kennung"}
-    | {"fallnummer", "fallnr", "patientennummer", "patientennr", "versichertennummer", "kundennummer"}
+    | {
+        "fallnummer",
+        "fallnr",
+        "patientennummer",
+        "patientennr",
+        "versichertennummer",
+        "kundennummer",
+    }
 )
 _PERSON_WORDS = frozenset(
-    {"patient", "person", "subject", "participant", "case", "member", "customer", "client", "user", "account"}
+    {
+        "patient",
+        "person",
+        "subject",
+        "participant",
+        "case",
+        "member",
+        "customer",
+        "client",
+        "user",
+        "account",
+    }
     | {"employee", "student", "pupil", "donor", "resident", "respondent", "household"}
     | {"patienten", "patientin", "proband", "probanden", "fall"}
 )
@@ -46,38 +72,53 @@ class Doubt(StrEnum):
 
 _SENTENCES = {
     Doubt.INDEX: (
-        "what looks like an index is clustered in {columns}: it says where a row stands and nothing about it, so leave "
-        "it out."
+        "what looks like an index is clustered in {columns}: it says where a row stands"
+        " and nothing about it, so leave it out."
     ),
     Doubt.IDENTIFIER: (
-        "what looks like an identifier is clustered in {columns}: there are no distances between its values, so leave "
-        "it out."
+        "what looks like an identifier is clustered in {columns}: there are no"
+        " distances between its values, so leave it out."
     ),
     Doubt.REPEATED: (
-        "what looks like an identifier has several rows for one value in {columns}: if these are persons, noise hides "
-        "each of their rows and protects whoever has several of them less, so make one row for each person."
+        "what looks like an identifier has several rows for one value in {columns}: if"
+        " these are persons, noise hides each of their rows and protects whoever has"
+        " several of them less, so make one row for each person."
     ),
     Doubt.CODE: (
-        "cells begin with 0, as codes do and numbers do not, in {columns}, but are read as numbers: make a category of "
-        "it, or leave it out."
+        "cells begin with 0, as codes do and numbers do not, in {columns}, but are read"
+        " as numbers: make a category of it, or leave it out."
     ),
-    Doubt.CONSTANT: "all rows have one value in {columns}: it tells no clusters apart, so leave it out.",
+    Doubt.CONSTANT: (
+        "all rows have one value in {columns}: it tells no clusters apart, so leave it"
+        " out."
+    ),
 }
 
 
-def sentences_about(doubts: Iterable[tuple[int, Doubt]], names: Sequence[str] = ()) -> list[str]:
-    """Say of each kind of doubt which columns it is about, counted from 0 where there are no `names`."""
+def sentences_about(
+    doubts: Iterable[tuple[int, Doubt]], names: Sequence[str] = ()
+) -> list[str]:
+    """Say of each kind of doubt which columns it is about, counted from 0 where there
+    are no `names`.
+    """
     columns_of: dict[Doubt, list[int]] = {}
     for column, doubt in doubts:
         columns_of.setdefault(doubt, []).append(column)
-    return [_SENTENCES[doubt].format(columns=column_names(columns, names)) for doubt, columns in columns_of.items()]
+    return [
+        _SENTENCES[doubt].format(columns=column_names(columns, names))
+        for doubt, columns in columns_of.items()
+    ]
 
 
-def doubts_about_tables(parts: Sequence[NDArray[np.float64]], names: Sequence[str] = ()) -> list[tuple[int, Doubt]]:
-    """Doubts about the columns of parties' tables, (n_i, d), by position; `names` are empty where there are none.
+def doubts_about_tables(
+    parts: Sequence[NDArray[np.float64]], names: Sequence[str] = ()
+) -> list[tuple[int, Doubt]]:
+    """Doubts about the columns of parties' tables, (n_i, d), by position.
 
-    Most columns are done with by some first rows. Of an index or identifier the largest party's values decide, whose
-    own count may begin at each party, or those of all.
+    `names` are empty where there are none.
+
+    Most columns are done with by some first rows. Of an index or identifier the largest
+    party's values decide, whose own count may begin at each party, or those of all.
     """
     largest = max(parts, key=len)
     n_rows = sum(map(len, parts))
@@ -117,7 +158,9 @@ def doubts_about_numbers(name: object, values: ArrayLike) -> tuple[Doubt, ...]:
     """
     numbers = np.asarray(values, dtype=np.float64)
     n_rows = len(numbers)
-    if n_rows < FEWEST_OF_AN_ID or not _is_worth_a_look(name, numbers[:MOST_LOOKED_AT], n_rows):
+    if n_rows < FEWEST_OF_AN_ID or not _is_worth_a_look(
+        name, numbers[:MOST_LOOKED_AT], n_rows
+    ):
         return ()
     if _is_constant(numbers):
         return (Doubt.CONSTANT,)
@@ -125,7 +168,11 @@ def doubts_about_numbers(name: object, values: ArrayLike) -> tuple[Doubt, ...]:
     if doubt is not None:
         return (doubt,)
     present = numbers[~np.isnan(numbers)]
-    is_repeated = is_identifier_name(name) and _is_whole(present) and len(np.unique(present)) >= FEWEST_OF_AN_ID
+    is_repeated = (
+        is_identifier_name(name)
+        and _is_whole(present)
+        and len(np.unique(present)) >= FEWEST_OF_AN_ID
+    )
     return (Doubt.IDENTIFIER, Doubt.REPEATED) if is_repeated else ()
 
 
@@ -162,7 +209,9 @@ def are_codes(cells: Sequence[str]) -> bool:
 
 
 def is_identifier_name(name: object) -> bool:
-    """Whether a column is called as identifiers are: `patient_id`, `PatientID`, `patientid`, `subject`, `case_no`.
+    """Whether a column is called as identifiers are.
+
+    `patient_id`, `PatientID`, `patientid`, `subject`, `case_no`.
 
     Examples
     --------
@@ -178,7 +227,10 @@ def is_identifier_name(name: object) -> bool:
 
 
 def _is_worth_a_look(name: object, first: NDArray[np.float64], n_rows: int) -> bool:
-    """Whether a column's first values leave a doubt; hardly any column of measures does."""
+    """Whether a column's first values leave a doubt.
+
+    Hardly any column of measures does.
+    """
     if _is_constant(first):
         return True
     present = first[~np.isnan(first)]
@@ -190,7 +242,10 @@ def _is_worth_a_look(name: object, first: NDArray[np.float64], n_rows: int) -> b
 
 
 def _index_or_identifier(name: object, values: NDArray[np.float64]) -> Doubt | None:
-    """Whether values are an index or identifier: none occurs twice, and the name or the lack of gaps speaks for it."""
+    """Whether values are an index or identifier.
+
+    None occurs twice, and the name or the lack of gaps speaks for it.
+    """
     if len(values) < FEWEST_OF_AN_ID or not _is_whole(values):
         return None
     if _has_index_name(name):
@@ -201,8 +256,14 @@ def _index_or_identifier(name: object, values: NDArray[np.float64]) -> Doubt | N
 
 
 def _has_index_name(name: object) -> bool:
-    """Whether a column is called as indices are, also by an empty text; what is no text is no name."""
-    return isinstance(name, str) and _INDEX_NAME.fullmatch(name.strip().lower()) is not None
+    """Whether a column is called as indices are, also by an empty text.
+
+    What is no text is no name.
+    """
+    return (
+        isinstance(name, str)
+        and _INDEX_NAME.fullmatch(name.strip().lower()) is not None
+    )
 
 
 def _is_constant(values: NDArray[np.float64]) -> bool:

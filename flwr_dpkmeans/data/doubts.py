@@ -1,4 +1,6 @@
-"""What a notebook's tables say against clustering them as they are, for whoever holds all of their rows."""
+"""What a notebook's tables say against clustering them as they are, for whoever holds
+all of their rows.
+"""
 
 from __future__ import annotations
 
@@ -27,27 +29,38 @@ _MOST_CELLS = 20_000
 
 
 def doubts_of_rows(
-    parts: Sequence[NDArray[np.float64]], names: Sequence[str], parties: Sequence[str], schema: Schema | None = None
+    parts: Sequence[NDArray[np.float64]],
+    names: Sequence[str],
+    parties: Sequence[str],
+    schema: Schema | None = None,
 ) -> list[str]:
-    """Say which columns of parties' tables, (n_i, d), nobody means to cluster, or look like another unit.
+    """Say which columns of parties' tables, (n_i, d), nobody means to cluster, or look
+    like another unit.
 
     Of a schema's points those are looked at that are numbers.
     """
     if schema is not None:
         numbers = _number_features(schema)
-        parts = [part[:, numbers] for part in parts] if numbers else []  # a copy, but hardly longer than the encoding
+        parts = (
+            [part[:, numbers] for part in parts] if numbers else []
+        )  # a copy, but hardly longer than the encoding
         names = [names[feature] for feature in numbers]
     if not parts:
         return []
     doubts = doubts_about_tables(parts, names)
     slips = party_units.other_units(parts)
-    return [*sentences_about(doubts, names), *party_units.sentences_about(slips, parties, names)]
+    return [
+        *sentences_about(doubts, names),
+        *party_units.sentences_about(slips, parties, names),
+    ]
 
 
 def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
-    """Say which numbers of a schema are written as codes, and which other columns look like persons with several rows.
+    """Say which numbers of a schema are written as codes, and which other columns look
+    like persons with several rows.
 
-    Whether a person has several rows is seen within one table: numbers may begin anew in each.
+    Whether a person has several rows is seen within one table: numbers may begin anew
+    in each.
     """
     names = [str(label) for label in _labels(frames[0])]
     kinds = {column.name: column.kind for column in schema.columns}
@@ -60,7 +73,9 @@ def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
 
 
 def _doubts_of_column(frame: Any, name: str, kind: Kind | None) -> tuple[Doubt, ...]:
-    """Doubts about one column of a table, whose kind is None where the schema does not name it."""
+    """Doubts about one column of a table, whose kind is None where the schema does not
+    name it.
+    """
     if kind is Kind.NUMBER:
         return doubts_about_texts(_texts(frame, name))
     if kind is None and is_identifier_name(name):
@@ -70,7 +85,9 @@ def _doubts_of_column(frame: Any, name: str, kind: Kind | None) -> tuple[Doubt, 
 
 def _number_features(schema: Schema) -> list[int]:
     """Positions of a schema's numbers among the features of its points."""
-    kinds = [column.kind for column in schema.clustered.columns for _ in column.features]
+    kinds = [
+        column.kind for column in schema.clustered.columns for _ in column.features
+    ]
     return [feature for feature, kind in enumerate(kinds) if kind is Kind.NUMBER]
 
 
@@ -85,7 +102,10 @@ def _texts(frame: Any, name: str) -> list[str]:
 
 
 def _cells(frame: Any, name: str, most: int = _MOST_CELLS) -> list[Any]:
-    """First cells of a column; none of a table that cannot be looked at so, which is no error here."""
+    """First cells of a column.
+
+    None of a table that cannot be looked at so, which is no error here.
+    """
     with suppress(Exception):
         label = next(label for label in _labels(frame) if str(label) == name)
         column = frame[label]

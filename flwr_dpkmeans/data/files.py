@@ -1,8 +1,9 @@
-"""The one reader of tables: simulation, node, draft, check and prediction all open files here.
+"""The one reader of tables: simulation, node, draft, check and prediction all open
+files here.
 
-`open_table` decides how a source is read and says so; `OpenTable.blocks` yields its rows. What a
-door makes of the columns is the door's; what is a header, a record, a name or a number is decided
-here alone, so that one file is one table at every door.
+`open_table` decides how a source is read and says so; `OpenTable.blocks` yields its
+rows. What a door makes of the columns is the door's; what is a header, a record, a name
+or a number is decided here alone, so that one file is one table at every door.
 """
 
 from __future__ import annotations
@@ -35,10 +36,25 @@ from flwr_dpkmeans.data.delimited import (
     without_beginning,
 )
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.foreign import NAMED_READERS, WORKBOOKS, query_blocks, sheet_rows
+from flwr_dpkmeans.data.foreign import (
+    NAMED_READERS,
+    WORKBOOKS,
+    query_blocks,
+    sheet_rows,
+)
 from flwr_dpkmeans.data.frames import frame_table
-from flwr_dpkmeans.data.headers import MOST_HEADER_BYTES, Beginning, guess_header, look_at
-from flwr_dpkmeans.data.parquet import SUFFIXES, folder_files, is_parquet_folder, parquet_blocks
+from flwr_dpkmeans.data.headers import (
+    MOST_HEADER_BYTES,
+    Beginning,
+    guess_header,
+    look_at,
+)
+from flwr_dpkmeans.data.parquet import (
+    SUFFIXES,
+    folder_files,
+    is_parquet_folder,
+    parquet_blocks,
+)
 from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, joined_column, source_name
 from flwr_dpkmeans.data.reading import Reading
 from flwr_dpkmeans.data.titles import hint_of
@@ -47,7 +63,14 @@ from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
 ResultT = TypeVar("ResultT")
 _Blocks = Callable[[], Iterator[RawTable]]
 
-UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
 """What readers raise for a file of another format."""
 _TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".psv")
 _SEPARATOR_OF_SUFFIX = {".tsv": "\t", ".psv": "|"}
@@ -64,15 +87,25 @@ _OTHER_CONTENT = {b"\x1f\x8b": "gzip", b"PK\3\4": "an Excel or zip file"}
 _UNCOMPRESSED_SUFFIX = {"gzip": ".csv.gz", "an Excel or zip file": ".xlsx"}
 
 READERS: Mapping[str, Callable[[Path], Iterator[RawTable]]] = MappingProxyType(
-    {".npy": npy_blocks, ".npz": npz_blocks, **dict.fromkeys(SUFFIXES, parquet_blocks), **NAMED_READERS}
+    {
+        ".npy": npy_blocks,
+        ".npz": npz_blocks,
+        **dict.fromkeys(SUFFIXES, parquet_blocks),
+        **NAMED_READERS,
+    }
 )
 """What reads files that say their columns' types themselves, by suffix."""
-SHOWN_SUFFIXES = (*(".csv", ".tsv", ".csv.gz", ".npy", ".npz", ".parquet", ".xlsx"), *(".dta", ".sas7bdat", ".feather"))
+SHOWN_SUFFIXES = (
+    *(".csv", ".tsv", ".csv.gz", ".npy", ".npz", ".parquet", ".xlsx"),
+    *(".dta", ".sas7bdat", ".feather"),
+)
 
 
 @dataclass(frozen=True)
 class ColumnUse:
-    """What a door will do with the columns of delimited text; other tables say their types.
+    """What a door will do with the columns of delimited text.
+
+    Other tables say their types.
 
     Attributes
     ----------
@@ -81,7 +114,8 @@ class ColumnUse:
     texts : collection of str, or None
         Columns that are text, whatever they hold; None: all.
     keeps_text : bool
-        Whether the text of columns of numbers may be asked for, too; without it is faster.
+        Whether the text of columns of numbers may be asked for, too; without it is
+        faster.
     """
 
     numbers: Collection[str] | None = None
@@ -130,14 +164,20 @@ class OpenTable:
 
 
 def open_table(
-    source: Any, dialect: Dialect = UNSTATED, *, query: str = "", names: Sequence[str] = (), may_guess: bool = False
+    source: Any,
+    dialect: Dialect = UNSTATED,
+    *,
+    query: str = "",
+    names: Sequence[str] = (),
+    may_guess: bool = False,
 ) -> OpenTable:
     """Find out how a table is read.
 
     Parameters
     ----------
     source : path, URL, or data frame
-        A file, a folder of Parquet files, the URL of a database, or what `frame_table` takes.
+        A file, a folder of Parquet files, the URL of a database, or what `frame_table`
+        takes.
     dialect : Dialect
         What is stated of a file of delimited text.
     query : str
@@ -145,8 +185,8 @@ def open_table(
     names : sequence of str
         Of the columns of delimited text without header, all of them in their order.
     may_guess : bool
-        Whether rows may be looked at to find out what is not stated: never on a deployed node,
-        where one row would then decide how others are read.
+        Whether rows may be looked at to find out what is not stated: never on a
+        deployed node, where one row would then decide how others are read.
 
     Returns
     -------
@@ -184,14 +224,19 @@ def _opened(reading: Reading, read: _Blocks) -> OpenTable:
 
 
 def text_suffix(path: Path) -> str:
-    """Return the suffix of a file of delimited text, compressed or not; empty for others."""
+    """Return the suffix of a file of delimited text, compressed or not.
+
+    Empty for others.
+    """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     return suffixes[-1] if suffixes and suffixes[-1] in _TEXT_SUFFIXES else ""
 
 
-def _open_text(path: Path, suffix: str, reading: Reading, names: Sequence[str], may_guess: bool) -> OpenTable:
+def _open_text(
+    path: Path, suffix: str, reading: Reading, names: Sequence[str], may_guess: bool
+) -> OpenTable:
     stated = reading.dialect
     reading.is_text = True
     if suffix in _SEPARATOR_OF_SUFFIX:
@@ -199,20 +244,26 @@ def _open_text(path: Path, suffix: str, reading: Reading, names: Sequence[str], 
     encoding = _certain_encoding(path, stated)
     stated = stated.over(Dialect(encoding=encoding))
     text = in_one_sentence(path, lambda: _first_lines(path, stated))
-    beginning = look_at(text, stated, may_guess=may_guess, source=f"the table {str(path)!r}")
+    beginning = look_at(
+        text, stated, may_guess=may_guess, source=f"the table {str(path)!r}"
+    )
     _require_readable_header(path, beginning)
     reading.dialect = beginning.dialect
     reading.why_header = beginning.why
     reading.is_guessed = bool(beginning.why)
     if may_guess:
         reading.hint = hint_of(text, beginning)
-    columns = _columns_of(beginning, reading, len(beginning.first) if may_guess else len(names))
+    columns = _columns_of(
+        beginning, reading, len(beginning.first) if may_guess else len(names)
+    )
     file = _TextFile(path, beginning, reading, columns)
     return OpenTable(reading, file.blocks)
 
 
 def _first_lines(path: Path, dialect: Dialect) -> bytes:
-    """A first chunk of text, and more of it as long as no line behind skipped ones is whole."""
+    """A first chunk of text, and more of it as long as no line behind skipped ones is
+    whole.
+    """
     chunks = text_chunks(path, str(dialect.encoding), Tally())
     text, n_lines = b"", (dialect.skip_lines or 0) + 1
     for chunk in chunks:
@@ -226,14 +277,19 @@ def _first_lines(path: Path, dialect: Dialect) -> bytes:
 def _certain_encoding(path: Path, stated: Dialect) -> str:
     """What is stated, or what a mark says, and otherwise UTF-8.
 
-    Only a header is looked at: what a row begins with may not decide whether a node answers.
+    Only a header is looked at: what a row begins with may not decide whether a node
+    answers.
     """
     if stated.header is False:
         return stated.encoding or "utf-8"
     begins = b""
     with suppress(*UNREADABLE), open_bytes(path) as file:  # whoever reads it says so
         begins = b"".join(file.read(4).splitlines()[:1])
-    marked = [encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if begins.startswith(mark)]
+    marked = [
+        encoding
+        for mark, encoding in _BYTE_ORDER_MARKS.items()
+        if begins.startswith(mark)
+    ]
     if stated.encoding:
         _require_no_other_mark(path, stated.encoding, marked)
         return stated.encoding
@@ -244,23 +300,26 @@ def _certain_encoding(path: Path, stated: Dialect) -> str:
     is_every_other_byte_zero = not any(begins[0::2]) or not any(begins[1::2])
     if 0 in begins and is_every_other_byte_zero:
         raise DataError(
-            f"the table {str(path)!r} is UTF-16 without a mark that says so, but text is taken "
-            "for UTF-8: state encoding = 'utf-16-le' or 'utf-16-be'."
+            f"the table {str(path)!r} is UTF-16 without a mark that says so, but text"
+            " is taken for UTF-8: state encoding = 'utf-16-le' or 'utf-16-be'."
         )
     return "utf-8"
 
 
 def _require_no_other_mark(path: Path, encoding: str, marked: Sequence[str]) -> None:
-    """Refuse a header that is marked as of another encoding than is stated, or that lacks a mark."""
+    """Refuse a header that is marked as of another encoding than is stated, or that
+    lacks a mark.
+    """
     if marked and not encoding.startswith(marked[0]):
         raise DataError(
-            f"the table {str(path)!r} begins with the mark of {marked[0]}, but encoding is "
-            f"{encoding!r}: leave encoding out."
+            f"the table {str(path)!r} begins with the mark of {marked[0]}, but encoding"
+            f" is {encoding!r}: leave encoding out."
         )
     if not marked and encoding in _NEED_A_MARK:
         raise DataError(
-            f"the table {str(path)!r} begins without the mark that {encoding} needs, but its bytes "
-            f"may stand in two orders: state encoding = '{encoding}-le' or '{encoding}-be'."
+            f"the table {str(path)!r} begins without the mark that {encoding} needs,"
+            f" but its bytes may stand in two orders: state encoding = '{encoding}-le'"
+            f" or '{encoding}-be'."
         )
 
 
@@ -270,35 +329,46 @@ def _require_text(path: Path, begins: bytes) -> None:
         if begins.startswith(mark):
             suffix = _UNCOMPRESSED_SUFFIX[kind]
             raise DataError(
-                f"the table {str(path)!r} is {kind}, but its suffix says that it is text: give "
-                f"it its own, such as {suffix}."
+                f"the table {str(path)!r} is {kind}, but its suffix says that it is"
+                f" text: give it its own, such as {suffix}."
             )
 
 
 def _require_readable_header(path: Path, beginning: Beginning) -> None:
     if beginning.dialect.header and any("\ufffd" in name for name in beginning.first):
         raise DataError(
-            f"the header of the table {str(path)!r} is not {beginning.dialect.encoding} text, "
-            "but names are read from it: state the encoding, on Windows mostly 'cp1252' (--encoding "
-            "cp1252, or encoding = 'cp1252' under [file] in the schema), or "
-            "save the file as UTF-8."
+            f"the header of the table {str(path)!r} is not {beginning.dialect.encoding}"
+            " text, but names are read from it: state the encoding, on Windows mostly"
+            " 'cp1252' (--encoding cp1252, or encoding = 'cp1252' under [file] in the"
+            " schema), or save the file as UTF-8."
         )
 
 
-def _columns_of(beginning: Beginning, reading: Reading, n_columns: int) -> dict[int, str]:
-    """Names of the columns that are read, by their numbers; `n_columns` without a header."""
+def _columns_of(
+    beginning: Beginning, reading: Reading, n_columns: int
+) -> dict[int, str]:
+    """Names of the columns that are read, by their numbers.
+
+    `n_columns` without a header.
+    """
     if not beginning.dialect.header:
         return {index: f"x{index}" for index in range(n_columns)}
     first, n_cells = beginning.first, len(beginning.first)
     unnamed = _unnamed_at_ends(first) if n_cells > 1 else []
     reading.unnamed = tuple(index + 1 for index in unnamed)
-    columns = {index: name or f"column {index + 1}" for index, name in enumerate(first) if index not in unnamed}
+    columns = {
+        index: name or f"column {index + 1}"
+        for index, name in enumerate(first)
+        if index not in unnamed
+    }
     reading.names = tuple(columns.values())
     return columns
 
 
 def _unnamed_at_ends(names: Sequence[str]) -> list[int]:
-    """Columns in front of the first one that has a name, as an index is, or behind the last."""
+    """Columns in front of the first one that has a name, as an index is, or behind the
+    last.
+    """
     named = [index for index, name in enumerate(names) if name]
     if not named:
         return list(range(len(names)))
@@ -325,7 +395,11 @@ class _TextFile:
         tally = self.reading.tally = Tally()
         dialect = self.beginning.dialect
         reader = RecordReader(
-            self._shape, dialect.comment or "", tally, self._wanted(use), again=lambda: self._rows(Tally())
+            self._shape,
+            dialect.comment or "",
+            tally,
+            self._wanted(use),
+            again=lambda: self._rows(Tally()),
         )
         yield self._table(reader.empty(), use)
         if not self._shape.n_columns:
@@ -354,10 +428,17 @@ class _TextFile:
                 columns.add(index)
             if is_plain and not use.keeps_text and not use.is_text(name):
                 only_numbers.add(index)
-        return Wanted(frozenset(columns), frozenset(only_numbers & columns), dialect.decimal or ".")
+        return Wanted(
+            frozenset(columns),
+            frozenset(only_numbers & columns),
+            dialect.decimal or ".",
+        )
 
     def _table(self, block: CellBlock, use: ColumnUse) -> RawTable:
-        columns = tuple(self._column(name, block.columns.get(index), use) for index, name in self.columns.items())
+        columns = tuple(
+            self._column(name, block.columns.get(index), use)
+            for index, name in self.columns.items()
+        )
         named = bool(self.beginning.dialect.header)
         return RawTable(self.path, columns, named, records=block.records)
 
@@ -384,8 +465,8 @@ def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
         missing = error.name or "openpyxl"
     if rows is None:
         raise DataError(
-            f"the table {str(path)!r} is a workbook, but {missing} is not there to read it: "
-            "pip install 'flwr-dpkmeans[excel]'."
+            f"the table {str(path)!r} is a workbook, but {missing} is not there to read"
+            " it: pip install 'flwr-dpkmeans[excel]'."
         )
     reading.passed_over = tuple(f"the sheet {name!r}" for name in others)
     reading.why_passed_over = ": only the first sheet is read, so put the rows there"
@@ -404,7 +485,10 @@ def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
     body = rows[1:] if is_header else rows
     reading.tally.n_records = len(body)
     cells = {index: [row[index] for row in body] for index in columns}
-    raw = [_sheet_column(name, cells[index], reading.dialect) for index, name in columns.items()]
+    raw = [
+        _sheet_column(name, cells[index], reading.dialect)
+        for index, name in columns.items()
+    ]
     table = RawTable(path, tuple(raw), named=bool(is_header))
     return _opened(reading, lambda: iter([table]))
 
@@ -422,18 +506,30 @@ def _sheet_column(name: str, cells: list[Any], dialect: Dialect) -> RawColumn:
 
     texts = [text_of(cell) or "" for cell in cells]
     is_text = [isinstance(cell, str) for cell in cells]
-    # Numbers that are texts are written as the owner states; others are numbers already.
-    spelt = pa.array([text if spelt else "" for text, spelt in zip(texts, is_text, strict=True)], pa.string())
-    typed = pa.array(["" if spelt else text for text, spelt in zip(texts, is_text, strict=True)], pa.string())
+    # Numbers that are texts are written as the owner states; others are numbers
+    # already.
+    spelt = pa.array(
+        [text if spelt else "" for text, spelt in zip(texts, is_text, strict=True)],
+        pa.string(),
+    )
+    typed = pa.array(
+        ["" if spelt else text for text, spelt in zip(texts, is_text, strict=True)],
+        pa.string(),
+    )
     of_spelt, n_spelt = numbers_in(spelt, dialect.number_format, dialect.markers)
     of_typed, n_typed = numbers_in(typed, markers=dialect.markers)
     values = np.where(is_text, of_spelt, of_typed)
     text = cache(partial(texts_in, pa.array(texts, pa.string()), dialect.markers))
-    return RawColumn(name, values, n_spelt + n_typed, text, date_format=dialect.dates or "")
+    return RawColumn(
+        name, values, n_spelt + n_typed, text, date_format=dialect.dates or ""
+    )
 
 
 def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
-    """Return the absolute path of an existing file; `what` names it in the error sentence."""
+    """Return the absolute path of an existing file.
+
+    `what` names it in the error sentence.
+    """
     try:
         located = Path(path).expanduser().absolute()
     except RuntimeError:  # "~someone" without such a user stays as it was written
@@ -442,20 +538,26 @@ def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> P
         mend = "give the path of the file"
         if what == "table":
             mend += ", or put .parquet files into it"
-        raise error(f"the {what} {str(located)!r} is a directory, but it must be one file: {mend}.")
+        raise error(
+            f"the {what} {str(located)!r} is a directory, but it must be one file:"
+            f" {mend}."
+        )
     if not located.is_file():
         begins = ""
         if not Path(path).is_absolute() and located.is_relative_to(Path.cwd()):
             begins = f", which begins in the working directory, {str(Path.cwd())!r}"
         raise error(
-            f"the {what} {str(located)!r} does not exist, but it must be a file on this "
-            f"machine: correct the path{begins}."
+            f"the {what} {str(located)!r} does not exist, but it must be a file on this"
+            f" machine: correct the path{begins}."
         )
     return located
 
 
 def reader_of(
-    path: str | Path, what: str, readers: Mapping[str, ResultT], error: type[LocalMisuseError]
+    path: str | Path,
+    what: str,
+    readers: Mapping[str, ResultT],
+    error: type[LocalMisuseError],
 ) -> tuple[Path, ResultT]:
     """Return a file's absolute path, and its reader by the suffix."""
     located = locate_file(path, what, error)
@@ -480,7 +582,10 @@ def is_clustered(source: object) -> bool:
 
 
 def source_files(source: str | Path) -> list[Path]:
-    """Return the files that a table's rows are in: those of a folder, or the path itself."""
+    """Return the files that a table's rows are in.
+
+    Those of a folder, or the path itself.
+    """
     path = Path(source).expanduser()
     return folder_files(path)[0] if path.is_dir() else [path]
 
@@ -491,18 +596,22 @@ def in_one_sentence(located: Path, step: Callable[[], ResultT]) -> ResultT:
         return step()
     except (DPKMeansError, ImportError):
         raise
-    except Exception as error:  # of any library; for a file of another format, it may be any
+    except (
+        Exception
+    ) as error:  # of any library; for a file of another format, it may be any
         problem = (
-            f"the table {str(located)!r} cannot be read as {located.suffix.lower()} "
-            f"({type(error).__name__}), but its content must match its suffix (or, in a folder, "
-            "be .parquet): check that it is complete, readable by this user and holds no pickled "
-            "objects."
+            f"the table {str(located)!r} cannot be read as {located.suffix.lower()}"
+            f" ({type(error).__name__}), but its content must match its suffix (or, in"
+            " a folder, be .parquet): check that it is complete, readable by this user"
+            " and holds no pickled objects."
         )
     # Outside of the handler: the chained error could carry the bytes of a cell.
     raise DataError(problem)
 
 
-def _guarded(path: Path, read: Callable[[Path], Iterator[RawTable]]) -> Iterator[RawTable]:
+def _guarded(
+    path: Path, read: Callable[[Path], Iterator[RawTable]]
+) -> Iterator[RawTable]:
     blocks = read(path)
     while True:
         block = in_one_sentence(path, partial(next, blocks, None))
@@ -512,7 +621,11 @@ def _guarded(path: Path, read: Callable[[Path], Iterator[RawTable]]) -> Iterator
 
 
 def whole_frame(
-    table: OpenTable, *, names: Sequence[str] = (), rows: Any = None, columns: Collection[str] | None = None
+    table: OpenTable,
+    *,
+    names: Sequence[str] = (),
+    rows: Any = None,
+    columns: Collection[str] | None = None,
 ) -> Any:
     """Return a table, or some of its rows and columns, as one pandas data frame.
 

@@ -1,7 +1,7 @@
 """Tables of other programs: databases, spreadsheets, statistics packages, Arrow files.
 
-What is read by pandas or SQLAlchemy is read cell by cell: a type for a whole column would let
-one cell decide about others.
+What is read by pandas or SQLAlchemy is read cell by cell: a type for a whole column
+would let one cell decide about others.
 """
 
 from __future__ import annotations
@@ -30,9 +30,15 @@ def query_blocks(url: str, query: str) -> Iterator[RawTable]:
             yield from _answered(url, query)
             return
         except ImportError:
-            problem = "SQLAlchemy, or the database's driver, is not there: pip install 'flwr-dpkmeans[database]'"
+            problem = (
+                "SQLAlchemy, or the database's driver, is not there: pip install"
+                " 'flwr-dpkmeans[database]'"
+            )
         except Exception as error:  # of any driver; its text may quote cells
-            problem = f"it fails with {type(error).__name__}: try URL and query on this machine"
+            problem = (
+                f"it fails with {type(error).__name__}: try URL and query on this"
+                " machine"
+            )
     raise DataError(f"the table is a database, but {problem}.")
 
 
@@ -49,7 +55,9 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
         if dialect == "sqlite":  # which else fails for one text that is no UTF-8
             raw: Any = connection.connection.driver_connection
             raw.text_factory = partial(str, encoding="utf-8", errors="replace")
-        if dialect == "postgresql":  # whose drivers fail for one date such as 'infinity'
+        if (
+            dialect == "postgresql"
+        ):  # whose drivers fail for one date such as 'infinity'
             query = _as_text(connection, query)
         options = {"stream_results": True}
         answer = connection.execute(sqlalchemy.text(query), execution_options=options)
@@ -73,12 +81,16 @@ def _as_text(connection: Any, query: str) -> str:
 
 
 def sheet_rows(path: Path) -> tuple[list[list[Any]], list[str]]:
-    """Return the cells of a workbook's first sheet, row by row, and the names of the others."""
+    """Return the cells of a workbook's first sheet, row by row, and the names of the
+    others.
+    """
     import pandas as pd
 
     with pd.ExcelFile(path) as book:
         # NA may be a name; in a row it is found missing later, as in text.
-        frame = pd.read_excel(book, header=None, dtype=object, keep_default_na=False, na_values=[""])
+        frame = pd.read_excel(
+            book, header=None, dtype=object, keep_default_na=False, na_values=[""]
+        )
         others = list(map(str, book.sheet_names[1:]))
     rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
     return rows, others
@@ -96,7 +108,9 @@ def _sas_blocks(path: Path) -> Iterator[RawTable]:
     import pandas as pd
 
     kind = "xport" if path.suffix.lower() == ".xpt" else "sas7bdat"
-    with pd.read_sas(path, format=kind, encoding="utf-8", chunksize=block_rows(1)) as chunks:
+    with pd.read_sas(
+        path, format=kind, encoding="utf-8", chunksize=block_rows(1)
+    ) as chunks:
         for frame in chunks:
             yield replace(frame_table(frame), path=path)
 

@@ -49,7 +49,10 @@ def _as_arrow(frame: Any) -> Any:
 
 
 def _pandas_table(frame: Any) -> RawTable:
-    columns = [_pandas_column(str(name), frame.iloc[:, index]) for index, name in enumerate(frame.columns)]
+    columns = [
+        _pandas_column(str(name), frame.iloc[:, index])
+        for index, name in enumerate(frame.columns)
+    ]
     return RawTable(Path(), tuple(columns), named=True)
 
 
@@ -57,15 +60,22 @@ def _mapped(columns: Mapping[str, Any]) -> Any:
     """A data frame of a mapping, of lists cell by cell: pandas would choose one type."""
     import pandas as pd
 
-    indexes = [cells.index for cells in columns.values() if isinstance(cells, pd.Series)]
+    indexes = [
+        cells.index for cells in columns.values() if isinstance(cells, pd.Series)
+    ]
     index = indexes[0] if indexes else None
     try:
         lengths = {len(cells) for cells in columns.values() if _is_sized(cells)}
         if len(lengths) <= 1 and all(other.equals(index) for other in indexes):
-            return pd.DataFrame({name: _cell_by_cell(cells, index) for name, cells in columns.items()})
+            return pd.DataFrame(
+                {name: _cell_by_cell(cells, index) for name, cells in columns.items()}
+            )
     except (TypeError, ValueError):
         pass
-    raise DataError("a table of columns by name is none: give columns of one length, and of one index.")
+    raise DataError(
+        "a table of columns by name is none: give columns of one length, and of one"
+        " index."
+    )
 
 
 def _is_sized(cells: Any) -> bool:
@@ -111,7 +121,9 @@ def arrow_table(table: Any, path: Path, texts: Collection[str] = ()) -> RawTable
     return RawTable(path, tuple(columns), named=True)
 
 
-def _arrow_column(name: str, cells: Any, path: Path, *, is_text: bool = False) -> RawColumn:
+def _arrow_column(
+    name: str, cells: Any, path: Path, *, is_text: bool = False
+) -> RawColumn:
     text = cache(partial(_arrow_text, cells, name, path))
     values = _arrow_values(cells)
     return RawColumn(name, None if is_text else values, text=text, numeric=values)
@@ -126,7 +138,12 @@ def _arrow_values(column: Any) -> NDArray[np.float64] | None:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     # Without one value (null) it is missing rather than text.
-    kinds = (pa.types.is_null, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    kinds = (
+        pa.types.is_null,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_decimal,
+    )
     if not any(is_kind(column.type) for is_kind in kinds):
         return None
     floats = column.cast(pa.float64(), safe=False)
@@ -159,7 +176,10 @@ def _arrow_written(column: Any) -> list[str | None]:
     pa.nulls(1, column.type).cast(pa.string())
     # Bytes may be no UTF-8.
     cells = column.cast(pa.string(), safe=False).cast(pa.binary()).to_pylist()
-    texts = [None if cell is None else text_of(cell.decode(errors="replace")) for cell in cells]
+    texts = [
+        None if cell is None else text_of(cell.decode(errors="replace"))
+        for cell in cells
+    ]
     if not pa.types.is_floating(column.type):
         return texts
     # A gap makes floats of whole numbers, and Arrow writes large ones as 1e15.

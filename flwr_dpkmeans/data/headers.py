@@ -1,8 +1,10 @@
-"""The first lines of delimited text: its separator, its header, and where its records begin.
+"""The first lines of delimited text: its separator, its header, and where its records
+begin.
 
-A header is public: it may decide how the file is read. Rows may not, on a deployed node; there
-the owner states whether the file has a header. In a simulation, a draft and a prediction, whose
-user holds the file, the first rows are looked at where nothing is stated, and it is said so.
+A header is public: it may decide how the file is read. Rows may not, on a deployed
+node; there the owner states whether the file has a header. In a simulation, a draft and
+a prediction, whose user holds the file, the first rows are looked at where nothing is
+stated, and it is said so.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _STATED_SEPARATOR = re.compile(rb'(?i:sep)=(.)[ ]*\n|"(?i:sep)=(.)"[ ]*\n')
 MOST_HEADER_BYTES = 1 << 24
 _LOOKED_AT = 200
 _MOSTLY = 0.9
-# Below this width a first row 0, 1, ... is rather data than what pandas writes for a header.
+# Below this width a first row 0, 1, ... is rather data than what pandas writes for a
+# header.
 _FEWEST_NUMBERED = 3
 
 
@@ -35,7 +38,8 @@ class Beginning:
     Attributes
     ----------
     dialect : Dialect
-        What was stated, and what the first lines showed: separator and header are stated now.
+        What was stated, and what the first lines showed: separator and header are
+        stated now.
     first : tuple of str
         Cells of the first record; none in an empty file.
     n_bytes : int
@@ -72,17 +76,21 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     is_header = stated.header
     if is_header is None and not may_guess:
         is_header = True
-    # A line that states a separator may be a row, which may not decide about the others.
+    # A line that states a separator may be a row, which may not decide about the
+    # others.
     may_state = may_guess or is_header is True
     start, dialect = _preamble(text, stated, may_state=may_state)
-    separator = dialect.separator or _separator(text, start, dialect, is_header, may_guess)
+    separator = dialect.separator or _separator(
+        text, start, dialect, is_header, may_guess
+    )
     dialect = dialect.over(Dialect(separator=separator))
     n_records = _LOOKED_AT if may_guess else 1
     records = first_records(text, start, separator, n_records, dialect.comment)
     if not records and is_header is not False and text[start:].strip():
         raise DataError(
-            f"the header of {source} has a quote that does not close, but names are read from it: "
-            "close the quote, or state the separator if cells are cut at another one."
+            f"the header of {source} has a quote that does not close, but names are"
+            " read from it: close the quote, or state the separator if cells are cut"
+            " at another one."
         )
     if not records:
         return Beginning(dialect.over(Dialect(header=bool(is_header))), (), start)
@@ -96,7 +104,10 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
 
 
 def _preamble(text: bytes, stated: Dialect, *, may_state: bool) -> tuple[int, Dialect]:
-    """Where the header, or the first record, begins; and a separator that a line may state."""
+    """Where the header, or the first record, begins.
+
+    And a separator that a line may state.
+    """
     start = 0
     for _ in range(stated.skip_lines or 0):
         start = text.find(b"\n", start) + 1 or len(text)
@@ -118,7 +129,10 @@ def _preamble(text: bytes, stated: Dialect, *, may_state: bool) -> tuple[int, Di
 def first_records(
     text: bytes, start: int, separator: str, n_records: int, comment: str | None = None
 ) -> list[tuple[list[str], int]]:
-    """Return the cells of the first records, and where each ends; lines that are none are left out."""
+    """Return the cells of the first records, and where each ends.
+
+    Lines that are none are left out.
+    """
     pattern, records = record_pattern(separator), list[tuple[list[str], int]]()
     comments = comment_pattern(comment or "", separator)
     text = text if text.endswith(b"\n") else text + b"\n"
@@ -139,7 +153,9 @@ def first_records(
     return records
 
 
-def _separator(text: bytes, start: int, dialect: Dialect, is_header: bool | None, may_guess: bool) -> str:
+def _separator(
+    text: bytes, start: int, dialect: Dialect, is_header: bool | None, may_guess: bool
+) -> str:
     """What cells are cut at: by the header, or by rows where those may be looked at."""
     separators = [separator for separator in SEPARATORS if separator != dialect.decimal]
     if is_header is False and not may_guess:
@@ -156,18 +172,22 @@ def _separator_of_header(text: bytes, start: int, separators: Sequence[str]) -> 
     for separator in separators:
         records = first_records(text, start, separator, 1)
         widths[separator] = len(records[0][0]) if records else 0
-    # A row may not close a quote of the header and so decide about the others: one line is looked at.
+    # A row may not close a quote of the header and so decide about the others: one line
+    # is looked at.
     line = text[: text.find(b"\n", start) + 1 or len(text)]
     if not any(widths.values()) and first_records(line, start, " ", 1):
         return " "  # between names in quotes, as R's write.table has them
     return max(separators, key=lambda separator: widths[separator])
 
 
-def _separator_of_rows(text: bytes, start: int, separators: Sequence[str], comment: str | None) -> str | None:
+def _separator_of_rows(
+    text: bytes, start: int, separators: Sequence[str], comment: str | None
+) -> str | None:
     """What cuts nearly all of the first rows into equally many cells, the most.
 
-    The first record may have one cell less, that of rows' names; but what cuts it into as many
-    as the rows comes first, or commas of 60,5;170 would be separators. None if nothing does.
+    The first record may have one cell less, that of rows' names; but what cuts it into
+    as many as the rows comes first, or commas of 60,5;170 would be separators. None if
+    nothing does.
     """
     best, most = None, (False, 1)
     for separator in separators:
@@ -184,18 +204,21 @@ def _separator_of_rows(text: bytes, start: int, separators: Sequence[str], comme
     return best
 
 
-def guess_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[bool, str]:
+def guess_header(
+    first: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[bool, str]:
     """Guess whether a table's first record has names, by the rows below it.
 
-    It has where words stand above columns of numbers, or where each cell is a different word.
-    A guess that takes names for data fails aloud in the next step; the other one would lose a
-    row in silence, so it needs evidence.
+    It has where words stand above columns of numbers, or where each cell is a different
+    word. A guess that takes names for data fails aloud in the next step; the other one
+    would lose a row in silence, so it needs evidence.
 
     Returns
     -------
     is_header : bool
     why : str
-        A sentence's worth for the file's owner; empty where words above numbers leave no doubt.
+        A sentence's worth for the file's owner; empty where words above numbers leave
+        no doubt.
     """
     cells = [cell.strip() for cell in first]
     has_index = len(cells) > 1 and not cells[0]
@@ -208,7 +231,8 @@ def guess_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[b
     above_numbers = [
         name
         for index, name in enumerate(cells)
-        if name and _holds_numbers([row[index] for row in rows if len(row) == len(cells)])
+        if name
+        and _holds_numbers([row[index] for row in rows if len(row) == len(cells)])
     ]
     words = [name for name in above_numbers if is_word(name)]
     is_all = len(above_numbers) == len([name for name in names if name]) > 0
@@ -230,7 +254,10 @@ def _is_number(cell: str) -> bool:
 
 
 def is_word(cell: str) -> bool:
-    """Say whether a cell has a letter and is no number: ``>89`` may be censored, dates are data."""
+    """Say whether a cell has a letter and is no number.
+
+    ``>89`` may be censored, dates are data.
+    """
     has_letter = any(letter.isalpha() for letter in cell)
     return has_letter and math.isnan(plain_number(cell))
 
@@ -241,7 +268,10 @@ def _is_plain_word(cell: str) -> bool:
 
 
 def _is_marker(names: Sequence[str]) -> bool:
-    """Whether all names are markers of missing cells; one may be a name ("Na" is sodium)."""
+    """Whether all names are markers of missing cells.
+
+    One may be a name ("Na" is sodium).
+    """
     return set(names) <= MISSING
 
 

@@ -22,10 +22,11 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the Parquet files of a folder in the order of their paths, and what is passed over.
+    """Return the Parquet files of a folder in the order of their paths, and what is
+    passed over.
 
-    Files and folders that begin with a dot or an underscore are not data, as everywhere in
-    Parquet's world.
+    Files and folders that begin with a dot or an underscore are not data, as everywhere
+    in Parquet's world.
 
     Raises
     ------
@@ -40,7 +41,9 @@ def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
         linked = [name for name in folders if Path(parent, name).is_symlink()]
         passed_over += [f"the folder {name!r}, which is a link" for name in linked]
         keyed = [name for name in folders if "=" in name]
-        passed_over += [f"the column that the folder's name {name!r} states" for name in keyed]
+        passed_over += [
+            f"the column that the folder's name {name!r} states" for name in keyed
+        ]
         for name in sorted(names):
             path = Path(parent, name)
             if name.startswith((".", "_")):
@@ -53,34 +56,46 @@ def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _refuse(error: OSError) -> None:
-    """Refuse a folder that this user cannot list, which would be passed over in silence."""
+    """Refuse a folder that this user cannot list, which would be passed over in
+    silence.
+    """
     raise DataError(
-        f"the folder {str(error.filename)!r} cannot be listed ({type(error).__name__}), but all "
-        "files of a table must be read: give this user the right to."
+        f"the folder {str(error.filename)!r} cannot be listed ({type(error).__name__}),"
+        " but all files of a table must be read: give this user the right to."
     )
 
 
 def _require_plain_files(folder: Path, names: list[str]) -> None:
-    """Refuse a folder whose files alone are not its table: deleted rows are in them, too."""
+    """Refuse a folder whose files alone are not its table.
+
+    Deleted rows are in them, too.
+    """
     formats = [kind for name, kind in _TABLE_FORMATS.items() if name in names]
     metadata = folder / "metadata"
     if "metadata" in names and any(metadata.glob("*.metadata.json")):
         formats.append("an Apache Iceberg table")
     if formats:
         raise DataError(
-            f"the folder {str(folder)!r} is {formats[0]}, whose files also have rows that are "
-            "deleted or replaced: write its rows as Parquet files into a folder of their own."
+            f"the folder {str(folder)!r} is {formats[0]}, whose files also have rows"
+            " that are deleted or replaced: write its rows as Parquet files into a"
+            " folder of their own."
         )
 
 
 def parquet_schemas(path: Path) -> dict[Path, Any]:
-    """Return the types of columns, by file; all files of a folder have the same columns."""
+    """Return the types of columns, by file.
+
+    All files of a folder have the same columns.
+    """
     import pyarrow.parquet as pq
 
     files = folder_files(path)[0] if path.is_dir() else [path]
     schemas = {file: pq.read_schema(file) for file in files}
     if len({frozenset(schema.names) for schema in schemas.values()}) > 1:
-        raise DataError(f"the .parquet files in {str(path)!r} do not all have the same columns: make them so.")
+        raise DataError(
+            f"the .parquet files in {str(path)!r} do not all have the same columns:"
+            " make them so."
+        )
     return schemas
 
 
@@ -101,18 +116,20 @@ def _blocks(path: Path) -> Iterator[RawTable]:
     schemas = parquet_schemas(path)
     first = next(iter(schemas.values()))
     texts = [_text_columns(schema, path) for schema in schemas.values()]
-    # What is a number in one file and text in another is text in all; the numbers are still
-    # their file's.
+    # What is a number in one file and text in another is text in all; the numbers are
+    # still their file's.
     mixed = set[str]().union(*texts) - texts[0].intersection(*texts)
     yield arrow_table(first.empty_table(), path, mixed)
     n_rows = block_rows(len(first))
     for file in schemas:
-        # Not pq.read_table, which opens the file as a data set, where directory names may
-        # become columns.
-        with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as opened:
+        # Not pq.read_table, which opens the file as a data set, where directory names
+        # may become columns.
+        with pq.ParquetFile(
+            file, buffer_size=_BUFFER_BYTES, pre_buffer=False
+        ) as opened:
             for batch in opened.iter_batches(batch_size=n_rows, use_threads=False):
-                # Each file by its own types: one type for all would let a cell decide about
-                # other files' rows.
+                # Each file by its own types: one type for all would let a cell decide
+                # about other files' rows.
                 block = pa.Table.from_batches([batch])
                 if len(schemas) > 1:
                     block = block.select(first.names)

@@ -1,7 +1,9 @@
-"""Columns that one party may have in another unit, by the middle and the spread of its values beside the others'.
+"""Columns that one party may have in another unit, by the middle and the spread of its
+values beside the others'.
 
-Whoever calls this holds the rows of all parties, as a notebook does. What it says is exact knowledge of them: it is a
-warning for this caller's eyes, and never goes into a report, a model or a message.
+Whoever calls this holds the rows of all parties, as a notebook does. What it says is
+exact knowledge of them: it is a warning for this caller's eyes, and never goes into a
+report, a model or a message.
 """
 
 from __future__ import annotations
@@ -23,27 +25,49 @@ _FEWEST_ROWS = 10
 _MOST_ROWS = 2_000
 """Of each party that are looked at, evenly spread over its table."""
 _FAR = 2.75
-"""How many spreads the medians are apart at least. Pounds beside kilograms of adults are 3 to 4 (of logarithms)."""
+"""How many spreads the medians are apart at least.
+
+Pounds beside kilograms of adults are 3 to 4 (of logarithms).
+"""
 _NEAR = 0.3
-"""How many spreads medians are apart at most, once a unit is converted; hospitals differ by that much."""
+"""How many spreads medians are apart at most, once a unit is converted.
+
+Hospitals differ by that much.
+"""
 _ALIKE = 0.5
-"""The same of the other quantiles: a conversion explains the middle and the spread, or it explains nothing."""
+"""The same of the other quantiles: a conversion explains the middle and the spread, or
+it explains nothing.
+"""
 _SAMPLING = 1.5
-"""Of a small table, more by this over the root of its rows: a median is known to 1.25 of a spread over it."""
+"""Of a small table, more by this over the root of its rows.
+
+a median is known to 1.25 of a spread over it.
+"""
 _UNLIKE = 1.5
-"""How many spreads parties are apart that differ by what they are: beside such ones a small factor proves nothing."""
+"""How many spreads parties are apart that differ by what they are.
+
+Beside such ones a small factor proves nothing.
+"""
 _LARGE_FACTOR = 5.0
-"""From which on parties that differ in other columns, too, are hardly so far apart by what they are."""
+"""From which on parties that differ in other columns, too, are hardly so far apart by
+what they are.
+"""
 _OTHER_SHAPE = 0.3
-"""Largest distance of distribution functions that a conversion may explain, of tables that are alike otherwise."""
+"""Largest distance of distribution functions that a conversion may explain, of tables
+that are alike otherwise.
+"""
 _SAME_SHAPE = 0.1
-"""Largest distance that is left then, and in all other columns one and a half times as much."""
+"""Largest distance that is left then, and in all other columns one and a half times as
+much.
+"""
 _MOST_PARTIES = 100
 """The largest ones, which are compared."""
 _HUGE_FACTOR = 15.0
 """From which on a conversion may leave twice as much of a difference."""
 _BEYOND = 10.0
-"""How many times the range of all others' middle a party lies beyond it, where no unit explains that."""
+"""How many times the range of all others' middle a party lies beyond it, where no unit
+explains that.
+"""
 _SPREAD_OF_RANGE = 2.563
 """Standard deviations of a normal between its tenth and its ninetieth part of 100."""
 
@@ -64,7 +88,11 @@ class Conversion:
     @property
     def step(self) -> str:
         """What it does to a value."""
-        return f"by a factor of about {self.size:.3g}" if not self.offset else "by a factor of 1.8 and 32 degrees"
+        return (
+            f"by a factor of about {self.size:.3g}"
+            if not self.offset
+            else "by a factor of 1.8 and 32 degrees"
+        )
 
     def inverted(self) -> Conversion:
         """The way back."""
@@ -102,33 +130,52 @@ class OtherUnit:
     medians: tuple[float, float]
     """Of the reference and of the party."""
     conversion: Conversion | None
-    """From the reference's unit to the party's; None where no typical one explains the difference."""
+    """From the reference's unit to the party's.
+
+    None where no typical one explains the difference.
+    """
 
 
 def other_units(parts: Sequence[Array]) -> list[OtherUnit]:
-    """Find the columns of parties' tables, (n_i, d), that look as if one party had them in another unit.
+    """Find the columns of parties' tables, (n_i, d), that look as if one party had them
+    in another unit.
 
-    A conversion must explain the middle *and* the spread. Parties that hold other ranges of a column, as after a split
-    by its value, have other middles, but not logarithms of one spread; and they lie between each other. Parties that
-    are of another kind differ in several columns. Where a column's spread is wide, as of clear clusters, tables that
-    are alike in all other columns must have one shape after a conversion and not before it.
+    A conversion must explain the middle *and* the spread. Parties that hold other
+    ranges of a column, as after a split by its value, have other middles, but not
+    logarithms of one spread; and they lie between each other. Parties that are of
+    another kind differ in several columns. Where a column's spread is wide, as of clear
+    clusters, tables that are alike in all other columns must have one shape after a
+    conversion and not before it.
     """
     by_size = sorted(range(len(parts)), key=lambda party: -len(parts[party]))
-    parties = sorted(party for party in by_size[:_MOST_PARTIES] if len(parts[party]) >= _FEWEST_ROWS)
+    parties = sorted(
+        party for party in by_size[:_MOST_PARTIES] if len(parts[party]) >= _FEWEST_ROWS
+    )
     if len(parties) < 2:
         return []
     samples = [_sample(parts[party]) for party in parties]
     n_rows = np.array([len(parts[party]) for party in parties])
     quantiles = np.stack([np.quantile(sample, _LEVELS, axis=0) for sample in samples])
-    columns = [_compared(quantiles[:, :, column], n_rows) for column in range(quantiles.shape[2])]
+    columns = [
+        _compared(quantiles[:, :, column], n_rows)
+        for column in range(quantiles.shape[2])
+    ]
     n_unlike = np.sum([column.unlike for column in columns], axis=0)
     slips = []
     for number, column in enumerate(columns):
         for index, party in enumerate(parties):
             conversion = column.explained(index, n_unlike[index])
-            differences = _steps(quantiles[column.reference, :, number], quantiles[index, :, number])
-            if conversion is None and not column.unlike_beside(index) and differences.max() > _ALIKE:
-                conversion = _of_one_shape(samples[column.reference], samples[index], number)
+            differences = _steps(
+                quantiles[column.reference, :, number], quantiles[index, :, number]
+            )
+            if (
+                conversion is None
+                and not column.unlike_beside(index)
+                and differences.max() > _ALIKE
+            ):
+                conversion = _of_one_shape(
+                    samples[column.reference], samples[index], number
+                )
             if conversion is None and not column.beyond[index]:
                 continue
             other = column.beside(index)
@@ -151,7 +198,10 @@ class _Compared:
     """(n_parties,): whose values lie far beyond all others'."""
 
     def explained(self, index: int, n_unlike: int) -> Conversion | None:
-        """The conversion of a party, unless parties differ by what they are: here, or this one in other columns."""
+        """The conversion of a party, unless parties differ by what they are.
+
+        Here, or this one in other columns.
+        """
         conversion = self.conversions.get(index)
         if conversion is None or self.unlike.any():
             return None
@@ -162,11 +212,15 @@ class _Compared:
         return bool(np.delete(self.unlike, index).any())
 
     def beside(self, index: int) -> int:
-        """The party that one is compared with: the middle one, which itself is compared with the nearest."""
+        """The party that one is compared with: the middle one, which itself is compared
+        with the nearest.
+        """
         if index != self.reference:
             return self.reference
         others = [other for other in range(len(self.medians)) if other != index]
-        return min(others, key=lambda other: abs(self.medians[other] - self.medians[index]))
+        return min(
+            others, key=lambda other: abs(self.medians[other] - self.medians[index])
+        )
 
 
 def _compared(quantiles: Array, n_rows: NDArray[np.int64]) -> _Compared:
@@ -181,30 +235,44 @@ def _compared(quantiles: Array, n_rows: NDArray[np.int64]) -> _Compared:
         if conversion is not None:
             conversions[index] = conversion
         else:
-            unlike[index] = _apart(quantiles[reference], quantiles[index]) > _UNLIKE + slack
+            unlike[index] = (
+                _apart(quantiles[reference], quantiles[index]) > _UNLIKE + slack
+            )
     beyond = np.array([_is_beyond(quantiles, index) for index in range(n_parties)])
-    return _Compared(reference, quantiles[:, _MIDDLE].tolist(), conversions, unlike, beyond)
+    return _Compared(
+        reference, quantiles[:, _MIDDLE].tolist(), conversions, unlike, beyond
+    )
 
 
-def sentences_about(slips: Sequence[OtherUnit], parties: Sequence[str], names: Sequence[str] = ()) -> list[str]:
-    """Say of each column which parties' values look converted; `parties` are what sentences call them by."""
+def sentences_about(
+    slips: Sequence[OtherUnit], parties: Sequence[str], names: Sequence[str] = ()
+) -> list[str]:
+    """Say of each column which parties' values look converted.
+
+    `parties` are what sentences call them by.
+    """
     alike: dict[tuple[int, Conversion | None], list[OtherUnit]] = {}
     for slip in slips:
         alike.setdefault((slip.column, slip.conversion), []).append(slip)
     return [_sentence(group, parties, names) for group in alike.values()]
 
 
-def _sentence(slips: Sequence[OtherUnit], parties: Sequence[str], names: Sequence[str]) -> str:
+def _sentence(
+    slips: Sequence[OtherUnit], parties: Sequence[str], names: Sequence[str]
+) -> str:
     first = slips[0]
     word = "party" if len(slips) == 1 else "parties"
     called = listed(parties[slip.party] for slip in slips)
-    reason = f"over {_BEYOND:g} times the range that others' values have is between them"
+    reason = (
+        f"over {_BEYOND:g} times the range that others' values have is between them"
+    )
     if first.conversion is not None:
         reason = f"they differ {first.conversion.step}, as {first.conversion.units} do"
     return (
-        f"the median of {column_names([first.column], names)} is {first.medians[1]:.3g} at {word} {called}, but "
-        f"{first.medians[0]:.3g} at party {parties[first.reference]}, and {reason}: look at the units there (exact "
-        "rows say so, and nothing of it is released)."
+        f"the median of {column_names([first.column], names)} is {first.medians[1]:.3g}"
+        f" at {word} {called}, but {first.medians[0]:.3g} at party"
+        f" {parties[first.reference]}, and {reason}: look at the units there (exact"
+        " rows say so, and nothing of it is released)."
     )
 
 
@@ -215,20 +283,30 @@ def _sample(part: Array) -> Array:
 
 
 def _middle_party(medians: Array, n_rows: NDArray[np.int64]) -> int:
-    """The party at which half of all rows are reached, by ascending medians: one of those that most rows are like."""
+    """The party at which half of all rows are reached, by ascending medians.
+
+    One of those that most rows are like.
+    """
     order = np.argsort(medians, kind="stable")
     reached = np.cumsum(n_rows[order])
     return int(order[np.searchsorted(reached, reached[-1] / 2.0)])
 
 
 def _conversion(reference: Array, other: Array, slack: float) -> Conversion | None:
-    """The typical conversion that brings quantiles together which are far apart; None if none does."""
+    """The typical conversion that brings quantiles together which are far apart.
+
+    None if none does.
+    """
     if _apart(reference, other) < _FAR + slack:
         return None
     best, least = None, np.inf
     for conversion in TYPICAL:
         for way in (conversion, conversion.inverted()):
-            steps = _steps(reference, (other - way.offset) / way.factor, in_logarithms=not way.offset)
+            steps = _steps(
+                reference,
+                (other - way.offset) / way.factor,
+                in_logarithms=not way.offset,
+            )
             room = 2.0 if way.size >= _HUGE_FACTOR else 1.0
             is_near = steps[_MIDDLE] <= room * _NEAR + slack
             if is_near and steps.max() <= min(room * _ALIKE + slack, least):
@@ -237,18 +315,27 @@ def _conversion(reference: Array, other: Array, slack: float) -> Conversion | No
 
 
 def _of_one_shape(reference: Array, other: Array, column: int) -> Conversion | None:
-    """The conversion without which one column has another shape, where all other columns, of some, have the same."""
+    """The conversion without which one column has another shape, where all other
+    columns, of some, have the same.
+    """
     n_columns = reference.shape[1]
-    slack = 1.36 * float(np.sqrt(1.0 / len(reference) + 1.0 / len(other)))  # 5% of equal shapes are farther apart
+    slack = 1.36 * float(
+        np.sqrt(1.0 / len(reference) + 1.0 / len(other))
+    )  # 5% of equal shapes are farther apart
     before = _distance(reference[:, column], other[:, column])
     if n_columns < 2 or before < _OTHER_SHAPE + slack:
         return None
     for conversion in TYPICAL:
         for way in (conversion, conversion.inverted()):
-            after = _distance(reference[:, column], (other[:, column] - way.offset) / way.factor)
+            after = _distance(
+                reference[:, column], (other[:, column] - way.offset) / way.factor
+            )
             if after <= _SAME_SHAPE + slack and after * 3.0 <= before:
                 others = [number for number in range(n_columns) if number != column]
-                most = max(_distance(reference[:, number], other[:, number]) for number in others)
+                most = max(
+                    _distance(reference[:, number], other[:, number])
+                    for number in others
+                )
                 return way if most <= 1.5 * _SAME_SHAPE + slack else None
     return None
 
@@ -256,18 +343,27 @@ def _of_one_shape(reference: Array, other: Array, column: int) -> Conversion | N
 def _distance(first: Array, second: Array) -> float:
     """Largest distance of two distribution functions, of values in ascending order."""
     values = np.concatenate([first, second])
-    shares = [np.searchsorted(side, values, side="right") / len(side) for side in (first, second)]
+    shares = [
+        np.searchsorted(side, values, side="right") / len(side)
+        for side in (first, second)
+    ]
     return float(np.abs(shares[0] - shares[1]).max())
 
 
 def _apart(reference: Array, other: Array) -> float:
-    """How many spreads the medians are apart: of logarithms, where there are some, which a factor leaves alone."""
+    """How many spreads the medians are apart.
+
+    Of logarithms, where there are some, which a factor leaves alone.
+    """
     in_logarithms = bool(min(reference[0], other[0]) > 0.0)
     return float(_steps(reference, other, in_logarithms=in_logarithms)[_MIDDLE])
 
 
 def _steps(reference: Array, other: Array, *, in_logarithms: bool = False) -> Array:
-    """How many spreads quantiles are apart, (5,), of the larger spread; infinite where they have none."""
+    """How many spreads quantiles are apart, (5,), of the larger spread.
+
+    Infinite where they have none.
+    """
     if in_logarithms:
         if min(reference[0], other[0]) <= 0.0:
             return np.full(len(reference), np.inf)

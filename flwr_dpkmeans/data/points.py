@@ -1,7 +1,8 @@
-"""Points as a caller gives them, checked, and the public bounds per feature that scale them to [-1, 1].
+"""Points as a caller gives them, checked, and the public bounds per feature that scale
+them to [-1, 1].
 
-Bounds are public knowledge, such as the range of a sensor. Nothing here computes them from points: bounds
-taken from private rows would reveal the extreme rows.
+Bounds are public knowledge, such as the range of a sensor. Nothing here computes them
+from points: bounds taken from private rows would reveal the extreme rows.
 """
 
 from __future__ import annotations
@@ -24,37 +25,62 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.cells import number_of
 from flwr_dpkmeans.data.files import UNREADABLE, reader_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, listed, nearest, require_ranges
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    listed,
+    nearest,
+    require_ranges,
+)
 
 _NUMBERS = (numbers.Real, np.bool_, Decimal)
-"""What a cell of a frame of objects may be; a database's decimals are no `numbers.Real`."""
+"""What a cell of a frame of objects may be.
+
+a database's decimals are no `numbers.Real`.
+"""
 
 
 def validate_points(points: object) -> NDArray[np.float64]:
-    """Check a caller's points (n, d), n >= 0 and d >= 1: as C-contiguous float64, itself if it has this form already.
+    """Check a caller's points (n, d), n >= 0 and d >= 1.
 
-    An array, nested sequences or a data frame; a `DataError` without 2 dimensions, or for a value that is not finite.
+    As C-contiguous float64, itself if it has this form already.
+
+    An array, nested sequences or a data frame; a `DataError` without 2 dimensions, or
+    for a value that is not finite.
     """
     array = as_array(points)
     if array.ndim == 0:
-        raise DataError(f"the points are a {type(points).__name__}, but they must be a table: {_mend_of(points)}.")
+        raise DataError(
+            f"the points are a {type(points).__name__}, but they must be a table:"
+            f" {_mend_of(points)}."
+        )
     if array.ndim != 2:
-        one = "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row"
+        one = (
+            "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a"
+            " single row"
+        )
         mend = "np.concatenate(points) for a list of tables" if array.ndim > 2 else one
         raise DataError(
-            f"the points have {array.ndim} dimensions, but they must have 2 (rows and features). Reshape your data: "
-            f"{mend}."
+            f"the points have {array.ndim} dimensions, but they must have 2 (rows and"
+            f" features). Reshape your data: {mend}."
         )
     if array.shape[1] == 0:
-        raise DataError(f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required: add a column.")
+        raise DataError(
+            f"X has 0 feature(s) (shape={array.shape}) while a minimum of 1 is"
+            " required: add a column."
+        )
     labels = column_labels(points) or range(array.shape[1])
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     finite = np.isfinite(values)
     if not finite.all():
-        n_bad, column = int((~finite.all(axis=1)).sum()), int(np.flatnonzero(~finite.all(axis=0))[0])
+        n_bad, column = (
+            int((~finite.all(axis=1)).sum()),
+            int(np.flatnonzero(~finite.all(axis=0))[0]),
+        )
         raise DataError(
-            f"the points have {n_bad} rows with a missing or infinite value (the first such feature is "
-            f"{labels[column]!r}), but every value must be finite: fill in the values or remove the rows."
+            f"the points have {n_bad} rows with a missing or infinite value (the first"
+            f" such feature is {labels[column]!r}), but every value must be finite:"
+            " fill in the values or remove the rows."
         )
     return values
 
@@ -68,8 +94,15 @@ def _mend_of(points: object) -> str:
     if hasattr(points, "collect"):
         return "give points.collect()"
     if hasattr(points, "to_table") or hasattr(points, "__arrow_c_stream__"):
-        return f"give {'points.to_table()' if hasattr(points, 'to_table') else 'pyarrow.table(points)'}"
-    return "give list(points)" if hasattr(points, "__iter__") else "give an array of shape (rows, features)"
+        return (
+            "give"
+            f" {'points.to_table()' if hasattr(points, 'to_table') else 'pyarrow.table(points)'}"
+        )
+    return (
+        "give list(points)"
+        if hasattr(points, "__iter__")
+        else "give an array of shape (rows, features)"
+    )
 
 
 def column_labels(points: object) -> list[Any]:
@@ -78,86 +111,127 @@ def column_labels(points: object) -> list[Any]:
     return list(getattr(points, "column_names", ()) or getattr(points, "columns", ()))
 
 
-def require_same_labels(says: str, own: Sequence[Any], whose: str, others: Sequence[Any]) -> None:
-    """Refuse columns that are labelled in another way than as many others': positions would be wrong."""
+def require_same_labels(
+    says: str, own: Sequence[Any], whose: str, others: Sequence[Any]
+) -> None:
+    """Refuse columns that are labelled in another way than as many others'.
+
+    Positions would be wrong.
+    """
     if len(own) == len(others) and list(own) != list(others):
         raise DataError(
-            f"{says} {listed(map(repr, own))}, but those of {whose} are {listed(map(repr, others))}: put them in the "
-            "same order, or make the names text, as in frame.columns.astype(str)."
+            f"{says} {listed(map(repr, own))}, but those of {whose} are"
+            f" {listed(map(repr, others))}: put them in the same order, or make the"
+            " names text, as in frame.columns.astype(str)."
         )
 
 
 def frame_columns(points: object) -> tuple[str, ...]:
-    """Names of a data frame's columns, as scikit-learn reads them; empty for arrays and for numbered columns."""
+    """Names of a data frame's columns, as scikit-learn reads them.
+
+    Empty for arrays and for numbered columns.
+    """
     names = column_labels(points)
     n_texts = sum(isinstance(name, str) for name in names)
     if 0 < n_texts < len(names):
         raise DataError(
-            f"{n_texts} of {len(names)} column names are text and the others are not, but columns are matched by name: "
-            "make all of them text, as in frame.columns.astype(str)."
+            f"{n_texts} of {len(names)} column names are text and the others are not,"
+            " but columns are matched by name: make all of them text, as in"
+            " frame.columns.astype(str)."
         )
     return tuple(str(name) for name in names) if n_texts else ()
 
 
 def require_names(names: Sequence[str], n_features: int) -> tuple[str, ...]:
-    """Refuse names that do not tell the columns of a table apart; none are always accepted."""
+    """Refuse names that do not tell the columns of a table apart.
+
+    None are always accepted.
+    """
     times = Counter(names)
     twice = sorted(name for name, n_columns in times.items() if n_columns > 1)
     if twice:
         raise DataError(
-            f"{times[twice[0]]} of {len(names)} columns have the name {twice[0]!r}, but each needs one of "
-            "its own: rename them."
+            f"{times[twice[0]]} of {len(names)} columns have the name {twice[0]!r}, but"
+            " each needs one of its own: rename them."
         )
     if names and len(names) != n_features:
-        raise DataError(f"{n_features} columns have {len(names)} names, but each needs one: name all of them.")
+        raise DataError(
+            f"{n_features} columns have {len(names)} names, but each needs one: name"
+            " all of them."
+        )
     return tuple(str(name) for name in names)
 
 
 def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64]:
-    """Check points as `validate_points` does, and put a data frame's columns in the order of `names`.
+    """Check points as `validate_points` does, and put a data frame's columns in the
+    order of `names`.
 
-    What has no column names stays in its order; no names allow any names in any order. Other names are a `DataError`.
+    What has no column names stays in its order; no names allow any names in any order.
+    Other names are a `DataError`.
     """
     own = frame_columns(points)
     if not own or not names or own == tuple(names):
         return validate_points(points)
     places = {name: place for place, name in enumerate(own)}
-    other, more = [name for name in names if name not in places], sorted(set(own) - set(names))
+    other, more = (
+        [name for name in names if name not in places],
+        sorted(set(own) - set(names)),
+    )
     if other:
         raise DataError(
-            f"the points have no column {other[0]!r}, but the first table, or the fit, had one: "
-            + (f"add it or rename this table's; {nearest(other[0], more)}" if more else "add it.")
+            f"the points have no column {other[0]!r}, but the first table, or the fit,"
+            " had one: "
+            + (
+                f"add it or rename this table's; {nearest(other[0], more)}"
+                if more
+                else "add it."
+            )
         )
     if more:
-        raise DataError(f"the points have a column {more[0]!r} that was not there before: leave it out.")
+        raise DataError(
+            f"the points have a column {more[0]!r} that was not there before: leave it"
+            " out."
+        )
     require_names(own, len(names))
-    return np.ascontiguousarray(validate_points(points)[:, [places[name] for name in names]])
+    return np.ascontiguousarray(
+        validate_points(points)[:, [places[name] for name in names]]
+    )
 
 
 def validate_labels(
     labels: object, n_rows: int, n_classes: int | None = None, option: str = "n_classes"
 ) -> NDArray[np.int64]:
-    """Check a caller's class labels (n_rows,): whole numbers from 0 on, below `n_classes` if an `option` says it."""
+    """Check a caller's class labels (n_rows,).
+
+    Whole numbers from 0 on, below `n_classes` if an `option` says it.
+    """
     try:
-        array = as_array(labels) if isinstance(labels, np.ma.MaskedArray) else np.asarray(labels)
+        array = (
+            as_array(labels)
+            if isinstance(labels, np.ma.MaskedArray)
+            else np.asarray(labels)
+        )
     except ValueError:
         array = np.empty((n_rows, 0))  # entries of different lengths
     if array.shape != (n_rows,):
-        raise DataError(f"labels have shape {array.shape}, but the table has {n_rows} rows: give one for each row.")
+        raise DataError(
+            f"labels have shape {array.shape}, but the table has {n_rows} rows: give"
+            " one for each row."
+        )
     if array.dtype.kind == "O" and all(isinstance(cell, Decimal) for cell in array):
         array = np.array([number_of(cell) for cell in array])
     if array.dtype.kind not in "iufb" or not np.array_equal(np.rint(array), array):
         raise DataError(
-            "labels must be whole numbers, but some are not: code the classes as 0, 1, 2 and so on, the same way on "
-            "every client."
+            "labels must be whole numbers, but some are not: code the classes as 0, 1,"
+            " 2 and so on, the same way on every client."
         )
     whole = array.astype(np.int64)
     least, most = int(whole.min(initial=0)), int(whole.max(initial=0))
     if least < 0 or (n_classes is not None and n_rows and most >= n_classes):
         bound = "at least 0" if n_classes is None else f"from 0 to {n_classes - 1}"
         raise DataError(
-            f"labels go from {least} to {most}, but they must be {bound}: code the classes so, or declare {option} as "
-            "large as they need."
+            f"labels go from {least} to {most}, but they must be {bound}: code the"
+            f" classes so, or declare {option} as large as they need."
         )
     return whole
 
@@ -166,17 +240,30 @@ def as_array(points: object) -> NDArray[Any]:
     """Turn array-likes and frames into an array of any dtype."""
     if isinstance(points, np.ma.MaskedArray):
         plain = np.asarray(points.data)
-        # Only numbers can be marked as missing; other types are refused afterwards in any case.
-        return np.where(np.ma.getmaskarray(points), np.nan, plain) if plain.dtype.kind in "biufO" else plain
+        # Only numbers can be marked as missing; other types are refused afterwards in
+        # any case.
+        return (
+            np.where(np.ma.getmaskarray(points), np.nan, plain)
+            if plain.dtype.kind in "biufO"
+            else plain
+        )
     types = getattr(getattr(points, "schema", None), "types", "")  # pyarrow's
-    kinds = [str(kind).lower() for kind in np.atleast_1d(getattr(points, "dtypes", types))]
-    # Beside numbers polars makes numbers of them, in a unit that nobody named, and pyarrow cannot.
-    timed = [place for place, kind in enumerate(kinds) if kind.startswith(("date", "time", "duration"))]
+    kinds = [
+        str(kind).lower() for kind in np.atleast_1d(getattr(points, "dtypes", types))
+    ]
+    # Beside numbers polars makes numbers of them, in a unit that nobody named, and
+    # pyarrow cannot.
+    timed = [
+        place
+        for place, kind in enumerate(kinds)
+        if kind.startswith(("date", "time", "duration"))
+    ]
     if timed:
         raise DataError(
-            f"the points have values in feature {(column_labels(points) or [0])[timed[0]]!r} of type "
-            f"{kinds[timed[0]]}, but all must be real numbers: turn it into a number in a unit of your own, or let a "
-            "schema read dates."
+            "the points have values in feature"
+            f" {(column_labels(points) or [0])[timed[0]]!r} of type {kinds[timed[0]]},"
+            " but all must be real numbers: turn it into a number in a unit of your"
+            " own, or let a schema read dates."
         )
     if hasattr(points, "to_numpy"):
         if "category" in kinds:
@@ -184,14 +271,19 @@ def as_array(points: object) -> NDArray[Any]:
         return np.asarray(points.to_numpy())
     if hasattr(points, "toarray"):
         raise DataError(
-            f"the points are a sparse {type(points).__name__}, but they must be dense: give points.toarray(), or, in a "
-            "pipeline, OneHotEncoder(sparse_output=False) and ColumnTransformer(sparse_threshold=0)."
+            f"the points are a sparse {type(points).__name__}, but they must be dense:"
+            " give points.toarray(), or, in a pipeline,"
+            " OneHotEncoder(sparse_output=False) and"
+            " ColumnTransformer(sparse_threshold=0)."
         )
     try:
         return np.asarray(points)
     except ValueError:
         pass
-    raise DataError("the points have rows of different lengths, but each row must have the same features: give (n, d).")
+    raise DataError(
+        "the points have rows of different lengths, but each row must have the same"
+        " features: give (n, d)."
+    )
 
 
 def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
@@ -201,16 +293,17 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
     if array.dtype.kind != "O":
         which = "Complex data not supported: " if array.dtype.kind == "c" else ""
         raise DataError(
-            f"{which}the points have dtype {array.dtype}, but they must be real numbers: convert them with "
-            "points.astype('float64')."
+            f"{which}the points have dtype {array.dtype}, but they must be real"
+            " numbers: convert them with points.astype('float64')."
         )
     for label, column in zip(labels, array.T, strict=True):
         # NumPy calls its time differences integers.
         spans = any(isinstance(cell, np.timedelta64) for cell in column)
         if spans or not all(isinstance(cell, _NUMBERS) for cell in column):
             raise DataError(
-                f"the points have values in feature {label!r} which are no numbers, but all must be real numbers: "
-                "leave the feature out, encode it as numbers and fill in what is missing, or let a schema do so."
+                f"the points have values in feature {label!r} which are no numbers, but"
+                " all must be real numbers: leave the feature out, encode it as"
+                " numbers and fill in what is missing, or let a schema do so."
             )
     try:
         return array.astype(np.float64)
@@ -218,12 +311,17 @@ def _as_real(array: NDArray[Any], labels: Sequence[object]) -> NDArray[Any]:
         return np.array([[number_of(cell) for cell in row] for row in array])
     except OverflowError:
         pass
-    raise DataError("the points have an integer beyond float64's range, but every value must be finite: rescale it.")
+    raise DataError(
+        "the points have an integer beyond float64's range, but every value must be"
+        " finite: rescale it."
+    )
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The public range of every feature, one for all or d, in the units of the data: not reversed, empty or infinite.
+    """The public range of every feature, one for all or d, in the units of the data.
+
+    Not reversed, empty or infinite.
 
     Examples
     --------
@@ -243,21 +341,25 @@ class Bounds:
         require_ranges(self.lower, self.upper)
 
     def for_features(self, n_features: int) -> Bounds:
-        """Return bounds with one range per feature; ConfigurationError if there are several, but not `n_features`."""
+        """Return bounds with one range per feature.
+
+        ConfigurationError if there are several, but not `n_features`.
+        """
         if len(self.lower) == n_features:
             return self
         if len(self.lower) != 1 or not n_features:
             raise ConfigurationError(
-                f"the bounds have {len(self.lower)} ranges, but the points have {n_features} features: "
-                "give one range per feature, or a single one for all."
+                f"the bounds have {len(self.lower)} ranges, but the points have"
+                f" {n_features} features: give one range per feature, or a single one"
+                " for all."
             )
         return Bounds(self.lower * n_features, self.upper * n_features)
 
     def scale(self, points: object) -> NDArray[np.float64]:
         """Clip points (n, d) to the bounds and map each feature to [-1, 1].
 
-        Every value is computed from its own cell and bounds alone, by single IEEE operations: it does not depend on
-        other rows, on their order or on the machine.
+        Every value is computed from its own cell and bounds alone, by single IEEE
+        operations: it does not depend on other rows, on their order or on the machine.
         """
         values = validate_points(points)
         lower, upper = self._arrays(values.shape[1])
@@ -269,45 +371,69 @@ class Bounds:
         return scaled
 
     def unscale(self, scaled: object) -> NDArray[np.float64]:
-        """Map (n, d) values from the scale of [-1, 1] to the units of the data, linearly, also outside of [-1, 1]."""
+        """Map (n, d) values from the scale of [-1, 1] to the units of the data,
+        linearly, also outside of [-1, 1].
+        """
         values = validate_points(scaled)
         lower, upper = self._arrays(values.shape[1])
-        # Both weights are exact at the ends, unlike lower + share * (upper - lower), which may miss `upper`.
+        # Both weights are exact at the ends, unlike lower + share * (upper - lower),
+        # which may miss `upper`.
         return lower * (0.5 * (1.0 - values)) + upper * (0.5 * (1.0 + values))
 
-    def _arrays(self, n_features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _arrays(
+        self, n_features: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         fitted = self.for_features(n_features)
         return np.array(fitted.lower), np.array(fitted.upper)
 
 
 def read_ranges(value: Any) -> NamedRanges:
-    """Read bounds, with the names of features where they have some, in any of the forms that a caller may give:
+    """Read bounds, with the names of features where they have some, in any of the forms
+    that a caller may give:
 
     * a ``Bounds``, or text such as ``"0,100"``, one range for all features;
-    * a pair ``(lower, upper)``, each part one number for all features or a sequence of one number per feature;
-    * a mapping of each feature's name to its pair, or a data frame with what a .csv file has (names also as its index);
-    * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header ``lower,upper`` or
-      ``feature,lower,upper`` and one row per feature (other columns are ignored); the other formats
-      have the keys ``lower`` and ``upper`` (numbers or lists) and optionally ``feature`` (names).
+    * a pair ``(lower, upper)``, each part one number for all features or a sequence of
+      one number per feature;
+    * a mapping of each feature's name to its pair, or a data frame with what a .csv
+      file has (names also as its index);
+    * a path that ends in .csv, .json, .toml or .npz. A .csv file has the header
+      ``lower,upper`` or ``feature,lower,upper`` and one row per feature (other columns
+      are ignored); the other formats have the keys ``lower`` and ``upper`` (numbers or
+      lists) and optionally ``feature`` (names).
 
-    What cannot be understood and a wrong range are a `ConfigurationError`; features are counted from 0.
+    What cannot be understood and a wrong range are a `ConfigurationError`; features are
+    counted from 0.
     """
     if isinstance(value, Bounds):
         return NamedRanges(value.lower, value.upper)
     if hasattr(value, "columns"):
-        columns: dict[str, object] = {str(name): np.asarray(value[name]) for name in column_labels(value)}
+        columns: dict[str, object] = {
+            str(name): np.asarray(value[name]) for name in column_labels(value)
+        }
         index = list(getattr(value, "index", ()))
         if "feature" not in columns and any(isinstance(name, str) for name in index):
             columns["feature"] = index
         return _to_ranges(columns, "the data frame of bounds")
     if isinstance(value, Mapping):
         for name, pair in value.items():
-            if not isinstance(pair, Sequence | np.ndarray) or isinstance(pair, str) or len(pair) != 2:
-                told = f"the bounds of {name!r} are {pair!r}, but they must be a pair: give (0, 100)."
+            if (
+                not isinstance(pair, Sequence | np.ndarray)
+                or isinstance(pair, str)
+                or len(pair) != 2
+            ):
+                told = (
+                    f"the bounds of {name!r} are {pair!r}, but they must be a pair:"
+                    " give (0, 100)."
+                )
                 raise ConfigurationError(told)
-        ends = {side: [pair[place] for pair in value.values()] for place, side in enumerate(("lower", "upper"))}
+        ends = {
+            side: [pair[place] for pair in value.values()]
+            for place, side in enumerate(("lower", "upper"))
+        }
         return _to_ranges(ends | {"feature": list(value)}, "the mapping of bounds")
-    if isinstance(value, Path) or (isinstance(value, str) and Path(value).suffix.lower() in _READERS):
+    if isinstance(value, Path) or (
+        isinstance(value, str) and Path(value).suffix.lower() in _READERS
+    ):
         return _read_bounds_file(value)
     lower, upper = _split(value) if isinstance(value, str) else _pair(value)
     _require_possible(value)
@@ -319,8 +445,9 @@ def _split(text: str) -> tuple[float, float]:
         lower, upper = (float(part) for part in text.split(","))
     except ValueError:
         raise ConfigurationError(
-            f"the bounds are {text!r}, but they must be two numbers or a file: give lower and upper as in '0,100', or "
-            "the path of a .csv, .json, .toml or .npz file."
+            f"the bounds are {text!r}, but they must be two numbers or a file: give"
+            " lower and upper as in '0,100', or the path of a .csv, .json, .toml or"
+            " .npz file."
         ) from None
     return lower, upper
 
@@ -328,20 +455,25 @@ def _split(text: str) -> tuple[float, float]:
 def _pair(value: object) -> Sequence[object] | np.ndarray:
     if not isinstance(value, Sequence | np.ndarray):
         raise ConfigurationError(
-            f"the bounds are of type {type(value).__name__}, but they must be a pair (lower, upper), text or a path: "
-            "give for example (0, 100)."
+            f"the bounds are of type {type(value).__name__}, but they must be a pair"
+            " (lower, upper), text or a path: give for example (0, 100)."
         )
-    # Of two features, a list of tuples is taken for what it is of three: read as two ends, it would be another box.
-    if len(value) != 2 or (type(value) is list and all(type(part) is tuple for part in value)):
+    # Of two features, a list of tuples is taken for what it is of three: read as two
+    # ends, it would be another box.
+    if len(value) != 2 or (
+        type(value) is list and all(type(part) is tuple for part in value)
+    ):
         raise ConfigurationError(
-            f"the bounds have {len(value)} parts, but they must be the pair (lower, upper): "
-            "turn a list of one pair per feature into it by tuple(zip(*pairs))."
+            f"the bounds have {len(value)} parts, but they must be the pair (lower,"
+            " upper): turn a list of one pair per feature into it by"
+            " tuple(zip(*pairs))."
         )
     return value
 
 
 def doubtful_pairs(value: object) -> str:
-    """Say how two pairs were read, where one pair for each column would be other bounds; empty where there is no doubt.
+    """Say how two pairs were read, where one pair for each column would be other
+    bounds; empty where there is no doubt.
 
     Examples
     --------
@@ -355,17 +487,21 @@ def doubtful_pairs(value: object) -> str:
     if sides == columns or not _are_ranges(sides) or not _are_ranges(columns):
         return ""
     return (
-        f"the bounds {_shown(value)} were read as {_as_sides(sides)}, so that the columns go {_as_ranges(columns)}, "
-        f"but one pair for each column would go {_as_ranges(sides)}: make sure by a mapping of names to pairs, or by "
-        f"flwr_dpkmeans.data.points.Bounds({_as_sides(sides)}) for the former, Bounds({_as_sides(columns)}) for "
-        "the latter."
+        f"the bounds {_shown(value)} were read as {_as_sides(sides)}, so that the"
+        f" columns go {_as_ranges(columns)}, but one pair for each column would go"
+        f" {_as_ranges(sides)}: make sure by a mapping of names to pairs, or by"
+        f" flwr_dpkmeans.data.points.Bounds({_as_sides(sides)}) for the former,"
+        f" Bounds({_as_sides(columns)}) for the latter."
     )
 
 
 def _require_possible(value: object) -> None:
-    """Refuse two pairs that are no lower and upper ends, but ranges of two columns: others have their own sentence.
+    """Refuse two pairs that are no lower and upper ends, but ranges of two columns.
 
-    So has a tuple of tuples, the form of ``bounds_``, which most likely has a constant column.
+    Others have their own sentence.
+
+    So has a tuple of tuples, the form of ``bounds_``, which most likely has a constant
+    column.
     """
     sides = _two_pairs(value)
     columns = tuple(zip(*sides, strict=True))
@@ -373,8 +509,9 @@ def _require_possible(value: object) -> None:
         return
     if _are_ranges(columns) and not _are_ranges(sides):
         raise ConfigurationError(
-            f"the bounds {_shown(value)} are read as {_as_sides(sides)}, but each lower bound must be smaller than its "
-            f"upper one: turn one pair per feature, {_as_ranges(sides)}, into it by tuple(zip(*pairs))."
+            f"the bounds {_shown(value)} are read as {_as_sides(sides)}, but each lower"
+            " bound must be smaller than its upper one: turn one pair per feature,"
+            f" {_as_ranges(sides)}, into it by tuple(zip(*pairs))."
         )
 
 
@@ -401,11 +538,17 @@ def _shown(value: Any) -> str:
 
 def _two_pairs(value: object) -> tuple[tuple[float, ...], ...]:
     """Two pairs of numbers as floats; empty of all else, and of what `_pair` refuses."""
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str) or len(value) != 2:
+    if (
+        not isinstance(value, Sequence | np.ndarray)
+        or isinstance(value, str)
+        or len(value) != 2
+    ):
         return ()
     if type(value) is list and all(type(part) is tuple for part in value):
         return ()
-    if not all(isinstance(part, Sequence | np.ndarray) and len(part) == 2 for part in value):
+    if not all(
+        isinstance(part, Sequence | np.ndarray) and len(part) == 2 for part in value
+    ):
         return ()
     try:
         return to_floats(value[0], "lower"), to_floats(value[1], "upper")
@@ -426,26 +569,44 @@ def _are_ranges(sides: Sequence[Sequence[float]]) -> bool:
 
 
 def to_floats(value: object, side: str) -> tuple[float, ...]:
-    """Turn a number or a flat sequence of numbers into floats; `side` is "lower" or "upper"."""
+    """Turn a number or a flat sequence of numbers into floats.
+
+    `side` is "lower" or "upper".
+    """
     cells = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-    flat = list(cells) if isinstance(cells, Sequence) and not isinstance(cells, str | bytes) else [cells]
-    return tuple([cell if type(cell) is float else _to_float(cell, side) for cell in flat])
+    flat = (
+        list(cells)
+        if isinstance(cells, Sequence) and not isinstance(cells, str | bytes)
+        else [cells]
+    )
+    return tuple(
+        [cell if type(cell) is float else _to_float(cell, side) for cell in flat]
+    )
 
 
-def _broadcast(lower: object, upper: object) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Both ends as floats; a single number on one side is repeated to the length of the other."""
+def _broadcast(
+    lower: object, upper: object
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Both ends as floats.
+
+    a single number on one side is repeated to the length of the other.
+    """
     low, high = to_floats(lower, "lower"), to_floats(upper, "upper")
-    return low * (len(high) if len(low) == 1 else 1), high * (len(low) if len(high) == 1 else 1)
+    return low * (len(high) if len(low) == 1 else 1), high * (
+        len(low) if len(high) == 1 else 1
+    )
 
 
 def _to_float(cell: object, side: str) -> float:
     """Turn one number into a float; text and truth values are no numbers here."""
     plain = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(plain, bool) or not isinstance(plain, int | float):
-        shown = f"a {type(plain).__name__}" if "\n" in repr(plain) else repr(plain)  # a table's text
+        shown = (
+            f"a {type(plain).__name__}" if "\n" in repr(plain) else repr(plain)
+        )  # a table's text
         raise ConfigurationError(
-            f"the {side} bounds hold {shown}, but they must be one number or a flat sequence of numbers: "
-            "give for example 0.0 or (0.0, 10.0)."
+            f"the {side} bounds hold {shown}, but they must be one number or a flat"
+            " sequence of numbers: give for example 0.0 or (0.0, 10.0)."
         )
     try:
         return float(plain)
@@ -455,7 +616,9 @@ def _to_float(cell: object, side: str) -> float:
 
 @dataclass(frozen=True)
 class NamedRanges:
-    """Ranges in the order of a file, with the names of their features where the file has some."""
+    """Ranges in the order of a file, with the names of their features where the file
+    has some.
+    """
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -464,17 +627,23 @@ class NamedRanges:
     """As a sentence calls it."""
 
     def matched(self, feature_names: Sequence[str] | None) -> Bounds:
-        """The ranges in the order of `feature_names`, others left out; without names on either side, as they are."""
+        """The ranges in the order of `feature_names`, others left out.
+
+        Without names on either side, as they are.
+        """
         lower, upper, names = self.lower, self.upper, self.names
         if names and feature_names is not None:
             for name in feature_names:
                 if name not in names:
                     raise ConfigurationError(
-                        f"feature {name!r} has no row in {self.source}, but every feature needs a range: "
-                        f"{nearest(name, set(names) - set(feature_names))}"
+                        f"feature {name!r} has no row in {self.source}, but every"
+                        " feature needs a range:"
+                        f" {nearest(name, set(names) - set(feature_names))}"
                     )
             places = [names.index(name) for name in feature_names]
-            lower, upper = (tuple([side[place] for place in places]) for side in (lower, upper))
+            lower, upper = (
+                tuple([side[place] for place in places]) for side in (lower, upper)
+            )
             names = tuple(feature_names)
         require_ranges(lower, upper, names)
         return Bounds(lower, upper)
@@ -488,8 +657,9 @@ def _read_bounds_file(path: str | Path) -> NamedRanges:
         raise
     except (*UNREADABLE, csv.Error) as error:
         raise ConfigurationError(
-            f"the bounds file {str(located)!r} cannot be read as {located.suffix.lower()} ({error}), but its content "
-            "must match its suffix: correct the file."
+            f"the bounds file {str(located)!r} cannot be read as"
+            f" {located.suffix.lower()} ({error}), but its content must match its"
+            " suffix: correct the file."
         ) from error
     return _to_ranges(content, f"the bounds file {str(located)!r}")
 
@@ -499,8 +669,9 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
     missing = [key for key in ("lower", "upper") if key not in keys]
     if missing or not isinstance(content, Mapping):
         raise ConfigurationError(
-            f"{source} has no {missing[0]!r}, but it needs 'lower' and 'upper': name them so, in "
-            "the first row of a .csv file, with commas between them, or as keys in the other formats."
+            f"{source} has no {missing[0]!r}, but it needs 'lower' and 'upper': name"
+            " them so, in the first row of a .csv file, with commas between them, or"
+            " as keys in the other formats."
         )
     lower, upper = _broadcast(content["lower"], content["upper"])
     if "feature" not in keys:
@@ -512,14 +683,15 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
         lower, upper = lower * len(names), upper * len(names)
     if not len(names) == len(lower) == len(upper):
         raise ConfigurationError(
-            f"{source} has {len(names)} features, {len(lower)} lower and {len(upper)} upper "
-            "values, but each feature needs one of both: make the three equally long."
+            f"{source} has {len(names)} features, {len(lower)} lower and {len(upper)}"
+            " upper values, but each feature needs one of both: make the three equally"
+            " long."
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigurationError(
-            f"{source} has {names.count(twice[0])} rows for the feature {twice[0]!r}, but it must "
-            "have one: remove the others."
+            f"{source} has {names.count(twice[0])} rows for the feature {twice[0]!r},"
+            " but it must have one: remove the others."
         )
     return NamedRanges(lower, upper, names, source)
 
@@ -527,19 +699,31 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
 def _read_csv(path: Path) -> Mapping[str, object]:
     """Read the columns lower, upper and feature, and ignore the others."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if any(cell.strip() for cell in row)]
+        rows = [
+            [cell.strip() for cell in row]
+            for row in csv.reader(lines)
+            if any(cell.strip() for cell in row)
+        ]
     header = [name.lower() for name in rows[0]] if rows else []
     if longer := [row for row in rows if len(row) > len(header)]:
         raise ConfigurationError(
-            f"a row of the bounds file {str(path)!r} has {len(longer[0])} cells, but the first one has {len(header)}: "
-            "write decimal points, and quote names that have commas."
+            f"a row of the bounds file {str(path)!r} has {len(longer[0])} cells, but"
+            f" the first one has {len(header)}: write decimal points, and quote names"
+            " that have commas."
         )
     columns: dict[str, object] = {}
     for key in ("feature", "lower", "upper"):
         if key not in header:
             continue
-        cells = [row[header.index(key)] if header.index(key) < len(row) else "" for row in rows[1:]]
-        columns[key] = cells if key == "feature" else [_cell(cell, key, i, path) for i, cell in enumerate(cells)]
+        cells = [
+            row[header.index(key)] if header.index(key) < len(row) else ""
+            for row in rows[1:]
+        ]
+        columns[key] = (
+            cells
+            if key == "feature"
+            else [_cell(cell, key, i, path) for i, cell in enumerate(cells)]
+        )
     return columns
 
 
@@ -548,8 +732,9 @@ def _cell(cell: str, side: str, index: int, path: Path) -> float:
         return float(cell)
     except ValueError:
         raise ConfigurationError(
-            f"the {side} bound in row {index} of the bounds file {str(path)!r} is {cell!r}, but it must be a number: "
-            "write it with a decimal point, as in 12.5."
+            f"the {side} bound in row {index} of the bounds file {str(path)!r} is"
+            f" {cell!r}, but it must be a number: write it with a decimal point, as in"
+            " 12.5."
         ) from None
 
 

@@ -63,7 +63,9 @@ class RawColumn:
     date_format: str = ""
 
     @classmethod
-    def of_cells(cls, name: str, cells: Iterable[Any], values: NDArray[np.float64] | None = None) -> RawColumn:
+    def of_cells(
+        cls, name: str, cells: Iterable[Any], values: NDArray[np.float64] | None = None
+    ) -> RawColumn:
         """Make a column of Python objects, each read by itself unless values are given."""
         return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
 
@@ -81,7 +83,10 @@ class RawColumn:
         if numbers is not None:
             return numbers
         cells = self.text()
-        return np.array([math.nan if cell is None else plain_number(cell) for cell in cells], dtype=float)
+        return np.array(
+            [math.nan if cell is None else plain_number(cell) for cell in cells],
+            dtype=float,
+        )
 
     def dates(self) -> list[str | None]:
         """Return its cells as text, those of the stated date format as ISO 8601."""
@@ -141,7 +146,9 @@ class RawTable:
             n_columns = times[name]
             if n_columns == 1:
                 continue
-            problem = f"{n_columns or 'no'} columns named {name!r}, but {what} needs one"
+            problem = (
+                f"{n_columns or 'no'} columns named {name!r}, but {what} needs one"
+            )
             hint = "rename the others"
             if not n_columns:
                 hint = nearest(name, set(times) - set(names))
@@ -161,7 +168,9 @@ class RawTable:
         table = f"the table {str(self.path)!r}"
         if self.named:
             hint = nearest(name, by_name)
-            raise DataError(f"{what} is {name!r}, but {table} has no such column: {hint}")
+            raise DataError(
+                f"{what} is {name!r}, but {table} has no such column: {hint}"
+            )
         n_columns = len(self.columns)
         index = n_columns
         if name.removeprefix("-").isdecimal():
@@ -199,7 +208,9 @@ def joined_column(parts: Sequence[RawColumn]) -> RawColumn:
     return RawColumn(parts[0].name, whole, n_unparsable, text, date_format=date_format)
 
 
-def values_of(parts: Sequence[RawColumn], name: str, n_rows: int, source: object) -> NDArray[np.generic] | None:
+def values_of(
+    parts: Sequence[RawColumn], name: str, n_rows: int, source: object
+) -> NDArray[np.generic] | None:
     """Return the column that rows are split by, (n,): numbers if all are, else text.
 
     None without a column. A DataError where a row has no value.
@@ -219,14 +230,14 @@ def values_of(parts: Sequence[RawColumn], name: str, n_rows: int, source: object
     table = repr(source_name(source))
     if values.shape != (n_rows,):
         raise DataError(
-            f"the partition column {name!r} is an array of {table} that is not {n_rows} "
-            "numbers or texts, but each row needs one: save it as an array of one value "
-            "per row."
+            f"the partition column {name!r} is an array of {table} that is not {n_rows}"
+            " numbers or texts, but each row needs one: save it as an array of one"
+            " value per row."
         )
     if n_missing:
         raise DataError(
-            f"the partition column {name!r} of {table} has {n_missing} rows with a value "
-            "that is missing or infinite, but each row needs one: fill in these cells, or "
-            "remove the rows."
+            f"the partition column {name!r} of {table} has {n_missing} rows with a"
+            " value that is missing or infinite, but each row needs one: fill in these"
+            " cells, or remove the rows."
         )
     return values

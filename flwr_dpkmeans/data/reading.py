@@ -1,7 +1,7 @@
 """What the reader of a file took it for, and what became of its records.
 
-All doors show it to the owner of the rows. It is for nobody else: how many records are no
-rows is as private as the rows.
+All doors show it to the owner of the rows. It is for nobody else: how many records are
+no rows is as private as the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from flwr_dpkmeans.data.delimited import PassedOver, Tally
 from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.errors import listed
 
-NAMES_OF_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+NAMES_OF_SEPARATORS = {
+    ",": "commas",
+    ";": "semicolons",
+    "\t": "tabs",
+    "|": "bars",
+    " ": "spaces",
+}
 
 
 class Doubt(NamedTuple):
@@ -39,13 +45,15 @@ class Reading:
     names : tuple of str
         Of its columns; empty for a file without names.
     why_header : str
-        Why the first record was taken for names, or for data; empty where it was stated.
+        Why the first record was taken for names, or for data; empty where it was
+        stated.
     is_guessed : bool
         Whether the header was guessed by looking at rows.
     unnamed : tuple of int
         Columns that are left out since the header has no name for them, counted from 1.
     hint : str
-        What may be wrong with the line that was taken for the header; empty if nothing is.
+        What may be wrong with the line that was taken for the header; empty if nothing
+        is.
     passed_over : tuple of str
         Files of a folder, folders' names, or sheets, that were not read, with reasons.
     why_passed_over : str
@@ -88,8 +96,12 @@ class Reading:
         doubts = [*self._header_doubts(), *self._record_doubts()]
         if self.passed_over:
             shown = listed(self.passed_over)
-            doubts.append(Doubt(logging.WARNING, f"passed over {shown}{self.why_passed_over}"))
-        return [Doubt(level, f"{self.source}: {sentence}.") for level, sentence in doubts]
+            doubts.append(
+                Doubt(logging.WARNING, f"passed over {shown}{self.why_passed_over}")
+            )
+        return [
+            Doubt(level, f"{self.source}: {sentence}.") for level, sentence in doubts
+        ]
 
     def loudest_doubt(self) -> Doubt:
         """Return the first of those that matter most, where there are `doubts`."""
@@ -105,7 +117,9 @@ class Reading:
             numbers = listed(map(str, self.unnamed))
             sentence = f"column {numbers} has no name in the header, and is left out"
             if len(self.unnamed) > 1:
-                sentence = f"columns {numbers} have no name in the header, and are left out"
+                sentence = (
+                    f"columns {numbers} have no name in the header, and are left out"
+                )
             level = logging.INFO if self.unnamed == (1,) else logging.WARNING
             doubts.append(Doubt(level, sentence))
         return doubts
@@ -114,20 +128,22 @@ class Reading:
         doubts, tally = [], self.tally
         if tally.n_row_names:
             sentence = (
-                f"{tally.n_row_names} records have one cell more than the header, and begin "
-                "with it: it was taken for their name (row-names = false if it is none)"
+                f"{tally.n_row_names} records have one cell more than the header, and"
+                " begin with it: it was taken for their name (row-names = false if it"
+                " is none)"
             )
             doubts.append(Doubt(logging.WARNING, sentence))
         if tally.n_trailing:
             sentence = (
-                f"{tally.n_trailing} records end with a separator that the header does not "
-                "have: the cell behind it is left out"
+                f"{tally.n_trailing} records end with a separator that the header does"
+                " not have: the cell behind it is left out"
             )
             doubts.append(Doubt(logging.INFO, sentence))
         if tally.has_bad_bytes:
             sentence = (
-                f"it has bytes that are no {self.dialect.encoding}, whose cells are read "
-                "with other characters in their place: state the encoding, such as latin-1"
+                f"it has bytes that are no {self.dialect.encoding}, whose cells are"
+                " read with other characters in their place: state the encoding, such"
+                " as latin-1"
             )
             doubts.append(Doubt(logging.WARNING, sentence))
         for reason in PassedOver:
@@ -138,7 +154,9 @@ class Reading:
 
     def _passed(self, n_records: int, reason: PassedOver) -> str:
         """A sentence on records that are no rows."""
-        of_all = f"{n_records} of {self.tally.n_records} records are left out: they {reason}"
+        of_all = (
+            f"{n_records} of {self.tally.n_records} records are left out: they {reason}"
+        )
         if n_records == self.tally.n_records:
             of_all = f"ALL {n_records} records are left out: they {reason}"
             if self.hint:
@@ -150,10 +168,12 @@ _MENDS = {
     PassedOver.UNCLOSED: "; double the quotes within quoted cells",
     PassedOver.TOO_LONG: "; look for a quote that does not close",
     PassedOver.TOO_FEW: (
-        "; state the separator if they are cut at another one, or skip_lines if a title stands above the header"
+        "; state the separator if they are cut at another one, or skip_lines if a title"
+        " stands above the header"
     ),
     PassedOver.TOO_MANY: "; quote cells that have the separator in them",
     PassedOver.ONE_MORE: (
-        "; state row-names = true if the first is a record's name, or quote cells that have the separator in them"
+        "; state row-names = true if the first is a record's name, or quote cells that"
+        " have the separator in them"
     ),
 }

@@ -1,6 +1,7 @@
-"""Rows beyond memory: a table that is larger than `IN_MEMORY` bytes lies in a file of its owner's, of which each block
-is mapped while it is looked at. Without a name the file vanishes with the process, however that ends; with one it
-serves later processes, as Flower starts one for each message, until `forget`.
+"""Rows beyond memory: a table that is larger than `IN_MEMORY` bytes lies in a file of
+its owner's, of which each block is mapped while it is looked at. Without a name the
+file vanishes with the process, however that ends; with one it serves later processes,
+as Flower starts one for each message, until `forget`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ IN_MEMORY = 1 << 24
 _WINDOW = 1 << 16  # numbers that fit into a processor's cache together
 _UNUSED_SECONDS = 3600.0
 _SECONDS_BETWEEN_LINES = 10.0
-# Not through a link, and without waiting for whoever writes into a pipe; Windows has neither.
+# Not through a link, and without waiting for whoever writes into a pipe; Windows has
+# neither.
 _AS_IT_IS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A table, (n, d), or a column, (n,), of which slices are arrays, made when they are asked for.
+    """A table, (n, d), or a column, (n,), of which slices are arrays, made when they
+    are asked for.
 
     Examples
     --------
@@ -57,11 +60,16 @@ class Rows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Any:
-        """An array of a slice, or `Rows` of some columns, as ``rows[:, places]``, or of the rows of an ascending index:
-        an array if they are few."""
+        """An array of a slice, or `Rows` of some columns, as ``rows[:, places]``, or of
+        the rows of an ascending index: an array if they are few.
+        """
         if isinstance(rows, slice):
             return self.read(slice(*rows.indices(len(self))[:2]))
-        return self.then(lambda block: block[rows]) if isinstance(rows, tuple) else self._taken(rows)
+        return (
+            self.then(lambda block: block[rows])
+            if isinstance(rows, tuple)
+            else self._taken(rows)
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self[:], dtype=dtype)
@@ -69,12 +77,18 @@ class Rows:
     def then(self, change: Callable[[Any], Any]) -> Any:
         """What ``change(block) -> block`` makes of each block, row by row."""
         width = change(self.read(slice(0, 0))).shape[1:]
-        return Rows((len(self), *width), lambda rows: change(self.read(rows)), self.forget)
+        return Rows(
+            (len(self), *width), lambda rows: change(self.read(rows)), self.forget
+        )
 
     def beside(self, others: Any) -> Any:
         """With other rows' columns behind one's own."""
         width = self.shape[1] + others.shape[1]
-        return Rows((len(self), width), lambda rows: np.hstack([self[rows], others[rows]]), self.forget)
+        return Rows(
+            (len(self), width),
+            lambda rows: np.hstack([self[rows], others[rows]]),
+            self.forget,
+        )
 
     def _taken(self, index: NDArray[np.int64]) -> Any:
         def read(rows: slice) -> Array:
@@ -94,15 +108,24 @@ def is_large(shape: tuple[int, ...]) -> bool:
     return 8 * math.prod(shape) > IN_MEMORY
 
 
-def windows(shape: tuple[int, ...], first: int = 0, last: int | None = None) -> Iterator[slice]:
-    """Cut the rows of a table, or those from `first` to before `last`, into blocks that fit into a cache."""
-    step, end = max(1, _WINDOW // max(1, math.prod(shape[1:]))), shape[0] if last is None else last
+def windows(
+    shape: tuple[int, ...], first: int = 0, last: int | None = None
+) -> Iterator[slice]:
+    """Cut the rows of a table, or those from `first` to before `last`, into blocks that
+    fit into a cache.
+    """
+    step, end = (
+        max(1, _WINDOW // max(1, math.prod(shape[1:]))),
+        shape[0] if last is None else last,
+    )
     return (slice(start, min(end, start + step)) for start in range(first, end, step))
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where rows beyond memory are kept: in the system's temporary folder, or, by name, for later processes."""
+    """Where rows beyond memory are kept: in the system's temporary folder, or, by name,
+    for later processes.
+    """
 
     folder: Path | None = None
     name: str = ""
@@ -110,8 +133,15 @@ class Store:
     """Whether anything may be written; if not, all rows are in memory."""
 
     def kept(self) -> Any:
-        """What an earlier process kept under the name, or None; files that no run has looked at for long go."""
-        files = {*self.folder.glob("*.rows")} if self.folder is not None and self.keeps else set[Path]()
+        """What an earlier process kept under the name, or None.
+
+        Files that no run has looked at for long go.
+        """
+        files = (
+            {*self.folder.glob("*.rows")}
+            if self.folder is not None and self.keeps
+            else set[Path]()
+        )
         own = [path for path in files if path.match(f"{self.name}-*-*.rows")]
         for old in files.difference(own):
             with suppress(OSError):  # another process may have been faster
@@ -121,7 +151,9 @@ class Store:
             n_rows, width = map(int, own[0].stem.split("-")[-2:])
             file = _opened_if_private(own[0])
             if file is None:
-                _logger.warning("%s is left alone: it is another user's, or open to others", own[0])
+                _logger.warning(
+                    "%s is left alone: it is another user's, or open to others", own[0]
+                )
                 return None
             if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
                 return own[0].unlink()  # cut short, as by a full disk
@@ -132,25 +164,44 @@ class Store:
     def forget(self) -> None:
         """Delete what processes have kept under names that begin so."""
         with suppress(OSError):
-            for path in self.folder.glob(f"{self.name}*.rows") if self.folder is not None else ():
+            for path in (
+                self.folder.glob(f"{self.name}*.rows")
+                if self.folder is not None
+                else ()
+            ):
                 path.unlink(missing_ok=True)
 
     def keep(self, blocks: Iterable[Array], what: str) -> Any:
-        """All rows of one or more blocks, (n_i, d): an array, or `Rows` where they are many.
+        """All rows of one or more blocks, (n_i, d).
 
-        `what` is the table's name in this party's own log. A `DataError` says that they find no room.
+        An array, or `Rows` where they are many.
+
+        `what` is the table's name in this party's own log. A `DataError` says that they
+        find no room.
         """
         few, size, n_rows, file, keeps, width = list[Array](), 0, 0, None, self.keeps, 0
         started = told = time.monotonic()
         try:
             for block in blocks:
                 if block.shape[1] != (width := width or block.shape[1]):
-                    raise DataError(f"{what} was replaced as it was read, {width} columns by {block.shape[1]}: retry.")
+                    raise DataError(
+                        f"{what} was replaced as it was read, {width} columns by"
+                        f" {block.shape[1]}: retry."
+                    )
                 few.append(block)
-                size, n_rows, now = size + block.nbytes, n_rows + len(block), time.monotonic()
+                size, n_rows, now = (
+                    size + block.nbytes,
+                    n_rows + len(block),
+                    time.monotonic(),
+                )
                 if now > told + _SECONDS_BETWEEN_LINES:
                     told = now
-                    _logger.info("%s: %d rows read, %.3g a second", what, n_rows, n_rows / (now - started))
+                    _logger.info(
+                        "%s: %d rows read, %.3g a second",
+                        what,
+                        n_rows,
+                        n_rows / (now - started),
+                    )
                 if keeps and size > IN_MEMORY:
                     file = file or self._tried(what)
                     keeps = file is not None
@@ -160,20 +211,38 @@ class Store:
                 return few[0] if len(few) == 1 else np.concatenate(few)
             file.flush()
         except OSError as error:
-            mend = "free space there, or name another folder (a node's 'cache', else TMPDIR)"
-            raise DataError(f"rows beyond memory cannot be kept in {self._place(error)}: {mend}.") from None
-        path = self.folder / f"{self.name}-{n_rows}-{width}.rows" if self.folder and self.name else None
+            mend = (
+                "free space there, or name another folder (a node's 'cache', else"
+                " TMPDIR)"
+            )
+            raise DataError(
+                f"rows beyond memory cannot be kept in {self._place(error)}: {mend}."
+            ) from None
+        path = (
+            self.folder / f"{self.name}-{n_rows}-{width}.rows"
+            if self.folder and self.name
+            else None
+        )
         if path is not None:
-            with suppress(OSError):  # another process was faster, or files here have no second name
+            with suppress(
+                OSError
+            ):  # another process was faster, or files here have no second name
                 os.link(file.name, path)
         return _mapped(file, block.shape[1], path)
 
     def _tried(self, what: str) -> IO[bytes] | None:
-        """The file, or None where there can be none: an error would tell the server that there are so many rows."""
+        """The file, or None where there can be none.
+
+        An error would tell the server that there are so many rows.
+        """
         try:
             return self._file()
         except OSError as error:
-            _logger.warning("%s: all rows are in memory, as none can be kept in %s", what, self._place(error))
+            _logger.warning(
+                "%s: all rows are in memory, as none can be kept in %s",
+                what,
+                self._place(error),
+            )
             return None
 
     def _place(self, error: OSError) -> str:
@@ -189,21 +258,29 @@ class Store:
 
 
 def _opened_if_private(path: Path) -> IO[bytes] | None:
-    """Open a file that this user alone could have written, in a folder of which the same holds; else None.
+    """Open a file that this user alone could have written, in a folder of which the
+    same holds; else None.
 
-    Where the folder is another user's, so may the file be, and its rows would stand in for this party's own.
+    Where the folder is another user's, so may the file be, and its rows would stand in
+    for this party's own.
     """
     file = os.fdopen(os.open(path, os.O_RDONLY | _AS_IT_IS), "rb")
     # Of what was opened, not of its name: that may lead to something else by now.
     facts = os.fstat(file.fileno())
-    if stat.S_ISREG(facts.st_mode) and _is_private(facts) and _is_private(path.parent.stat()):
+    if (
+        stat.S_ISREG(facts.st_mode)
+        and _is_private(facts)
+        and _is_private(path.parent.stat())
+    ):
         return file
     file.close()
     return None
 
 
 def _is_private(facts: os.stat_result) -> bool:
-    """Whether a file or folder is this user's, and nobody else may write to it or read it."""
+    """Whether a file or folder is this user's, and nobody else may write to it or read
+    it.
+    """
     if sys.platform == "win32":  # knows neither owners as numbers nor such modes
         return True
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
@@ -213,7 +290,11 @@ def _mapped(file: IO[bytes], width: int, path: Path | None) -> Rows:
     def read(rows: slice) -> Array:
         # Mapped anew, so that it leaves memory with the block.
         shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start
-        return np.asarray(np.memmap(file, np.float64, "r", offset, shape)) if shape[0] else np.empty(shape)
+        return (
+            np.asarray(np.memmap(file, np.float64, "r", offset, shape))
+            if shape[0]
+            else np.empty(shape)
+        )
 
     def forget() -> None:
         if path is not None:

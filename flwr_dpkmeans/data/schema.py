@@ -1,8 +1,11 @@
-"""A public schema that all parties share: which columns are clustered, what stands in them, and how much each weighs.
+"""A public schema that all parties share.
 
-It turns a table of numbers, text, dates and gaps into points and their public bounds, each row by itself: so one row
-changes one point or none, whatever the others are. Weights, and the scale of categories, are bounds that are wider than
-the values: what fills a part of its bounds has that part of the distance.
+Which columns are clustered, what stands in them, and how much each weighs.
+
+It turns a table of numbers, text, dates and gaps into points and their public bounds,
+each row by itself: so one row changes one point or none, whatever the others are.
+Weights, and the scale of categories, are bounds that are wider than the values: what
+fills a part of its bounds has that part of the distance.
 """
 
 from __future__ import annotations
@@ -57,7 +60,9 @@ _MOST_CLIPPED, _MANY = 0.01, 0.1
 """Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
 _USUAL_GAP_SHARE = 0.02
 _ONE_HOT_UNIT = 2.0
-"""Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of a full range apart."""
+"""Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of
+a full range apart.
+"""
 
 
 class Scale(StrEnum):
@@ -70,17 +75,22 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True)
 class Encoded:
-    """The rows of a table as points in units, (n_kept, n_features), and beside them what a profile is made of.
+    """The rows of a table as points in units, (n_kept, n_features), and beside them
+    what a profile is made of.
 
     Rows with a missing cell that is dropped are not among them.
     """
 
     schema: Schema
     points: NDArray[np.float64] = field(repr=False)
-    """With more columns where the schema asks for a profile, those of `Schema.profiled`, from -1 to 1; and last, where
-    it counts gaps, one for each of `Schema.gappy`: 1 where the cell is there, -1 where it is missing."""
+    """With more columns where the schema asks for a profile, those of
+    `Schema.profiled`, from -1 to 1; and last, where it counts gaps, one for each of
+    `Schema.gappy`: 1 where the cell is there, -1 where it is missing.
+    """
     left_out_by: NDArray[np.int64] = field(repr=False)
-    """(n_rows,): the first of the schema's columns, from 0 on, for which the row is left out; -1 where it is not."""
+    """(n_rows,): the first of the schema's columns, from 0 on, for which the row is
+    left out; -1 where it is not.
+    """
     seen: tuple[Seen, ...] = ()
     """What was read of each column."""
 
@@ -91,8 +101,15 @@ class Encoded:
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """Columns that may be of another unit; none where `seen` is of other parties' rows too."""
-        own = [one for one in self.seen if one.n_read + one.n_missing + one.n_unknown == self.n_rows]
+        """Columns that may be of another unit.
+
+        None where `seen` is of other parties' rows too.
+        """
+        own = [
+            one
+            for one in self.seen
+            if one.n_read + one.n_missing + one.n_unknown == self.n_rows
+        ]
         return tuple(one.name for one in own if one.looks_foreign)
 
     @property
@@ -106,31 +123,38 @@ class Encoded:
         return np.flatnonzero(self.left_out_by < 0)
 
     def spread(self, values: NDArray[Any], lacking: float = -1) -> NDArray[Any]:
-        """One value, such as a label, for each row of the table, (n_rows, ...); `lacking` where a row was left out."""
+        """One value, such as a label, for each row of the table, (n_rows, ...).
+
+        `lacking` where a row was left out.
+        """
         whole = np.full((self.n_rows, *values.shape[1:]), lacking, dtype=values.dtype)
         whole[self.rows] = values
         return whole
 
 
 class Schema(Stated):
-    """The columns that are clustered or profiled, in an order of their own, and what one unit of distance is.
+    """The columns that are clustered or profiled, in an order of their own, and what
+    one unit of distance is.
 
     Parameters
     ----------
     columns : sequence of Column, or mapping of names to what is said of them
         Other columns of a table are left out.
     scale : str
-        ``"bounds"``: each column's full range is as long as its weight; ``"none"``: columns keep their units;
-        ``"standard"``: private standard deviations are the units.
+        ``"bounds"``: each column's full range is as long as its weight; ``"none"``:
+        columns keep their units; ``"standard"``: private standard deviations are the
+        units.
     profile, profile_share : sequence of str, float
-        Columns of which each cluster's mean and spread, or share of each value, are released, and what part of the
-        budget this takes; those with weight 0 are not clustered.
+        Columns of which each cluster's mean and spread, or share of each value, are
+        released, and what part of the budget this takes; those with weight 0 are not
+        clustered.
     file : Dialect, or mapping
-        What is stated of the files: separator, decimal, header and so on. It is no part of what parties agree
-        on, and each may state its own.
+        What is stated of the files: separator, decimal, header and so on. It is no part
+        of what parties agree on, and each may state its own.
     gap_share : float
-        What part of the budget it takes to count the cells that are there, by cluster, of each column whose gaps stay
-        in the clustering (``missing = "centre"``); 0: only those of the profile are counted.
+        What part of the budget it takes to count the cells that are there, by cluster,
+        of each column whose gaps stay in the clustering (``missing = "centre"``); 0:
+        only those of the profile are counted.
 
     Raises
     ------
@@ -169,29 +193,62 @@ class Schema(Stated):
     def _named(cls, said: Any) -> Any:
         """A file names columns by their tables."""
         tables = said.items() if isinstance(said, Mapping) else ()
-        return [Column(name=name, **one) if isinstance(one, Mapping) else one for name, one in tables] or said
+        return [
+            Column(name=name, **one) if isinstance(one, Mapping) else one
+            for name, one in tables
+        ] or said
 
     @model_validator(mode="after")
     def _fits(self) -> Schema:
-        names, idle = [one.name for one in self.columns], [one.name for one in self.columns if not one.weight]
+        names, idle = (
+            [one.name for one in self.columns],
+            [one.name for one in self.columns if not one.weight],
+        )
         for name in set(self.profile) - set(names):
-            raise ValueError(f"profile has {name!r}, which is no column of it: {nearest(name, names)}")
+            raise ValueError(
+                f"profile has {name!r}, which is no column of it:"
+                f" {nearest(name, names)}"
+            )
         for name in set(idle) - set(self.profile):
-            raise ValueError(f"weight is 0 for {name!r}, which is in no profile: add it there, or leave it out")
+            raise ValueError(
+                f"weight is 0 for {name!r}, which is in no profile: add it there, or"
+                " leave it out"
+            )
         if idle == names:
-            raise ValueError("weight is 0 for all columns, but something must be clustered: give one of them 1.0")
-        for name in (one.name for one in self.columns if one.name in self.profile and one.kind == Kind.CYCLE):
-            raise ValueError(f"profile has {name!r}, but a cycle has no mean and spread as numbers have: leave it out")
+            raise ValueError(
+                "weight is 0 for all columns, but something must be clustered: give one"
+                " of them 1.0"
+            )
+        for name in (
+            one.name
+            for one in self.columns
+            if one.name in self.profile and one.kind == Kind.CYCLE
+        ):
+            raise ValueError(
+                f"profile has {name!r}, but a cycle has no mean and spread as numbers"
+                " have: leave it out"
+            )
         if not self.profile and "profile_share" in self.model_fields_set:
-            raise ValueError(f"profile_share is {self.profile_share}, but profile names no column: name some")
+            raise ValueError(
+                f"profile_share is {self.profile_share}, but profile names no column:"
+                " name some"
+            )
         if self.gap_share != _USUAL_GAP_SHARE and not self._has_gaps:
-            raise ValueError(f"gap_share is {self.gap_share}, but missing is 'centre' for no column: leave it out")
+            raise ValueError(
+                f"gap_share is {self.gap_share}, but missing is 'centre' for no column:"
+                " leave it out"
+            )
         if self.describing_share >= 0.5:
-            total = f"profile_share and gap_share together are {self.describing_share:g}"
+            total = (
+                f"profile_share and gap_share together are {self.describing_share:g}"
+            )
             raise ValueError(f"{total}, but they must be below 0.5: lower one of them")
         for alike in (names, list(self.feature_names)):
             if len(set(alike)) < len(alike):
-                raise ValueError(f"the names {alike} are not all different, but columns are told by them: rename some")
+                raise ValueError(
+                    f"the names {alike} are not all different, but columns are told by"
+                    " them: rename some"
+                )
         return self
 
     @classmethod
@@ -200,44 +257,85 @@ class Schema(Stated):
         try:
             return cls(**_read_toml(path))
         except (OSError, ValueError) as error:
-            said = f"cannot be read ({error.strerror}): correct its path." if isinstance(error, OSError) else str(error)
-            raise ConfigurationError(f"the schema {path}: {said}{'' if said[-1:] == '.' else ': mend it.'}") from error
+            said = (
+                f"cannot be read ({error.strerror}): correct its path."
+                if isinstance(error, OSError)
+                else str(error)
+            )
+            raise ConfigurationError(
+                f"the schema {path}: {said}{'' if said[-1:] == '.' else ': mend it.'}"
+            ) from error
 
     def to_dict(self) -> dict[str, Any]:
-        """What a file says, in plain values of JSON and TOML; ``Schema(**said)`` reads it."""
-        profile = {"profile": list(self.profile), "profile_share": self.profile_share} if self.profile else {}
-        # Only where it is stated, so that the schema of an older model is still what its file says.
-        gaps = {} if self.gap_share == _USUAL_GAP_SHARE else {"gap_share": self.gap_share}
+        """What a file says, in plain values of JSON and TOML.
+
+        ``Schema(**said)`` reads it.
+        """
+        profile = (
+            {"profile": list(self.profile), "profile_share": self.profile_share}
+            if self.profile
+            else {}
+        )
+        # Only where it is stated, so that the schema of an older model is still what
+        # its file says.
+        gaps = (
+            {} if self.gap_share == _USUAL_GAP_SHARE else {"gap_share": self.gap_share}
+        )
         file = {"file": self.file.stated()} if self.file != UNSTATED else {}
         columns = {column.name: column.to_dict() for column in self.columns}
-        return {"scale": self.scale.value, **profile, **gaps, **file, "columns": columns}
+        return {
+            "scale": self.scale.value,
+            **profile,
+            **gaps,
+            **file,
+            "columns": columns,
+        }
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what it says of columns, in hexadecimal: parties' files may be written differently."""
+        """SHA-256 of what it says of columns, in hexadecimal.
+
+        Parties' files may be written differently.
+        """
         agreed = {key: value for key, value in self.to_dict().items() if key != "file"}
-        return hashlib.sha256(json.dumps(["flwr-dpkmeans schema", agreed]).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(["flwr-dpkmeans schema", agreed]).encode()
+        ).hexdigest()
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the points' columns: a category has one for each value, as ``origin=EWR``."""
-        return tuple(name for column in self.clustered.columns for name in column.features)
+        """Names of the points' columns: a category has one for each value, as
+        ``origin=EWR``.
+        """
+        return tuple(
+            name for column in self.clustered.columns for name in column.features
+        )
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """What stands before a centre's values in units, one for each of the points' columns."""
-        return tuple(name for column in self.clustered.columns for name in column.shown_names)
+        """What stands before a centre's values in units, one for each of the points'
+        columns.
+        """
+        return tuple(
+            name for column in self.clustered.columns for name in column.shown_names
+        )
 
     @property
     def text_columns(self) -> frozenset[str]:
-        """Which of a table's columns have to be read as they are written, and not as numbers alone."""
+        """Which of a table's columns have to be read as they are written, and not as
+        numbers alone.
+        """
         return frozenset(column.name for column in self.columns if column.reads_text)
 
     @property
     def number_columns(self) -> frozenset[str]:
-        """Which of a table's columns are read as numbers, some of them by their text besides."""
+        """Which of a table's columns are read as numbers, some of them by their text
+        besides.
+        """
         without = (Kind.CATEGORY, Kind.DATE)
-        return frozenset(column.name for column in self.columns if column.kind not in without)
+        return frozenset(
+            column.name for column in self.columns if column.kind not in without
+        )
 
     @property
     def clustered(self) -> Schema:
@@ -245,12 +343,18 @@ class Schema(Stated):
         if not self.profile and not self.gappy:
             return self
         columns = tuple(one for one in self.columns if one.weight)
-        uncounted = {"gap_share": 0.0} if any(one.missing == Missing.CENTRE for one in columns) else {}
+        uncounted = (
+            {"gap_share": 0.0}
+            if any(one.missing == Missing.CENTRE for one in columns)
+            else {}
+        )
         return Schema(columns=columns, scale=self.scale, file=self.file, **uncounted)
 
     @property
     def features_of_columns(self) -> tuple[tuple[Column, slice], ...]:
-        """The columns that are clustered, each with where its features stand among the points' columns."""
+        """The columns that are clustered, each with where its features stand among the
+        points' columns.
+        """
         columns = self.clustered.columns
         ends = np.cumsum([len(column.features) for column in columns]).tolist()
         slices = map(slice, [0, *ends], ends)
@@ -260,14 +364,27 @@ class Schema(Stated):
     def profiled(self) -> tuple[Column, ...]:
         """The columns of the profile: numbers and dates, flags, categories."""
         own = [one for one in self.columns if one.name in self.profile]
-        return tuple(sorted(own, key=lambda one: (one.kind == Kind.FLAG) + 2 * (one.kind == Kind.CATEGORY)))
+        return tuple(
+            sorted(
+                own,
+                key=lambda one: (
+                    (one.kind == Kind.FLAG) + 2 * (one.kind == Kind.CATEGORY)
+                ),
+            )
+        )
 
     @property
     def profile_widths(self) -> tuple[int, ...]:
-        """How many columns beside the points are numbers, flags, and values of each category; empty without any."""
+        """How many columns beside the points are numbers, flags, and values of each
+        category; empty without any.
+        """
         kinds = [one.kind for one in self.profiled if not one.values]
         first = len(kinds) - kinds.count(Kind.FLAG), kinds.count(Kind.FLAG)
-        return (*first, *(len(one.values) for one in self.profiled if one.values)) if self.profile else ()
+        return (
+            (*first, *(len(one.values) for one in self.profiled if one.values))
+            if self.profile
+            else ()
+        )
 
     @property
     def _has_gaps(self) -> bool:
@@ -276,7 +393,10 @@ class Schema(Stated):
 
     @cached_property
     def gappy(self) -> tuple[Column, ...]:
-        """The columns of which is counted, by cluster, how many cells are there; the last ones beside the points."""
+        """The columns of which is counted, by cluster, how many cells are there.
+
+        The last ones beside the points.
+        """
         counted = self.columns if self.gap_share else self.profiled
         return tuple(one for one in counted if one.missing == Missing.CENTRE)
 
@@ -300,13 +420,21 @@ class Schema(Stated):
 
     @cached_property
     def bounds(self) -> Bounds:
-        """The points' public bounds, in units: those that are stated, widened where a column weighs less."""
+        """The points' public bounds, in units: those that are stated, widened where a
+        column weighs less.
+        """
         own = self.clustered.columns
-        lower, upper = zip(*(one.range for one in own for _ in one.features), strict=True)
+        lower, upper = zip(
+            *(one.range for one in own for _ in one.features), strict=True
+        )
         if self.scale == Scale.STANDARD:
             return Bounds(lower, upper)
         units = [self._unit(column) for column in own]
-        return widened([(len(one.features), one.weight) for one in own], Bounds(lower, upper), units)
+        return widened(
+            [(len(one.features), one.weight) for one in own],
+            Bounds(lower, upper),
+            units,
+        )
 
     def _unit(self, column: Column) -> float:
         """What is one unit long, in a column's points; of the stated scales."""
@@ -315,46 +443,69 @@ class Schema(Stated):
         if self.scale != Scale.NONE:
             return column.width
         if column.period is not None:
-            # Opposite values are half a period apart, as the way around is, and a diameter in the points.
+            # Opposite values are half a period apart, as the way around is, and a
+            # diameter in the points.
             return column.width / (column.period / 2.0)
         return 1.0
 
     @property
     def lengths(self) -> NDArray[np.float64]:
-        """What is one unit of distance in each of the points' columns, (n_features,), without a look at any row.
+        """What is one unit of distance in each of the points' columns, (n_features,),
+        without a look at any row.
 
-        With ``scale="standard"``, whose units a run works out with noise, those of ``scale="bounds"``.
+        With ``scale="standard"``, whose units a run works out with noise, those of
+        ``scale="bounds"``.
         """
-        lengths = [[self._unit(one) / one.weight] * len(one.features) for one in self.clustered.columns]
+        lengths = [
+            [self._unit(one) / one.weight] * len(one.features)
+            for one in self.clustered.columns
+        ]
         return np.concatenate(lengths)
 
     @property
     def standard_columns(self) -> tuple[tuple[int, float], ...]:
-        """Where private deviations are the units: how many features each column has, and its weight."""
+        """Where private deviations are the units.
+
+        How many features each column has, and its weight.
+        """
         standard = self.scale == Scale.STANDARD
-        return tuple((len(one.features), one.weight) for one in self.clustered.columns) if standard else ()
+        return (
+            tuple((len(one.features), one.weight) for one in self.clustered.columns)
+            if standard
+            else ()
+        )
 
     def encode(self, table: Any, called: str = "") -> Encoded:
-        """Turn a table into points; what it holds never is an error, only which columns it has.
+        """Turn a table into points.
+
+        What it holds never is an error, only which columns it has.
 
         Parameters
         ----------
         table : data frame, mapping of columns, path, RawTable or Encoded
-            pandas, polars, pyarrow or anything with an Arrow stream or the interchange; columns in any order. A path's
-            file is read as `file` states.
+            pandas, polars, pyarrow or anything with an Arrow stream or the interchange;
+            columns in any order. A path's file is read as `file` states.
         called : str
             What the party's own log calls the table; by default its file.
 
         Raises
         ------
         ColumnError
-            If a column of the schema is missing, or there twice: by name, and by position for others.
+            If a column of the schema is missing, or there twice: by name, and by
+            position for others.
         """
         if isinstance(table, Encoded):
             if self not in (table.schema, table.schema.clustered):
-                raise DataError("the table was encoded by another schema: encode it by this one.")
+                raise DataError(
+                    "the table was encoded by another schema: encode it by this one."
+                )
             width = len(self.feature_names) + self.n_beside
-            return Encoded(self, validate_points(table.points)[:, :width], table.left_out_by, table.seen)
+            return Encoded(
+                self,
+                validate_points(table.points)[:, :width],
+                table.left_out_by,
+                table.seen,
+            )
         if isinstance(table, str | Path):
             encoded = self._encoded_file(table)
             called = called or f"the table {source_name(table)!r}"
@@ -374,7 +525,9 @@ class Schema(Stated):
             say_once(doubt.level, doubt.sentence)
         points = np.concatenate([block.points for block in blocks])
         left_out_by = np.concatenate([block.left_out_by for block in blocks])
-        return Encoded(self, points, left_out_by, tuple(added(block.seen for block in blocks)))
+        return Encoded(
+            self, points, left_out_by, tuple(added(block.seen for block in blocks))
+        )
 
     def encoded(self, raw: RawTable) -> Encoded:
         """The same of a block of a table, without a word in the log."""
@@ -391,25 +544,39 @@ class Schema(Stated):
             blocks[column.name] = np.clip(block, *column.range)
         kept = left_out_by < 0
         points = [blocks[one.name] for one in self.clustered.columns]
-        beside = [(blocks[one.name] - one.range[0]) / (one.width / 2.0) - 1.0 for one in self.profiled]
+        beside = [
+            (blocks[one.name] - one.range[0]) / (one.width / 2.0) - 1.0
+            for one in self.profiled
+        ]
         beside += [there[one.name] for one in self.gappy]
-        return Encoded(self, np.concatenate(points + beside, axis=1)[kept], left_out_by, tuple(seen))
+        return Encoded(
+            self,
+            np.concatenate(points + beside, axis=1)[kept],
+            left_out_by,
+            tuple(seen),
+        )
 
-    def read(self, raw: RawTable, *, with_spreads: bool = False) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
-        """Each column's cells as numbers, see `Column.read`, and how many are what; raises as `encode` does.
+    def read(
+        self, raw: RawTable, *, with_spreads: bool = False
+    ) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
+        """Each column's cells as numbers, see `Column.read`, and how many are what.
+
+        Raises as `encode` does.
 
         `with_spreads` also says of numbers, dates and cycles which values there are.
         """
         if not raw.named:
             raise DataError(
-                f"{raw} has no column names, but a schema tells columns by name: name them (a data frame, a header, or "
-                "'columns')."
+                f"{raw} has no column names, but a schema tells columns by name: name"
+                " them (a data frame, a header, or 'columns')."
             )
         found = raw.one_each([one.name for one in self.columns], "the schema")
         for column, cells in zip(self.columns, found, strict=True):
             meant = column.meant(cells)
             look = column.look(meant)
-            seen = Seen.of(meant, np.flatnonzero(np.isnan(look.values)), look.n_outside, raw.n_rows)
+            seen = Seen.of(
+                meant, np.flatnonzero(np.isnan(look.values)), look.n_outside, raw.n_rows
+            )
             if with_spreads and column.kind not in (Kind.CATEGORY, Kind.FLAG):
                 seen = seen._replace(spread=Spread.of(look.values))
             yield column, look.points, seen
@@ -418,40 +585,76 @@ class Schema(Stated):
     def tell(table: str, n_rows: int, seen: Sequence[Seen], n_kept: int) -> None:
         """Say in this party's own log how many rows have gaps: it is a private number."""
         if most := max(n_rows - one.n_read for one in seen):
-            lacking = ", ".join(f"{one.name!r} {n_rows - one.n_read}" for one in seen if one.n_read < n_rows)
-            others = ", ".join(f"{one.name!r} {one.n_unknown}" for one in seen if one.n_unknown)
-            said = f"{table}: of {n_rows} rows, cells are missing in {lacking}; {n_rows - n_kept} rows left out"
-            said += f"; of these cells, spelt as nothing that the column may hold: {others}" if others else ""
+            lacking = ", ".join(
+                f"{one.name!r} {n_rows - one.n_read}"
+                for one in seen
+                if one.n_read < n_rows
+            )
+            others = ", ".join(
+                f"{one.name!r} {one.n_unknown}" for one in seen if one.n_unknown
+            )
+            said = (
+                f"{table}: of {n_rows} rows, cells are missing in {lacking};"
+                f" {n_rows - n_kept} rows left out"
+            )
+            said += (
+                f"; of these cells, spelt as nothing that the column may hold: {others}"
+                if others
+                else ""
+            )
             loud = logging.WARNING if others or most > _MANY * n_rows else logging.INFO
             say_once(logging.ERROR if most == n_rows else loud, said)
         elif n_kept < n_rows:
             loud = logging.WARNING if n_rows - n_kept > _MANY * n_rows else logging.INFO
-            say_once(loud, f"{table}: {n_rows - n_kept} of {n_rows} rows left out for cells outside the bounds")
-        if clipped := [one.name for one in seen if one.n_outside > _MOST_CLIPPED * n_rows]:
-            say_once(logging.WARNING, f"{table}: over 1% of the cells lie outside the bounds of {', '.join(clipped)}")
+            say_once(
+                loud,
+                f"{table}: {n_rows - n_kept} of {n_rows} rows left out for cells"
+                " outside the bounds",
+            )
+        if clipped := [
+            one.name for one in seen if one.n_outside > _MOST_CLIPPED * n_rows
+        ]:
+            say_once(
+                logging.WARNING,
+                f"{table}: over 1% of the cells lie outside the bounds of"
+                f" {', '.join(clipped)}",
+            )
 
     def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
         """What centroids in units, (k, n_features), say of each column, k entries each.
 
-        Numbers as they are (with a log transform their geometric mean), dates as ISO text, of cycles where their values
-        gather, flags as shares, categories as shares by value; noise may put a share outside of [0, 1], and it is shown
-        at the nearer end. In centroids themselves gaps count as the middle: give
-        `Model.cell_means` for what the cells that are there say.
+        Numbers as they are (with a log transform their geometric mean), dates as ISO
+        text, of cycles where their values gather, flags as shares, categories as shares
+        by value; noise may put a share outside of [0, 1], and it is shown at the nearer
+        end. In centroids themselves gaps count as the middle: give `Model.cell_means`
+        for what the cells that are there say.
         """
         table = np.atleast_2d(np.asarray(centroids, dtype=float))
         if table.shape[1] != (d := len(self.clustered.feature_names)):
-            raise DataError(f"the centroids have {table.shape[1]} columns, but the schema {d}: give those of a fit.")
-        return {column.name: column.decode(table[:, features]) for column, features in self.features_of_columns}
+            raise DataError(
+                f"the centroids have {table.shape[1]} columns, but the schema {d}: give"
+                " those of a fit."
+            )
+        return {
+            column.name: column.decode(table[:, features])
+            for column, features in self.features_of_columns
+        }
 
 
 @lru_cache(maxsize=64)
 def say_once(level: int, sentence: str) -> None:
-    """Say once in a process what costs columns or rows: a client loads its table again for every message."""
+    """Say once in a process what costs columns or rows.
+
+    a client loads its table again for every message.
+    """
     _logger.log(level, "%s", sentence)
 
 
-def widened(columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequence[float]) -> Bounds:
-    """Bounds around the middle of stated ones in which lengths, in each column's unit times weight, have one scale.
+def widened(
+    columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequence[float]
+) -> Bounds:
+    """Bounds around the middle of stated ones in which lengths, in each column's unit
+    times weight, have one scale.
 
     `columns` says how many features each has, which have one range, and its weight.
     """
@@ -461,7 +664,9 @@ def widened(columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequenc
     per_unit = np.array(weights) / np.array(units)
     more = ((high - low) * per_unit).max() / per_unit - (high - low)
     more = np.where(more > 1e-12 * (high - low), more / 2.0, 0.0)
-    return Bounds(*(tuple(np.repeat(side, sizes).tolist()) for side in (low - more, high + more)))
+    return Bounds(
+        *(tuple(np.repeat(side, sizes).tolist()) for side in (low - more, high + more))
+    )
 
 
 def schema_of(value: Any) -> Schema | None:

@@ -14,14 +14,18 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.data.raw_table import RawColumn
 
 MOST_OUTSIDE = 0.25
-"""Part of a column's cells outside its bounds above which its owner is asked for another unit."""
+"""Part of a column's cells outside its bounds above which its owner is asked for
+another unit.
+"""
 _MOST_SPELLINGS = 1000
 _SAMPLE = 8192
 """How many values a median is of."""
 
 
 class Spread(NamedTuple):
-    """Smallest and largest value of a column, and a sample of all of them, whatever the table's size."""
+    """Smallest and largest value of a column, and a sample of all of them, whatever the
+    table's size.
+    """
 
     low: float
     high: float
@@ -38,7 +42,9 @@ class Spread(NamedTuple):
         """The same of both."""
         sample = np.concatenate([self.sample, other.sample])
         ranks = np.concatenate([self.ranks, other.ranks])
-        return _sampled(min(self.low, other.low), max(self.high, other.high), sample, ranks)
+        return _sampled(
+            min(self.low, other.low), max(self.high, other.high), sample, ranks
+        )
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Spread | None:
@@ -48,16 +54,25 @@ class Spread(NamedTuple):
             return None
         # The same table has the same sample.
         generator = np.random.default_rng(zlib.crc32(finite.tobytes()))
-        return _sampled(float(finite.min()), float(finite.max()), finite, generator.random(finite.size))
+        return _sampled(
+            float(finite.min()),
+            float(finite.max()),
+            finite,
+            generator.random(finite.size),
+        )
 
 
-def _sampled(low: float, high: float, values: NDArray[np.float64], ranks: NDArray[np.float64]) -> Spread:
+def _sampled(
+    low: float, high: float, values: NDArray[np.float64], ranks: NDArray[np.float64]
+) -> Spread:
     least = np.argsort(ranks, kind="stable")[:_SAMPLE]
     return Spread(low, high, values[least], ranks[least])
 
 
 class Seen(NamedTuple):
-    """How many cells of a column are what, and how those are spelt that it may not hold: for its owner alone."""
+    """How many cells of a column are what, and how those are spelt that it may not
+    hold: for its owner alone.
+    """
 
     name: str
     n_read: int
@@ -66,7 +81,10 @@ class Seen(NamedTuple):
     n_outside: int
     """Of those that were read, how many lie outside the bounds."""
     spellings: tuple[str, ...]
-    """Of unknown cells, the most frequent first; empty where a file's numbers are not kept as they are written."""
+    """Of unknown cells, the most frequent first.
+
+    Empty where a file's numbers are not kept as they are written.
+    """
     spread: Spread | None = None
     """Of the values in units, where they were asked for."""
 
@@ -82,22 +100,46 @@ class Seen(NamedTuple):
 
     def plus(self, other: Seen) -> Seen:
         """The same of both."""
-        spellings = tuple(dict.fromkeys(self.spellings + other.spellings))[:_MOST_SPELLINGS]
-        n_read, n_missing, n_unknown, n_outside = map(sum, zip(self[1:5], other[1:5], strict=True))
+        spellings = tuple(dict.fromkeys(self.spellings + other.spellings))[
+            :_MOST_SPELLINGS
+        ]
+        n_read, n_missing, n_unknown, n_outside = map(
+            sum, zip(self[1:5], other[1:5], strict=True)
+        )
         spreads = [part.spread for part in (self, other) if part.spread is not None]
         spread = reduce(Spread.plus, spreads) if spreads else None
-        return Seen(self.name, n_read, n_missing, n_unknown, n_outside, spellings, spread)
+        return Seen(
+            self.name, n_read, n_missing, n_unknown, n_outside, spellings, spread
+        )
 
     @classmethod
-    def of(cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int) -> Seen:
+    def of(
+        cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int
+    ) -> Seen:
         """`gaps` are the rows whose cell is missing or unknown."""
-        # A number that the column may not hold is no empty cell, also where nothing says how it was written.
-        unknown = gaps if cells.values is None else gaps[np.isfinite(cells.values[gaps])]
+        # A number that the column may not hold is no empty cell, also where nothing
+        # says how it was written.
+        unknown = (
+            gaps if cells.values is None else gaps[np.isfinite(cells.values[gaps])]
+        )
         written = cells.text() if len(unknown) else []
-        spelt = Counter(text for row in (unknown if written else ()) if (text := written[row]) is not None)
-        n_unknown = cells.n_unparsable + (spelt.total() if cells.values is None else len(unknown))
+        spelt = Counter(
+            text
+            for row in (unknown if written else ())
+            if (text := written[row]) is not None
+        )
+        n_unknown = cells.n_unparsable + (
+            spelt.total() if cells.values is None else len(unknown)
+        )
         spellings = tuple(text for text, _ in spelt.most_common())
-        return cls(cells.name, n_rows - len(gaps), len(gaps) - n_unknown, n_unknown, n_outside, spellings)
+        return cls(
+            cells.name,
+            n_rows - len(gaps),
+            len(gaps) - n_unknown,
+            n_unknown,
+            n_outside,
+            spellings,
+        )
 
 
 def added(blocks: Iterable[Sequence[Seen]]) -> list[Seen]:

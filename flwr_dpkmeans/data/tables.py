@@ -1,10 +1,12 @@
-"""Load one client's table: in a simulation by what the file holds, on a node by what its owner declared.
+"""Load one client's table: in a simulation by what the file holds, on a node by what
+its owner declared.
 
-A server sees whether a node answers, and with how many features. Where the file decided that (is
-the first row a header, is a column text, can all cells be read), one row could change the answer,
-at no charge to any budget. So a deployed node's table is read by a declared layout or schema: each
-record is a row and is read by itself, and one that has a cell that is no finite number is left
-out; what the server gets is then, but for the noised sums, the same with any row and without it.
+A server sees whether a node answers, and with how many features. Where the file decided
+that (is the first row a header, is a column text, can all cells be read), one row could
+change the answer, at no charge to any budget. So a deployed node's table is read by a
+declared layout or schema: each record is a row and is read by itself, and one that has
+a cell that is no finite number is left out; what the server gets is then, but for the
+noised sums, the same with any row and without it.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Table:
     partition_values : ndarray, (n,), or None
         The column of numbers or text by which rows may be split over clients.
     labels : ndarray or Rows, (n,), or None
-        What the label column holds, read by `as_classes` where an evaluation looks at it.
+        What the label column holds, read by `as_classes` where an evaluation looks at
+        it.
     schema : Schema or None
         What the points were encoded by.
     rows : ndarray, (n,), or None
@@ -61,13 +64,19 @@ class Table:
 
     @classmethod
     def of(
-        cls, encoded: Encoded, values: NDArray[np.generic] | None = None, labels: NDArray[np.generic] | None = None
+        cls,
+        encoded: Encoded,
+        values: NDArray[np.generic] | None = None,
+        labels: NDArray[np.generic] | None = None,
     ) -> Table:
         """Return the rows that a schema keeps.
 
         `values` and `labels` stand beside each row of the table, (n_rows,).
         """
-        values, labels = (None if beside is None else beside[encoded.rows] for beside in (values, labels))
+        values, labels = (
+            None if beside is None else beside[encoded.rows]
+            for beside in (values, labels)
+        )
         names = encoded.schema.feature_names
         return cls(encoded.points, names, values, labels, encoded.schema, encoded.rows)
 
@@ -82,7 +91,9 @@ class Table:
         )
 
     def with_values(self, values: Any) -> Table:
-        """Return the same of other rows: their points and, where this has labels, a last column of them."""
+        """Return the same of other rows: their points and, where this has labels, a
+        last column of them.
+        """
         if self.labels is None:
             return replace(self, points=values, rows=None)
         return replace(self, points=values[:, :-1], labels=values[:, -1], rows=None)
@@ -104,7 +115,9 @@ class Table:
                     yield np.column_stack([block.points, block.labels])
 
         whole = store.keep(values(), source_name(what))
-        return replace(last.with_values(whole), rows=np.concatenate(rows) if rows else None)
+        return replace(
+            last.with_values(whole), rows=np.concatenate(rows) if rows else None
+        )
 
 
 def load_table(
@@ -116,21 +129,24 @@ def load_table(
     columns: Collection[str] = (),
     dialect: Dialect = UNSTATED,
 ) -> Table:
-    """Load the numeric columns of a file, as a simulation does: points (n, d) with d >= 1 and n >= 0.
+    """Load the numeric columns of a file, as a simulation does.
 
-    Text columns (not a single number in them) and dates are left out, and named by a warning of
-    the logger ``flwr_dpkmeans.data``; truth values become 0 and 1. A column of both numbers and
-    text is an error, so that one mistyped cell never changes the number of features. Of a Parquet
-    file the stored type decides; of an archive the points are the array ``X``, or else the only one
-    with two dimensions. Whether delimited text has a header is guessed unless `dialect` says it,
-    which deployed nodes do not do (`load_declared`); a header without rows is an empty client.
+    Points (n, d) with d >= 1 and n >= 0.
+
+    Text columns (not a single number in them) and dates are left out, and named by a
+    warning of the logger ``flwr_dpkmeans.data``; truth values become 0 and 1. A column
+    of both numbers and text is an error, so that one mistyped cell never changes the
+    number of features. Of a Parquet file the stored type decides; of an archive the
+    points are the array ``X``, or else the only one with two dimensions. Whether
+    delimited text has a header is guessed unless `dialect` says it, which deployed
+    nodes do not do (`load_declared`); a header without rows is an empty client.
 
     Parameters
     ----------
     path : str or Path
     label_column : str
-        Column that is left out: a name, an index (such as ``"-1"``) if the file has no names, or
-        the name of an array beside the points.
+        Column that is left out: a name, an index (such as ``"-1"``) if the file has no
+        names, or the name of an array beside the points.
     partition_column : str
         Column of numbers or text that is left out, and returned beside the points.
     ignored : collection of str
@@ -202,13 +218,24 @@ class _Survey:
             self.names = [column.name for column in chosen]
             self._count(chosen)
             numbers = [_numbers_or_gaps(column, raw.n_rows) for column in chosen]
-            yield Table(np.stack(numbers, axis=1), labels=raw.labels(self._label_column))
+            yield Table(
+                np.stack(numbers, axis=1), labels=raw.labels(self._label_column)
+            )
 
-    def _chosen(self, raw: RawTable, others: Collection[RawColumn | None]) -> list[RawColumn]:
+    def _chosen(
+        self, raw: RawTable, others: Collection[RawColumn | None]
+    ) -> list[RawColumn]:
         """Columns that may be clustered."""
         if not raw.columns:
-            raise DataError(f"{raw} has 0 columns, but it needs at least 1: add a row of column names.")
-        chosen = [column for column in raw.columns if column not in others and column.name not in self._ignored]
+            raise DataError(
+                f"{raw} has 0 columns, but it needs at least 1: add a row of column"
+                " names."
+            )
+        chosen = [
+            column
+            for column in raw.columns
+            if column not in others and column.name not in self._ignored
+        ]
         if self._columns and raw.named:
             names = {column.name for column in raw.columns}
             for name in self._columns:
@@ -221,7 +248,10 @@ class _Survey:
         return chosen
 
     def _refuse_without_numbers(self, raw: RawTable) -> None:
-        raise DataError(f"{raw} has 0 numeric columns, but clustering needs at least 1: encode text as numbers.")
+        raise DataError(
+            f"{raw} has 0 numeric columns, but clustering needs at least 1: encode text"
+            " as numbers."
+        )
 
     def _count(self, columns: Sequence[RawColumn]) -> None:
         """Add up numbers, texts among them and bad cells of each column."""
@@ -236,7 +266,11 @@ class _Survey:
                 continue
             n_numbers = int((~np.isnan(column.values)).sum())
             n_finite = int(np.isfinite(column.values).sum())
-            counts[:, index] = n_numbers, column.n_unparsable, len(column.values) - n_finite
+            counts[:, index] = (
+                n_numbers,
+                column.n_unparsable,
+                len(column.values) - n_finite,
+            )
             if column.n_unparsable and self._has_commas[index]:
                 cells = [cell for cell in column.text() if cell is not None]
                 self._has_commas[index] = all(map(has_decimal_comma, cells))
@@ -253,15 +287,18 @@ class _Survey:
         ]
         if commas:
             raise DataError(
-                f"{self._table} has numbers with a decimal comma in "
-                f"{', '.join(map(repr, commas))}, which would be left out as text: state "
-                "decimal = ',', or write a point, 3.5 and not 3,5, or name other columns in "
-                "columns."
+                f"{self._table} has numbers with a decimal comma in"
+                f" {', '.join(map(repr, commas))}, which would be left out as text:"
+                " state decimal = ',', or write a point, 3.5 and not 3,5, or name"
+                " other columns in columns."
             )
         text = [name for index, name in enumerate(self.names) if is_text[index]]
         if text:
             shown = ", ".join(map(repr, text))
-            say_once(logging.WARNING, f"{self._table.path}: left out {shown}, which hold no numbers.")
+            say_once(
+                logging.WARNING,
+                f"{self._table.path}: left out {shown}, which hold no numbers.",
+            )
         if len(text) == len(self.names):
             self._refuse_without_numbers(self._table)
         return np.flatnonzero(~is_text).tolist()
@@ -272,12 +309,16 @@ class _Survey:
         or_header = ""
         if reading.is_guessed and not reading.dialect.header:
             or_header = ", or say header='yes' if its first row is names"
-        text_mend = f"correct these cells, or remove the column from the file{or_header}"
+        text_mend = (
+            f"correct these cells, or remove the column from the file{or_header}"
+        )
         gap_mend = "fill in these cells, or remove the rows or the column"
         self._require_none(chosen, 1, "that is not a number among numbers", text_mend)
         self._require_none(chosen, 2, "that is missing or infinite", gap_mend)
 
-    def _require_none(self, chosen: Sequence[int], which: int, problem: str, mend: str) -> None:
+    def _require_none(
+        self, chosen: Sequence[int], which: int, problem: str, mend: str
+    ) -> None:
         bad = [index for index in chosen if self._counts[which, index]]
         if not bad:
             return
@@ -285,9 +326,9 @@ class _Survey:
         if len(bad) > 1:
             more = f" (and {len(bad) - 1} more columns have such rows)"
         raise DataError(
-            f"the column {self.names[bad[0]]!r} of {self._opened.source!r} has "
-            f"{self._counts[which, bad[0]]} rows with a value {problem}{more}, but every value "
-            f"must be a finite number: {mend}."
+            f"the column {self.names[bad[0]]!r} of {self._opened.source!r} has"
+            f" {self._counts[which, bad[0]]} rows with a value {problem}{more}, but"
+            f" every value must be a finite number: {mend}."
         )
 
 
@@ -296,14 +337,19 @@ def _numbers_or_gaps(column: RawColumn, n_rows: int) -> NDArray[np.float64]:
 
 
 def require_rows(opened: OpenTable) -> None:
-    """Refuse a file of which each record was passed over: its user looks at all rows anyway."""
+    """Refuse a file of which each record was passed over.
+
+    Its user looks at all rows anyway.
+    """
     tally = opened.reading.tally
     if tally.n_records and tally.n_passed_over == tally.n_records:
         raise DataError(opened.reading.loudest_doubt().sentence)
 
 
 def say_doubts(opened: OpenTable) -> None:
-    """Log, on this machine only, what the owner of a table should know of how it was read."""
+    """Log, on this machine only, what the owner of a table should know of how it was
+    read.
+    """
     for doubt in opened.reading.doubts():
         say_once(doubt.level, doubt.sentence)
 
@@ -315,13 +361,15 @@ class Layout:
     Attributes
     ----------
     columns : tuple of str
-        The columns that are clustered, by name. Of a file without names (.npy, .npz, text
-        without header): the names of all its columns in their order; empty for an array whose
-        columns have none.
+        The columns that are clustered, by name. Of a file without names (.npy, .npz,
+        text without header): the names of all its columns in their order; empty for an
+        array whose columns have none.
     label_column : str
-        Column of classes, by name (or, without names, by index), which is left out; empty: none.
+        Column of classes, by name (or, without names, by index), which is left out;
+        empty: none.
     dialect : Dialect
-        How a file of delimited text is written; it has a header unless this says otherwise.
+        How a file of delimited text is written; it has a header unless this says
+        otherwise.
     query : str
         What a database is asked for, where the table is the URL of one.
     """
@@ -332,8 +380,17 @@ class Layout:
     query: str = ""
 
     @classmethod
-    def of(cls, columns: object, label_column: object = "", dialect: Dialect = UNSTATED, query: object = "") -> Layout:
-        """Read it from scalars, as a node's configuration has them: names separated by commas."""
+    def of(
+        cls,
+        columns: object,
+        label_column: object = "",
+        dialect: Dialect = UNSTATED,
+        query: object = "",
+    ) -> Layout:
+        """Read it from scalars, as a node's configuration has them.
+
+        Names separated by commas.
+        """
         names = _names_in(str(columns))
         stripped = tuple(name.strip() for name in names if name.strip())
         return cls(stripped, str(label_column), dialect, str(query))
@@ -354,21 +411,30 @@ class Layout:
 
 
 def _names_in(columns: str) -> list[str]:
-    """Names between commas; one with a comma or a line break in it stands within quotes."""
+    """Names between commas.
+
+    One with a comma or a line break in it stands within quotes.
+    """
     try:
         return next(csv.reader([columns], skipinitialspace=True), [])
     except csv.Error:
-        problem = "columns has a line break outside of quotes, or a name that is too long"
-    raise ConfigurationError(f"{problem}, but names stand between commas: quote names that have line breaks.")
+        problem = (
+            "columns has a line break outside of quotes, or a name that is too long"
+        )
+    raise ConfigurationError(
+        f"{problem}, but names stand between commas: quote names that have line breaks."
+    )
 
 
 def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table:
-    """Load the rows of a file in which every declared column is a finite number, and their labels.
+    """Load the rows of a file in which every declared column is a finite number, and
+    their labels.
 
     Raises
     ------
     DataError
-        If the file is missing or of no known format, or has other columns than declared.
+        If the file is missing or of no known format, or has other columns than
+        declared.
 
     Examples
     --------
@@ -409,7 +475,10 @@ def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table
     say_doubts(opened)
     if incomplete:
         # On the node only; how many rows is for the owner to count.
-        level, sentence = logging.WARNING, "left out rows with cells that are no finite number, in"
+        level, sentence = (
+            logging.WARNING,
+            "left out rows with cells that are no finite number, in",
+        )
         if not len(table.points):
             level = logging.ERROR
             sentence = "NO row has a finite number in each of the columns; look at"
@@ -419,9 +488,16 @@ def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table
 
 
 def load_by_schema(
-    source: Any, schema: Schema, layout: Layout = Layout(), store: Store = _IN_MEMORY, *, partition_column: str = ""
+    source: Any,
+    schema: Schema,
+    layout: Layout = Layout(),
+    store: Store = _IN_MEMORY,
+    *,
+    partition_column: str = "",
 ) -> Table:
-    """Load what a schema asks for, as points in units with its feature names; other columns are left out.
+    """Load what a schema asks for, as points in units with its feature names.
+
+    Other columns are left out.
 
     Nothing that stands in a row is an error, or changes what becomes of another one.
 
@@ -445,7 +521,9 @@ def load_by_schema(
 
     def blocks() -> Iterator[Table]:
         nonlocal n_rows
-        for raw in _by_schema(opened, layout, ColumnUse(numbers, texts, keeps_text=False)):
+        for raw in _by_schema(
+            opened, layout, ColumnUse(numbers, texts, keeps_text=False)
+        ):
             by = raw.column_of("partition_column", partition_column)
             if by is not None:
                 split_by.append(by)
@@ -465,7 +543,9 @@ def load_by_schema(
     return replace(table, partition_values=values)
 
 
-def load_stated(source: Any, layout: Layout, schema: Schema | None, store: Store = _IN_MEMORY) -> Table:
+def load_stated(
+    source: Any, layout: Layout, schema: Schema | None, store: Store = _IN_MEMORY
+) -> Table:
     """Load rows as a node's owner says: by a schema or by declared columns.
 
     `source` may be an Arrow table, too.
@@ -475,8 +555,11 @@ def load_stated(source: Any, layout: Layout, schema: Schema | None, store: Store
     return load_by_schema(source, schema, layout, store)
 
 
-def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()) -> tuple[list[Seen], OpenTable]:
-    """Return what a schema finds in each of its columns, the spellings of unknown cells among it.
+def look_by_schema(
+    source: str | Path, schema: Schema, layout: Layout = Layout()
+) -> tuple[list[Seen], OpenTable]:
+    """Return what a schema finds in each of its columns, the spellings of unknown cells
+    among it.
 
     Beside it, the table that was read, whose reading has the owner's doubts. Raises as
     `load_by_schema` does.
@@ -485,46 +568,66 @@ def look_by_schema(source: str | Path, schema: Schema, layout: Layout = Layout()
     opened = layout.open(source)
     names = {column.name for column in schema.columns}
     blocks = _by_schema(opened, layout, ColumnUse(names, names))
-    seen = added([found for _, _, found in schema.read(raw, with_spreads=True)] for raw in blocks)
+    seen = added(
+        [found for _, _, found in schema.read(raw, with_spreads=True)] for raw in blocks
+    )
     return seen, opened
 
 
 def _by_schema(opened: OpenTable, layout: Layout, use: ColumnUse) -> Iterator[RawTable]:
-    """The columns of a schema, and that of the labels, with the names that a layout gives them."""
+    """The columns of a schema, and that of the labels, with the names that a layout
+    gives them.
+    """
     if not layout.has_header and layout.columns:
-        numbers, texts = _file_names(layout, use.numbers), _file_names(layout, use.texts)
+        numbers, texts = (
+            _file_names(layout, use.numbers),
+            _file_names(layout, use.texts),
+        )
         use = replace(use, numbers=numbers, texts=texts)
     for raw in opened.blocks(use):
         if layout.columns and raw.named and layout.has_header:
-            raise DataError(f"columns are named beside a schema, which names those of {raw} itself: leave them out.")
+            raise DataError(
+                f"columns are named beside a schema, which names those of {raw} itself:"
+                " leave them out."
+            )
         yield _renamed(raw, layout.columns)
 
 
 def _file_names(layout: Layout, names: Collection[str] | None) -> set[str]:
     """What the reader calls columns of a file without header."""
-    return {f"x{index}" for index, name in enumerate(layout.columns) if name in (names or ())}
+    return {
+        f"x{index}"
+        for index, name in enumerate(layout.columns)
+        if name in (names or ())
+    }
 
 
 def _declared(raw: RawTable, layout: Layout) -> list[RawColumn]:
-    """The columns that are clustered, in the declared order; each is there once, and at least one is left."""
+    """The columns that are clustered, in the declared order.
+
+    Each is there once, and at least one is left.
+    """
     if raw.named and not layout.columns:
         raise DataError(
-            f"nothing says which columns of {raw} are clustered, and what stands in them may not "
-            "decide it: name them in the node's configuration, as in columns='age,height'."
+            f"nothing says which columns of {raw} are clustered, and what stands in"
+            " them may not decide it: name them in the node's configuration, as in"
+            " columns='age,height'."
         )
     times = Counter(column.name for column in raw.columns)
     missing = [name for name in layout.columns if times[name] != 1]
     if missing:
         raise DataError(
-            f"columns has {missing[0]!r}, but {raw} does not have one column of that name: "
-            "correct the node's configuration, or the header."
+            f"columns has {missing[0]!r}, but {raw} does not have one column of that"
+            " name: correct the node's configuration, or the header."
         )
     require_names(layout.columns, len(layout.columns))
     label = raw.column_of("label_column", layout.label_column)
     others = {column.name: column for column in raw.columns if column is not label}
     wanted = [others[name] for name in layout.columns or others if name in others]
     if not wanted:
-        raise DataError(f"no column of {raw} is left to be clustered: name one in columns.")
+        raise DataError(
+            f"no column of {raw} is left to be clustered: name one in columns."
+        )
     return wanted
 
 
@@ -533,6 +636,12 @@ def _renamed(raw: RawTable, names: Sequence[str]) -> RawTable:
     if raw.named or not names:
         return raw
     if len(names) != len(raw.columns):
-        raise DataError(f"columns has {len(names)} names, but {raw} has {len(raw.columns)} columns: name all of them.")
-    renamed = [replace(column, name=name) for name, column in zip(names, raw.columns, strict=True)]
+        raise DataError(
+            f"columns has {len(names)} names, but {raw} has {len(raw.columns)} columns:"
+            " name all of them."
+        )
+    renamed = [
+        replace(column, name=name)
+        for name, column in zip(names, raw.columns, strict=True)
+    ]
     return replace(raw, columns=tuple(renamed), named=True)

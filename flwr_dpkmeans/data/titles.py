@@ -1,4 +1,6 @@
-"""What a text's first lines look like to a person: a title above the header, cells between spaces.
+"""What a text's first lines look like to a person.
+
+a title above the header, cells between spaces.
 
 Only for sentences to whoever holds the file. Nothing is read in another way for it.
 """
@@ -16,7 +18,9 @@ _MOSTLY = 0.9
 
 
 def hint_of(text: bytes, beginning: Beginning) -> str:
-    """Say what may be wrong with the line that was taken for a header; empty if nothing is.
+    """Say what may be wrong with the line that was taken for a header.
+
+    Empty if nothing is.
 
     Parameters
     ----------
@@ -42,7 +46,9 @@ def _states_separator(text: bytes) -> bool:
 
 
 def _title_hint(text: bytes, separator: str, comment: str | None) -> str:
-    """Ask for skipped lines where names stand below a line that is shorter than all others."""
+    """Ask for skipped lines where names stand below a line that is shorter than all
+    others.
+    """
     records = first_records(text, 0, separator, _LOOKED_AT, comment)
     widths = [len(cells) for cells, _ in records]
     width = _usual_width(widths)
@@ -57,8 +63,9 @@ def _title_hint(text: bytes, separator: str, comment: str | None) -> str:
     n_lines = text.count(b"\n", 0, records[index - 1][1])
     cells = NAMES_OF_SEPARATORS[separator]
     return (
-        f"its first line was taken for the header, but {width} cells between {cells} begin below line "
-        f"{n_lines}: if a title stands above the names, state skip_lines = {n_lines}"
+        f"its first line was taken for the header, but {width} cells between {cells}"
+        f" begin below line {n_lines}: if a title stands above the names, state"
+        f" skip_lines = {n_lines}"
     )
 
 
@@ -69,7 +76,10 @@ def _space_hint(text: bytes, comment: str | None) -> str:
     width = _usual_width(widths)
     if width < 2 or widths[0] not in (width, width - 1) or widths[0] < 2:
         return ""
-    return f'it has one column: if its cells stand between spaces, state separator = "space" (there are {width})'
+    return (
+        "it has one column: if its cells stand between spaces, state separator ="
+        f' "space" (there are {width})'
+    )
 
 
 def _usual_width(widths: Sequence[int]) -> int:

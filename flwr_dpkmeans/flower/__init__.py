@@ -1,1 +1,3 @@
-"""The only importer of Flower: records, client, mod, strategies, apps and the in-process grid."""
+"""The only importer of Flower: records, client, mod, strategies, apps and the
+in-process grid.
+"""

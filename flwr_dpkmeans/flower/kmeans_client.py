@@ -16,11 +16,21 @@ from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, centre_half_widths
-from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult, read_evaluation
+from flwr_dpkmeans.algorithms.measure import (
+    COST_CURVE,
+    EvaluationResult,
+    read_evaluation,
+)
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.identifiers import doubtful_columns
-from flwr_dpkmeans.data.points import Bounds, frame_columns, require_names, validate_labels, validate_points
+from flwr_dpkmeans.data.points import (
+    Bounds,
+    frame_columns,
+    require_names,
+    validate_labels,
+    validate_points,
+)
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Table
@@ -56,32 +66,39 @@ DESCRIBE, STATISTIC = "describe", "statistic"
 
 
 class KMeansClient(NumPyClient):
-    """A `flwr.client.NumPyClient` whose ``fit`` returns the plan's clipped statistic of the own points.
+    """A `flwr.client.NumPyClient` whose ``fit`` returns the plan's clipped statistic of
+    the own points.
 
-    The statistic is exact: put `secure_aggregation_mod` around this client, or it leaves the machine unprotected.
+    The statistic is exact: put `secure_aggregation_mod` around this client, or it
+    leaves the machine unprotected.
 
     Parameters
     ----------
     X : array-like or Rows, (n_examples, n_features)
-        This client's rows, in the caller's units; may be empty, may not have NaN. `flwr_dpkmeans.data.rows.Rows` are
-        read block by block in each round.
+        This client's rows, in the caller's units; may be empty, may not have NaN.
+        `flwr_dpkmeans.data.rows.Rows` are read block by block in each round.
     output_dir : path, optional
-        Where ``report.html`` and the files that it is made of are written (``flwr_dpkmeans.results.writer``), and
-        ``profile.csv``, which is exact as parts of the page are.
+        Where ``report.html`` and the files that it is made of are written
+        (``flwr_dpkmeans.results.writer``), and ``profile.csv``, which is exact as parts
+        of the page are.
     image_shape : tuple of int, optional
         Draw centroids as images of this shape.
     feature_names : sequence of str, optional
-        Of the columns; left out: those of a data frame. The run puts the columns in the order that it agrees on.
+        Of the columns; left out: those of a data frame. The run puts the columns in the
+        order that it agrees on.
     labels : array-like of int, (n_examples,), or callable, optional
-        Classes from 0 on, for a run that evaluates against labels; they take no part in the clustering. A function
-        without arguments that returns them is called in the evaluation's round; what it returns is never an error, and
-        rows whose label is no class from 0 to the plan's last one are counted as rows without a class.
+        Classes from 0 on, for a run that evaluates against labels; they take no part in
+        the clustering. A function without arguments that returns them is called in the
+        evaluation's round; what it returns is never an error, and rows whose label is
+        no class from 0 to the plan's last one are counted as rows without a class.
     schema : Schema, optional
-        What the rows were encoded by: `X` is then ``schema.encode(table).points``; only its plans are answered.
+        What the rows were encoded by: `X` is then ``schema.encode(table).points``; only
+        its plans are answered.
     table : callable, optional
-        A function without arguments that returns a data frame of the columns that the local profile describes. What is
-        wrong with it is said in this client's log only; in a deployed node's process it is called after the reply is
-        made, in a process of its own with limits. Left out: `X`.
+        A function without arguments that returns a data frame of the columns that the
+        local profile describes. What is wrong with it is said in this client's log
+        only; in a deployed node's process it is called after the reply is made, in a
+        process of its own with limits. Left out: `X`.
 
     Examples
     --------
@@ -95,17 +112,26 @@ class KMeansClient(NumPyClient):
     cluster_centers_error_: Array | None = None
     """(n_clusters, n_features), in the caller's units."""
     counts_: Array | None = None
-    """(n_clusters,): noisy counts of the last release; `flwr_dpkmeans.privacy.report.counted` says of what."""
+    """(n_clusters,): noisy counts of the last release.
+
+    `flwr_dpkmeans.privacy.report.counted` says of what.
+    """
     cost_curve_: Array | None = None
     """(largest k,): cost over the number of clusters, if the run chose it."""
     state_: State | None = None
-    """The last state, whatever the task: named arrays in scaled units, which its ``result`` reads."""
+    """The last state, whatever the task: named arrays in scaled units, which its
+    ``result`` reads.
+    """
     privacy_: PrivacyReport | None = None
     """What the run guaranteed, with the warnings that follow from releases."""
     local_warnings_: tuple[str, ...] = ()
-    """What this client's own rows say against the result: in its files and its log, never sent."""
+    """What this client's own rows say against the result.
+
+    In its files and its log, never sent.
+    """
     bounds_: Box | None = None
-    """The box that data were scaled by: as declared, or as private histograms found it."""
+    """The box that data were scaled by: as declared, or as private histograms found it.
+    """
     evaluation_: EvaluationResult | None = None
     """Metrics of the result, if the run had an evaluation."""
 
@@ -123,22 +149,31 @@ class KMeansClient(NumPyClient):
         self.schema, self.agreement = schema, ""
         if schema is not None:
             box = (schema.bounds.lower, schema.bounds.upper)
-            columns = schema.standard_columns, schema.profile_widths, (schema.describing_share,)
+            columns = (
+                schema.standard_columns,
+                schema.profile_widths,
+                (schema.describing_share,),
+            )
             names, gaps = schema.feature_names, schema.gap_columns
             self.agreement = schema_agreement(schema.digest, names, box, *columns, gaps)
         points: Any = X if isinstance(X, Rows) else validate_points(X)
         n_points = points.shape[1] - (0 if schema is None else schema.n_beside)
         self._points, self.beside = points[:, :n_points], points[:, n_points:]
         self._table = table
-        # An array is the caller's own and the same in every run, so its errors tell a server nothing about classes.
+        # An array is the caller's own and the same in every run, so its errors tell a
+        # server nothing about classes.
         self._labels: Labels | Callable[[], ArrayLike] | None = (
-            labels if labels is None or callable(labels) else validate_labels(labels, len(self._points))
+            labels
+            if labels is None or callable(labels)
+            else validate_labels(labels, len(self._points))
         )
         self._output_dir = None if output_dir is None else Path(output_dir)
-        if image_shape is not None and (len(image_shape) != 2 or math.prod(image_shape) != n_points):
+        if image_shape is not None and (
+            len(image_shape) != 2 or math.prod(image_shape) != n_points
+        ):
             raise ConfigurationError(
-                f"image_shape is {tuple(image_shape)}, but a row has {n_points} columns: give (height, width) with "
-                "that product, or leave it out."
+                f"image_shape is {tuple(image_shape)}, but a row has {n_points}"
+                " columns: give (height, width) with that product, or leave it out."
             )
         self._image_shape = image_shape
         if feature_names is None:
@@ -146,37 +181,54 @@ class KMeansClient(NumPyClient):
         self._feature_names = require_names(feature_names, self._points.shape[1])
         self._scaled: tuple[Plan, Array] | None = None
 
-    def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
+    def fit(
+        self, parameters: list[Array], config: dict[str, Scalar]
+    ) -> tuple[list[Array], int, dict[str, Scalar]]:
         """Answer one task of the mod.
 
-        `config` has ``task``, and for a statistic ``plan`` (bytes), ``round`` (int) and the names of the ``arrays``
-        (JSON). `parameters` are the state's arrays by these names, such as centroids (k, d) and counts, and then the
-        movements, in scaled units; of a preliminary release, coarse ranges, lower and upper (d,), in the units of the
-        data, if there are any. Returns the statistic's arrays; 0, since the number of examples is private; and for
-        ``describe`` what is known of the table without a look at its values.
+        `config` has ``task``, and for a statistic ``plan`` (bytes), ``round`` (int) and
+        the names of the ``arrays`` (JSON). `parameters` are the state's arrays by these
+        names, such as centroids (k, d) and counts, and then the movements, in scaled
+        units; of a preliminary release, coarse ranges, lower and upper (d,), in the
+        units of the data, if there are any. Returns the statistic's arrays; 0, since
+        the number of examples is private; and for ``describe`` what is known of the
+        table without a look at its values.
         """
         task = config.get("task")
         if task == DESCRIBE:
             return [], 0, self._schema()
         if task != STATISTIC:
             raise LocalMisuseError(
-                f"KMeansClient.fit was called with task {task!r}, but only secure_aggregation_mod calls it: put the "
-                "mod around this client, and start it from one of this package's strategies."
+                f"KMeansClient.fit was called with task {task!r}, but only"
+                " secure_aggregation_mod calls it: put the mod around this client, and"
+                " start it from one of this package's strategies."
             )
         plan, index = plan_of(config), int(config["round"])
         if plan.discovers(index):
             # What was found before: the coarse ranges, if there are any yet.
             lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
             found = Found(box=(lower, upper)) if lower else Found()
-            return plan.task.preliminary_statistic(plan, index, self._ordered(plan), found), 0, {}
+            return (
+                plan.task.preliminary_statistic(
+                    plan, index, self._ordered(plan), found
+                ),
+                0,
+                {},
+            )
         step = build_algorithm(plan).rounds[index - 1]
         if config.get("unrounded") and step.unrounded:
             step = replace(step, statistic=step.unrounded[0])
         state, started = _state(parameters, config), time.monotonic()
-        arrays = list(step.arrays_of(self._grid_points(plan), state, self._classes(plan, step), self.beside))
+        arrays = list(
+            step.arrays_of(
+                self._grid_points(plan), state, self._classes(plan, step), self.beside
+            )
+        )
         if isinstance(self._points, Rows):
             each = len(self._points) / (time.monotonic() - started)
-            logger.info("%s: %d rows, %.3g a second", step.name, len(self._points), each)
+            logger.info(
+                "%s: %d rows, %.3g a second", step.name, len(self._points), each
+            )
         return arrays, 0, {}
 
     def _schema(self) -> dict[str, Scalar]:
@@ -184,25 +236,50 @@ class KMeansClient(NumPyClient):
         if self._output_dir is not None:
             require_writable(self._output_dir)
         names = json.dumps(self._feature_names) if self._feature_names else ""
-        used = "" if self.schema is None else json.dumps([name for one in self.schema.columns for name in one.features])
-        known = {"feature_names": names, "has_labels": self._labels is not None, "schema": self.agreement, "used": used}
-        return {"n_features": self._points.shape[1], **{name: value for name, value in known.items() if value}}
+        used = (
+            ""
+            if self.schema is None
+            else json.dumps(
+                [name for one in self.schema.columns for name in one.features]
+            )
+        )
+        known = {
+            "feature_names": names,
+            "has_labels": self._labels is not None,
+            "schema": self.agreement,
+            "used": used,
+        }
+        return {
+            "n_features": self._points.shape[1],
+            **{name: value for name, value in known.items() if value},
+        }
 
-    def evaluate(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[float, int, dict[str, Scalar]]:
-        """Take the result: keep it on this object and write it into ``output_dir``, if there is one.
+    def evaluate(
+        self, parameters: list[Array], config: dict[str, Scalar]
+    ) -> tuple[float, int, dict[str, Scalar]]:
+        """Take the result: keep it on this object and write it into ``output_dir``, if
+        there is one.
 
-        `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON), ``n_clients`` (int), in the
-        last sum, and ``spent``, what the ledger says. Returns ``(0.0, 0, {})``: nothing that depends on data.
+        `parameters` are as in `fit`; `config` has ``plan`` (bytes), ``report`` (JSON),
+        ``n_clients`` (int), in the last sum, and ``spent``, what the ledger says.
+        Returns ``(0.0, 0, {})``: nothing that depends on data.
         """
         plan = plan_of(config)
         state = _state(parameters, config)
         self.state_, self.bounds_ = state, plan.bounds
-        self.privacy_ = report = PrivacyReport.from_dict(json.loads(str(config["report"])))
+        self.privacy_ = report = PrivacyReport.from_dict(
+            json.loads(str(config["report"]))
+        )
         names = agreed_names(plan, self._feature_names)
-        self.local_warnings_ = local_cautions(plan.config, plan.delta, self.outside(config), names)
-        # An image's border is one colour, and its pixels are no measures that somebody chose.
+        self.local_warnings_ = local_cautions(
+            plan.config, plan.delta, self.outside(config), names
+        )
+        # An image's border is one colour, and its pixels are no measures that somebody
+        # chose.
         if self.schema is None and self._image_shape is None:
-            self.local_warnings_ += column_cautions(*doubtful_columns(self._feature_names, [self._points]))
+            self.local_warnings_ += column_cautions(
+                *doubtful_columns(self._feature_names, [self._points])
+            )
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
@@ -211,13 +288,30 @@ class KMeansClient(NumPyClient):
             self.cluster_centers_ = in_callers_units(plan, state.centroids)
             self.cluster_centers_error_ = centre_half_widths(plan, state)
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
-            measured, n_asked = plan.settings.evaluation is not Evaluation.NONE, config.get("n_clients", plan.n_clients)
-            self.evaluation_ = read_evaluation(plan, state, int(n_asked)) if measured else None
+            measured, n_asked = (
+                plan.settings.evaluation is not Evaluation.NONE,
+                config.get("n_clients", plan.n_clients),
+            )
+            self.evaluation_ = (
+                read_evaluation(plan, state, int(n_asked)) if measured else None
+            )
         if self._output_dir is not None:
             spent: Any = config.get("spent", "")
-            own = {"evaluation": self.evaluation_, "image_shape": self._image_shape, "spent": spent}
+            own = {
+                "evaluation": self.evaluation_,
+                "image_shape": self._image_shape,
+                "spent": spent,
+            }
             for path in write_result(
-                self._output_dir, plan, state, report, names, self.schema, self._profile, aside=can_run_aside(), **own
+                self._output_dir,
+                plan,
+                state,
+                report,
+                names,
+                self.schema,
+                self._profile,
+                aside=can_run_aside(),
+                **own,
             ):
                 logger.info("wrote %s", path)
         if isinstance(self._points, Rows):
@@ -225,26 +319,40 @@ class KMeansClient(NumPyClient):
         return 0.0, 0, {}
 
     def outside(self, config: dict[str, Scalar]) -> Array:
-        """How many rows there are, and lie outside the plan's box: for this client's own eyes."""
+        """How many rows there are, and lie outside the plan's box.
+
+        For this client's own eyes.
+        """
         plan = plan_of(config)
         points = self._ordered(plan)
-        return count_outside(plan.bounds, (points[rows] for rows in row_blocks(len(points), points.shape[1])))
+        return count_outside(
+            plan.bounds,
+            (points[rows] for rows in row_blocks(len(points), points.shape[1])),
+        )
 
     def _profile(self, model: Model) -> Any:
-        """This client's own rows by cluster; whatever is wrong with the table decides nothing else."""
+        """This client's own rows by cluster.
+
+        Whatever is wrong with the table decides nothing else.
+        """
         if isinstance(self._points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
         try:
             if self._table is None:
-                return replace(model, schema=None).profile(as_frame(self._points, self._feature_names))
+                return replace(model, schema=None).profile(
+                    as_frame(self._points, self._feature_names)
+                )
             return model.profile(self._table())
         except Exception as error:
             logger.warning("no local profile was written: %s", where_raised(error))
             return None
 
     def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
-        """The labels, where this round looks at them; that some are no class of the plan is said in this log only."""
+        """The labels, where this round looks at them.
+
+        That some are no class of the plan is said in this log only.
+        """
         if self._labels is None or step.labelled is None:
             return None
         n_classes = plan.task.n_classes(plan.settings)
@@ -257,7 +365,8 @@ class KMeansClient(NumPyClient):
         foreign = (labels < 0) | (labels >= n_classes)
         if foreign.any():
             logger.warning(
-                "labels of %s rows are none of the classes 0 to %d: these rows count as rows without a class",
+                "labels of %s rows are none of the classes 0 to %d: these rows count as"
+                " rows without a class",
                 "ALL" if foreign.all() else "some",
                 n_classes - 1,
             )
@@ -272,7 +381,10 @@ class KMeansClient(NumPyClient):
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per plan."""
         if self._scaled is None or self._scaled[0] is not plan:
-            bounds, points = plan_bounds(plan, self._points.shape[1]), self._ordered(plan)
+            bounds, points = (
+                plan_bounds(plan, self._points.shape[1]),
+                self._ordered(plan),
+            )
             self._scaled = (plan, in_box(bounds, points, plan.fraction_bits))
         return self._scaled[1]
 
@@ -281,14 +393,22 @@ def held_by(table: Table) -> dict[str, Any]:
     """What a `KMeansClient` is made of, from a table that was loaded."""
     labels: Any = table.labels
     given = None if labels is None else lambda: labels
-    return {"X": table.points, "feature_names": table.names, "schema": table.schema, "labels": given}
+    return {
+        "X": table.points,
+        "feature_names": table.names,
+        "schema": table.schema,
+        "labels": given,
+    }
 
 
 def plan_of(config: dict[str, Scalar]) -> Plan:
     """The plan that the mod hands along."""
     blob = config.get("plan")
     if not isinstance(blob, bytes):
-        raise LocalMisuseError("a task without a plan reached KMeansClient: put secure_aggregation_mod around it.")
+        raise LocalMisuseError(
+            "a task without a plan reached KMeansClient: put secure_aggregation_mod"
+            " around it."
+        )
     return load_plan(blob)
 
 
@@ -311,7 +431,16 @@ def run_result(
     figures = read_profile(plan, state, schema)
     bounds = Bounds(*plan.bounds)
     deviations = state.extras.get(CENTRE_DEVIATION)
-    model = Model(state.centroids, state.counts, bounds, report, names, schema, figures, deviations)
+    model = Model(
+        state.centroids,
+        state.counts,
+        bounds,
+        report,
+        names,
+        schema,
+        figures,
+        deviations,
+    )
     return RunResult.of(model, report, state, profile=profile(model), **known)
 
 
@@ -328,10 +457,12 @@ def write_result(
     aside: bool = False,
     **known: Any,
 ) -> list[Path]:
-    """Write what a run found: a clustering, with what else is `known` of it, or a task's own arrays.
+    """Write what a run found: a clustering, with what else is `known` of it, or a
+    task's own arrays.
 
-    Returns absolute paths; `show` is told first what a console may print. `aside` leaves the profile of the party's own
-    rows to a process of its own: how long it takes, and how much, decides nothing of what this one does.
+    Returns absolute paths; `show` is told first what a console may print. `aside`
+    leaves the profile of the party's own rows to a process of its own: how long it
+    takes, and how much, decides nothing of what this one does.
     """
     if "centroids" not in state.arrays:
         show(str(report))
@@ -347,8 +478,13 @@ def write_result(
     return paths
 
 
-def _add_profile(folder: Path, result: RunResult, profile: Callable[[Model], Any]) -> None:
-    """Write the party's own profile beside the files that are there already; if it cannot be, they stay as they are."""
+def _add_profile(
+    folder: Path, result: RunResult, profile: Callable[[Model], Any]
+) -> None:
+    """Write the party's own profile beside the files that are there already.
+
+    If it cannot be, they stay as they are.
+    """
     try:
         described = profile(result.model)
         if described is not None:

@@ -1,7 +1,9 @@
-"""How far a run is: ``progress.json`` in its folder, renewed at each step, with what the server may know and no more.
+"""How far a run is: ``progress.json`` in its folder, renewed at each step, with what
+the server may know and no more.
 
-While a run is under way, its program holds a lock on the log beside it, which the system frees however the program
-ends: a file that says "running" beside a log that nobody holds is of a run that died.
+While a run is under way, its program holds a lock on the log beside it, which the
+system frees however the program ends: a file that says "running" beside a log that
+nobody holds is of a run that died.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from pydantic import BaseModel
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.exchange import Told, bytes_of
-from flwr_dpkmeans.log import LogFormat, Place, event, file_handler, named, placed, placed_logger, printable
+from flwr_dpkmeans.log import (
+    LogFormat,
+    Place,
+    event,
+    file_handler,
+    named,
+    placed,
+    placed_logger,
+    printable,
+)
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.sums.draft import worst_case
@@ -30,7 +41,10 @@ logger = placed_logger("flwr_dpkmeans.server")
 
 PROGRESS_FILE, LOG_FILE = "progress.json", "log.jsonl"
 _MOST_NOTICES = 200
-_ENDED = "it was ended from outside, as by 'flwr stop': what its clients were charged stays charged."
+_ENDED = (
+    "it was ended from outside, as by 'flwr stop': what its clients were charged stays"
+    " charged."
+)
 
 
 class Outcome(StrEnum):
@@ -45,7 +59,10 @@ class Outcome(StrEnum):
 
 
 class RoundTrip(BaseModel, frozen=True):
-    """One question to all that take part; sizes are bytes of the values in all messages."""
+    """One question to all that take part.
+
+    Sizes are bytes of the values in all messages.
+    """
 
     stage: str
     round: int | None
@@ -58,7 +75,9 @@ class RoundTrip(BaseModel, frozen=True):
 
 
 class Notice(BaseModel, frozen=True):
-    """A warning in the server's log: its event, and of a refusal the error's name, of silence Flower's error code."""
+    """A warning in the server's log: its event, and of a refusal the error's name, of
+    silence Flower's error code.
+    """
 
     time: str
     event: str
@@ -67,13 +86,15 @@ class Notice(BaseModel, frozen=True):
 
 
 class RunProgress(BaseModel, frozen=True):
-    """What is known of a run: the nodes that have joined, answered, are not heard yet, and were left out; its cost.
+    """What is known of a run: the nodes that have joined, answered, are not heard yet,
+    and were left out; its cost.
 
     Of each node that has answered in this run, it says when it did last.
 
-    Nodes have their names, or else their ids, as text, since these have 64 bits. An epsilon of None is infinite; rounds
-    and round trips are None while they are not planned yet. The plan's digest is as in ledgers, and so is the worst
-    epsilon, with all retries.
+    Nodes have their names, or else their ids, as text, since these have 64 bits. An
+    epsilon of None is infinite; rounds and round trips are None while they are not
+    planned yet. The plan's digest is as in ledgers, and so is the worst epsilon, with
+    all retries.
     """
 
     run: str
@@ -104,9 +125,12 @@ class RunProgress(BaseModel, frozen=True):
 
 
 class Progress(logging.Handler):
-    """What one run's program knows of it; as a handler of its log it takes warnings for notices.
+    """What one run's program knows of it.
 
-    Without a folder nothing is written. A file that cannot be written is warned of once, and stops nothing.
+    As a handler of its log it takes warnings for notices.
+
+    Without a folder nothing is written. A file that cannot be written is warned of
+    once, and stops nothing.
     """
 
     def __init__(self, run_id: int = 0, folder: Path | None = None) -> None:
@@ -128,28 +152,58 @@ class Progress(logging.Handler):
         """Take news in, sets of nodes by their names, and renew the file."""
         if self._folder is None:
             return
-        sets = {what: sorted(nodes) for what, nodes in news.items() if isinstance(nodes, set)}
-        texts = {what: tuple([named(str(node)) for node in nodes]) for what, nodes in sets.items()}
+        sets = {
+            what: sorted(nodes)
+            for what, nodes in news.items()
+            if isinstance(nodes, set)
+        }
+        texts = {
+            what: tuple([named(str(node)) for node in nodes])
+            for what, nodes in sets.items()
+        }
         self.known = self.known.model_copy(update=news | texts | {"updated": utc_now()})
         file, new = self._folder / PROGRESS_FILE, self._folder / f".{PROGRESS_FILE}"
         try:
             # Not synced onto the disk: a busy one would slow the run.
-            with open(new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+            with open(
+                new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)
+            ) as out:
                 out.write(self.known.model_dump_json(indent=1).encode())
             new.replace(file)
         except OSError as error:
             self._folder = None
-            logger.warning("the run's progress is not kept (%s): free space, or choose another output folder", error)
+            logger.warning(
+                "the run's progress is not kept (%s): free space, or choose another"
+                " output folder",
+                error,
+            )
 
     def planned(self, server: Server, epsilon: float, n_left: int | None) -> None:
-        """Tell the plan that is in force, what was spent, and how many round trips are left."""
+        """Tell the plan that is in force, what was spent, and how many round trips are
+        left.
+        """
         if self._folder is None:
             return
         plan, settings = server.plan, server.plan.settings
-        names = {"algorithm": plan.task.name, "trust": settings.trust, "unit": settings.unit.value}
-        planned, n_rounds = (plan.epsilon, plan.last_round) if plan.is_final else (settings.epsilon, None)
-        costs = {"delta": plan.delta, "epsilon": epsilon, "epsilon_planned": planned, "epsilon_worst": worst_case(plan)}
-        self.tell(**names, **costs, plan=server.digest.hex(), n_rounds=n_rounds, n_left=n_left)
+        names = {
+            "algorithm": plan.task.name,
+            "trust": settings.trust,
+            "unit": settings.unit.value,
+        }
+        planned, n_rounds = (
+            (plan.epsilon, plan.last_round)
+            if plan.is_final
+            else (settings.epsilon, None)
+        )
+        costs = {
+            "delta": plan.delta,
+            "epsilon": epsilon,
+            "epsilon_planned": planned,
+            "epsilon_worst": worst_case(plan),
+        }
+        self.tell(
+            **names, **costs, plan=server.digest.hex(), n_rounds=n_rounds, n_left=n_left
+        )
 
     def joined(self, nodes: Collection[int]) -> None:
         """Tell who is there."""
@@ -159,7 +213,9 @@ class Progress(logging.Handler):
     def _note(self, nodes: set[int]) -> None:
         """Note that nodes have answered now."""
         times = {named(str(node)): utc_now() for node in nodes}
-        self.known = self.known.model_copy(update={"answered_at": self.known.answered_at | times})
+        self.known = self.known.model_copy(
+            update={"answered_at": self.known.answered_at | times}
+        )
 
     @contextlib.contextmanager
     def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
@@ -167,7 +223,11 @@ class Progress(logging.Handler):
         start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
         heard_before = set[int]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
-        place = {"stage": server.due.value if server.due else "", "round": index, "attempt": attempt}
+        place = {
+            "stage": server.due.value if server.due else "",
+            "round": index,
+            "attempt": attempt,
+        }
         self.tell(**place, answered=(), late=asked, missing=self._joined - asked)
 
         def heard(come: Sequence[Message]) -> None:
@@ -180,9 +240,15 @@ class Progress(logging.Handler):
         yield heard
         self.n_done += 1
         if self._folder is not None:
-            sizes = {"n_asked": len(asked), "n_answered": len(replies), "sent": bytes_of(messages)}
+            sizes = {
+                "n_asked": len(asked),
+                "n_answered": len(replies),
+                "sent": bytes_of(messages),
+            }
             seconds, received = time.monotonic() - start, bytes_of(replies)
-            trip = RoundTrip.model_validate(place | sizes | {"seconds": seconds, "received": received})
+            trip = RoundTrip.model_validate(
+                place | sizes | {"seconds": seconds, "received": received}
+            )
             self.tell(trips=(*self.known.trips, trip))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -190,28 +256,48 @@ class Progress(logging.Handler):
         details, name = getattr(record, "details", {}), getattr(record, "event", "")
         if name != "stopped":
             reason = str(details.get("kind", details.get("code", "")))
-            notice = Notice(time=utc_now(), event=name, reason=reason, sentence=named(printable(record.getMessage())))
+            notice = Notice(
+                time=utc_now(),
+                event=name,
+                reason=reason,
+                sentence=named(printable(record.getMessage())),
+            )
             self.tell(notices=(*self.known.notices, notice)[-_MOST_NOTICES:])
 
     def describe(self, n_left: int | None) -> str:
-        """Say how far the run is; `n_left` is None while the rounds are not planned yet."""
+        """Say how far the run is.
+
+        `n_left` is None while the rounds are not planned yet.
+        """
         so_far = self.seconds
         if n_left is None:
             return f"{self.n_done} round trips done, {so_far:.0f} s so far"
         left = so_far / max(1, self.n_done) * n_left
-        return f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so far, about {left:.0f} s to go"
+        return (
+            f"round trip {self.n_done} of {self.n_done + n_left}, {so_far:.0f} s so"
+            f" far, about {left:.0f} s to go"
+        )
 
 
 @contextlib.contextmanager
 def kept(run_id: int, folder: Path) -> Iterator[Progress]:
-    """Keep a run's progress in its folder, with the server's lines as JSON, and at the end how the block ended."""
+    """Keep a run's progress in its folder, with the server's lines as JSON, and at the
+    end how the block ended.
+    """
     progress, handlers = Progress(run_id, folder), list[logging.Handler]()
     with placed(Place(run=run_id)), contextlib.ExitStack() as stack:
         # Where there is no folder, there will be no file either, of which `tell` warns.
         with contextlib.suppress(OSError, ConfigurationError):
             folder.mkdir(parents=True, exist_ok=True)
-            handlers.append(stack.enter_context(contextlib.closing(file_handler(folder / LOG_FILE, LogFormat.JSON))))
-            lock(stack.enter_context((folder / LOG_FILE).open("rb")).fileno(), exclusive=False)
+            handlers.append(
+                stack.enter_context(
+                    contextlib.closing(file_handler(folder / LOG_FILE, LogFormat.JSON))
+                )
+            )
+            lock(
+                stack.enter_context((folder / LOG_FILE).open("rb")).fileno(),
+                exclusive=False,
+            )
         for handler in (progress, *handlers):
             handler.addFilter(lambda record: getattr(record, "run", None) == run_id)
             logger.addHandler(handler)
@@ -223,12 +309,17 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
         except DPKMeansError as error:
             name = type(error).__name__
             logger.error("%s: %s", name, error, extra=event("stopped", kind=name))
-            progress.tell(outcome=Outcome.STOPPED, sentence=named(printable(f"{name}: {error}")))
+            progress.tell(
+                outcome=Outcome.STOPPED, sentence=named(printable(f"{name}: {error}"))
+            )
             raise
         except (SystemExit, KeyboardInterrupt):
             progress.tell(outcome=Outcome.STOPPED, sentence=_ENDED)
             raise
         except BaseException as error:
             # Its text may hold anything.
-            progress.tell(outcome=Outcome.FAILED, sentence=f"{type(error).__name__}: look at its log.")
+            progress.tell(
+                outcome=Outcome.FAILED,
+                sentence=f"{type(error).__name__}: look at its log.",
+            )
             raise

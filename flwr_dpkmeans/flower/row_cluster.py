@@ -1,9 +1,13 @@
-"""Rows on several machines of one party: its Ray or Dask cluster makes the statistic of each block where it is read.
+"""Rows on several machines of one party.
 
-The node stays one client: masks, noise, ledger and identity are its own. The cluster's workers send it sums on the
-grid, which add up exactly, so that its vector has the same bits as if it held all rows itself. That takes a statistic
-that is a sum over rows, as at record level; at client level, what is clipped is the sum of all of them. What is
-rounded at the end (outer products) the node rounds: a sensitivity has room for one rounding, not for one of each block.
+Its Ray or Dask cluster makes the statistic of each block where it is read.
+
+The node stays one client: masks, noise, ledger and identity are its own. The cluster's
+workers send it sums on the grid, which add up exactly, so that its vector has the same
+bits as if it held all rows itself. That takes a statistic that is a sum over rows, as
+at record level; at client level, what is clipped is the sum of all of them. What is
+rounded at the end (outer products) the node rounds: a sensitivity has room for one
+rounding, not for one of each block.
 """
 
 from __future__ import annotations
@@ -27,7 +31,14 @@ from flwr_dpkmeans.data.files import in_one_sentence
 from flwr_dpkmeans.data.parquet import parquet_schemas
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
-from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient, Scalar, held_by, logger, plan_of
+from flwr_dpkmeans.flower.kmeans_client import (
+    STATISTIC,
+    KMeansClient,
+    Scalar,
+    held_by,
+    logger,
+    plan_of,
+)
 from flwr_dpkmeans.log import where_raised
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -36,8 +47,12 @@ from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.round import Array
 
 _BLOCK_ROWS = 1 << 17
-_RETRIES = 5  # of a block whose worker has died, with which Ray would go on for ever; Dask's scheduler has its own
-_LOOK_AGAIN = 10.0  # seconds without an answer of Dask's, after which it may be that nobody works
+# of a block whose worker has died, with which Ray would go on for ever; Dask's
+# scheduler has its own
+_RETRIES = 5
+_LOOK_AGAIN = (
+    10.0  # seconds without an answer of Dask's, after which it may be that nobody works
+)
 Load = Callable[[Any], Table]
 """Makes a table of an Arrow table, in whatever process a block is read."""
 Item = dict[str, Any]
@@ -46,17 +61,23 @@ Summed = Callable[[list[Item], OfBlock], Iterable[Item]]
 
 
 def summed_elsewhere(policy: ClientPolicy) -> ClientPolicy:
-    """The policy of a node whose rows are summed block by block: a plan at client level is refused before it costs."""
+    """The policy of a node whose rows are summed block by block.
+
+    a plan at client level is refused before it costs.
+    """
     if policy.allowed_units and PrivacyUnit.RECORD.value not in policy.allowed_units:
         raise ConfigurationError(
-            f"allowed-units is {policy.allowed_units}, but a cluster sums rows at record level only: allow "
-            "'record', or give the rows as one file."
+            f"allowed-units is {policy.allowed_units}, but a cluster sums rows at"
+            " record level only: allow 'record', or give the rows as one file."
         )
     return replace(policy, allowed_units=(PrivacyUnit.RECORD.value,))
 
 
 class ClusterClient(KMeansClient):
-    """A client whose rows a Ray or Dask cluster reads: Parquet, a file or folder at one path on all of its machines."""
+    """A client whose rows a Ray or Dask cluster reads.
+
+    Parquet, a file or folder at one path on all of its machines.
+    """
 
     def __init__(self, source: str, load: Load, output_dir: Path | None = None) -> None:
         kind, self._path = source.split("://", 1)
@@ -64,34 +85,60 @@ class ClusterClient(KMeansClient):
         self._load = load
         if not Path(self._path).is_absolute():
             raise DataError(
-                f"the table on a {engine.name} cluster has no absolute path: give '{kind}:///shared/rows', and "
-                f"where the cluster is by {engine.variable}, as it has no place in a node's configuration."
+                f"the table on a {engine.name} cluster has no absolute path: give"
+                f" '{kind}:///shared/rows', and where the cluster is by"
+                f" {engine.variable}, as it has no place in a node's configuration."
             )
-        # What is said of the columns, and what they lack, is the same with any rows and without. The files are here,
-        # too: a cluster that is gone by then keeps nobody from a result.
+        # What is said of the columns, and what they lack, is the same with any rows and
+        # without. The files are here, too: a cluster that is gone by then keeps nobody
+        # from a result.
         self._files, self._empty = in_one_sentence(Path(self._path), self._looked_at)
         self.table = load(self._empty)
         super().__init__(output_dir=output_dir, **held_by(self.table))
 
-    def fit(self, parameters: list[Array], config: dict[str, Scalar]) -> tuple[list[Array], int, dict[str, Scalar]]:
+    def fit(
+        self, parameters: list[Array], config: dict[str, Scalar]
+    ) -> tuple[list[Array], int, dict[str, Scalar]]:
         """As `KMeansClient.fit`, with a statistic's arrays as one vector."""
         if config.get("task") != STATISTIC:
-            self._on_cluster(lambda _: None)  # before a run begins that it could not answer
+            self._on_cluster(
+                lambda _: None
+            )  # before a run begins that it could not answer
             return super().fit(parameters, config)
         plan, index = plan_of(config), int(config["round"])
-        step = None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
-        if plan.settings.unit is not PrivacyUnit.RECORD or not (step is None or step.in_blocks):
+        step = (
+            None if plan.discovers(index) else build_algorithm(plan).rounds[index - 1]
+        )
+        if plan.settings.unit is not PrivacyUnit.RECORD or not (
+            step is None or step.in_blocks
+        ):
             raise ConfigurationError(
-                f"round {index} of the plan is no sum over blocks of rows, which is all that a cluster sums: plan "
-                "at record level with a statistic that takes blocks, or give the rows as one file."
+                f"round {index} of the plan is no sum over blocks of rows, which is all"
+                " that a cluster sums: plan at record level with a statistic that"
+                " takes blocks, or give the rows as one file."
             )
-        total = self._summed(partial(_statistic, parameters=parameters, config=config | {"unrounded": True}))
-        return [step.unrounded[1](total) if step is not None and step.unrounded else total], 0, {}
+        total = self._summed(
+            partial(
+                _statistic, parameters=parameters, config=config | {"unrounded": True}
+            )
+        )
+        return (
+            [
+                (
+                    step.unrounded[1](total)
+                    if step is not None and step.unrounded
+                    else total
+                )
+            ],
+            0,
+            {},
+        )
 
     def outside(self, config: dict[str, Scalar]) -> Array:
         try:
             return self._summed(partial(KMeansClient.outside, config=config))
-        except DataError as error:  # The result is paid for: what its own rows say against it is less than it.
+        except DataError as error:
+            # The result is paid for: what its own rows say against it is less than it.
             logger.warning("the own rows are not held against the result: %s", error)
             return np.zeros(1 + self._points.shape[1])
 
@@ -100,7 +147,9 @@ class ClusterClient(KMeansClient):
 
     def count(self) -> int:
         """How many rows are clustered: for this client's own eyes."""
-        return int(self._summed(lambda client: np.array([float(len(client._points))]))[0])
+        return int(
+            self._summed(lambda client: np.array([float(len(client._points))]))[0]
+        )
 
     def _looked_at(self) -> tuple[list[Path], Any]:
         """The files, and a table without rows."""
@@ -108,29 +157,57 @@ class ClusterClient(KMeansClient):
         return list(schemas), next(iter(schemas.values())).empty_table()
 
     def _summed(self, work: Callable[[KMeansClient], Array]) -> Array:
-        """What ``work(client)`` finds for a client of each block, added up; exact on the grid."""
-        of_block, started = partial(_of_block, load=self._load, work=work, version=__version__), time.monotonic()
+        """What ``work(client)`` finds for a client of each block, added up.
+
+        Exact on the grid.
+        """
+        of_block, started = (
+            partial(_of_block, load=self._load, work=work, version=__version__),
+            time.monotonic(),
+        )
 
         def added(summed: Summed) -> Array:
             import pyarrow.parquet as pq
 
-            numbers = {str(file): range(pq.read_metadata(file).num_row_groups) for file in self._files}
-            groups = [{"file": file, "group": group} for file, own in numbers.items() for group in own]
-            total: Array = np.zeros((2, 1))  # whole numbers, and what is behind the point, with its last digits
-            for answer in chain([of_block(self._empty)], summed(groups, of_block) if groups else ()):
+            numbers = {
+                str(file): range(pq.read_metadata(file).num_row_groups)
+                for file in self._files
+            }
+            groups = [
+                {"file": file, "group": group}
+                for file, own in numbers.items()
+                for group in own
+            ]
+            total: Array = np.zeros(
+                (2, 1)
+            )  # whole numbers, and what is behind the point, with its last digits
+            for answer in chain(
+                [of_block(self._empty)], summed(groups, of_block) if groups else ()
+            ):
                 if answer["failed"]:
                     name = self._engine.name
-                    raise DataError(f"a block of the table on a {name} cluster cannot be summed: {answer['failed']}")
+                    raise DataError(
+                        f"a block of the table on a {name} cluster cannot be summed:"
+                        f" {answer['failed']}"
+                    )
                 total = total + np.divmod(np.frombuffer(answer["found"]), 1.0)
             return np.asarray(total.sum(axis=0))
 
         n_rows, *_ = total = self._on_cluster(added)
         seconds = time.monotonic() - started
-        logger.info("%d rows on a %s cluster, %.3g a second", n_rows, self._engine.name, n_rows / seconds)
+        logger.info(
+            "%d rows on a %s cluster, %.3g a second",
+            n_rows,
+            self._engine.name,
+            n_rows / seconds,
+        )
         return np.asarray(total[1:])
 
     def _on_cluster(self, work: Callable[[Summed], Any]) -> Any:
-        """What ``work`` returns; no sentence has an address, or what the engine says of a row."""
+        """What ``work`` returns.
+
+        No sentence has an address, or what the engine says of a row.
+        """
         engine = self._engine
         problem = f"{engine.name} is not there: pip install '{engine.package}'"
         try:
@@ -141,9 +218,15 @@ class ClusterClient(KMeansClient):
         except ImportError:
             pass
         except (ConnectionError, CancelledError):
-            problem = f"none answers: '{engine.start}', and set {engine.variable} to its address (not 'auto')"
+            problem = (
+                f"none answers: '{engine.start}', and set {engine.variable} to its"
+                " address (not 'auto')"
+            )
         except Exception as error:
-            problem = f"summing it fails ({where_raised(error)}): it must be Parquet, at the same path on all machines"
+            problem = (
+                f"summing it fails ({where_raised(error)}): it must be Parquet, at the"
+                " same path on all machines"
+            )
             problem += f", whose workers have room for {_BLOCK_ROWS} rows"
         raise DataError(f"the table is on a {engine.name} cluster, but {problem}.")
 
@@ -158,7 +241,9 @@ def _ray() -> Iterator[Summed]:
     data.DataContext.get_current().enable_progress_bars = False
     yield (
         lambda groups, of_block: (
-            data.from_items(groups).flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES).iter_rows()
+            data.from_items(groups)
+            .flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES)
+            .iter_rows()
         )
     )
 
@@ -166,8 +251,9 @@ def _ray() -> Iterator[Summed]:
 def _ray_address() -> str:
     """Return the address of the owner's cluster; a ConnectionError if none is stated.
 
-    Without one, or with "auto", Ray looks through this machine's processes and joins a cluster that any local user may
-    have started, who can then read rows and run code in the node.
+    Without one, or with "auto", Ray looks through this machine's processes and joins a
+    cluster that any local user may have started, who can then read rows and run code in
+    the node.
     """
     address = os.environ.get("RAY_ADDRESS", "")
     if address.rpartition("://")[2] in ("", "auto"):
@@ -181,14 +267,26 @@ def _dask() -> Iterator[Summed]:
     from distributed import Client, wait
 
     def summed(groups: list[Item], of_block: OfBlock) -> Iterator[Item]:
-        # A worker that cannot import this module would drop out for ever, without a word.
-        found = client.run(lambda: __import__("flwr_dpkmeans.flower.row_cluster").__version__, on_error="return")
+        # A worker that cannot import this module would drop out for ever, without a
+        # word.
+        found = client.run(
+            lambda: __import__("flwr_dpkmeans.flower.row_cluster").__version__,
+            on_error="return",
+        )
         if any(version != __version__ for version in found.values()):
-            raise DataError(f"a worker of the Dask cluster lacks flwr-dpkmeans {__version__}, the node's: install it.")
-        due = client.map(lambda group: [*_of_group(group, of_block)], groups, pure=False)
+            raise DataError(
+                f"a worker of the Dask cluster lacks flwr-dpkmeans {__version__}, the"
+                " node's: install it."
+            )
+        due = client.map(
+            lambda group: [*_of_group(group, of_block)], groups, pure=False
+        )
         while due:
             if not client.scheduler_info()["workers"]:
-                raise DataError("the Dask cluster has no worker (left): start some by 'dask worker', and run again.")
+                raise DataError(
+                    "the Dask cluster has no worker (left): start some by 'dask"
+                    " worker', and run again."
+                )
             try:
                 done, due = wait(due, _LOOK_AGAIN, "FIRST_COMPLETED")
             except TimeoutError:
@@ -196,8 +294,12 @@ def _dask() -> Iterator[Summed]:
             for future in done:
                 yield from future.result()
 
-    # There is no address by default: whoever answers there can run code in this process.
-    if not isinstance(address := config.get("scheduler-address", None), str) or not address:
+    # There is no address by default: whoever answers there can run code in this
+    # process.
+    if (
+        not isinstance(address := config.get("scheduler-address", None), str)
+        or not address
+    ):
         raise ConnectionError
     try:
         client = Client(address, set_as_default=False)
@@ -214,33 +316,53 @@ class _Engine:
     start: str
     variable: str
     joined: Callable[[], AbstractContextManager[Summed]]
-    """What sums the blocks of groups of rows on the cluster that is this machine's, or that the variable names."""
+    """What sums the blocks of groups of rows on the cluster that is this machine's, or
+    that the variable names.
+    """
 
 
 _ENGINES = {
-    "ray": _Engine("Ray", "flwr[simulation]", "ray start --head --port=6379", "RAY_ADDRESS", _ray),
-    "dask": _Engine("Dask", "distributed", "dask scheduler", "DASK_SCHEDULER_ADDRESS", _dask),
+    "ray": _Engine(
+        "Ray", "flwr[simulation]", "ray start --head --port=6379", "RAY_ADDRESS", _ray
+    ),
+    "dask": _Engine(
+        "Dask", "distributed", "dask scheduler", "DASK_SCHEDULER_ADDRESS", _dask
+    ),
 }
 
 
 def _of_group(group: Item, of_block: OfBlock) -> Iterator[Item]:
-    """On a worker: read one group of rows; Ray's own blocks join files, by types into which a cell may not fit."""
+    """On a worker: read one group of rows.
+
+    Ray's own blocks join files, by types into which a cell may not fit.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(group["file"]) as file:
-        for batch in file.iter_batches(_BLOCK_ROWS, row_groups=[group["group"]], use_threads=False):
+        for batch in file.iter_batches(
+            _BLOCK_ROWS, row_groups=[group["group"]], use_threads=False
+        ):
             yield of_block(pa.Table.from_batches([batch]))
 
 
-def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str) -> Item:
-    """On a worker: the number of rows and what a client of them finds, or why there is nothing, without a cell."""
+def _of_block(
+    block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str
+) -> Item:
+    """On a worker: the number of rows and what a client of them finds, or why there is
+    nothing, without a cell.
+    """
     found, failed = np.zeros(0), ""
     if version != __version__:
-        failed = f"a worker has version {__version__} of flwr-dpkmeans, but the node {version}: install the same."
+        failed = (
+            f"a worker has version {__version__} of flwr-dpkmeans, but the node"
+            f" {version}: install the same."
+        )
     else:
         try:
-            found = np.concatenate([[float(len(block))], work(KMeansClient(**held_by(load(block))))])
+            found = np.concatenate(
+                [[float(len(block))], work(KMeansClient(**held_by(load(block))))]
+            )
         except DPKMeansError as error:
             failed = str(error)
         except Exception as error:  # its text may hold cells
@@ -248,6 +370,10 @@ def _of_block(block: Any, load: Load, work: Callable[[KMeansClient], Array], ver
     return {"found": found.tobytes(), "failed": failed}
 
 
-def _statistic(client: KMeansClient, parameters: list[Array], config: dict[str, Scalar]) -> Array:
+def _statistic(
+    client: KMeansClient, parameters: list[Array], config: dict[str, Scalar]
+) -> Array:
     """All arrays of a statistic, as one vector."""
-    return np.concatenate([np.zeros(0), *map(np.ravel, client.fit(parameters, config)[0])])
+    return np.concatenate(
+        [np.zeros(0), *map(np.ravel, client.fit(parameters, config)[0])]
+    )

@@ -1,4 +1,6 @@
-"""Flower strategies: one for every algorithm, all with the same loop over private-sum rounds."""
+"""Flower strategies: one for every algorithm, all with the same loop over private-sum
+rounds.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from flwr.supercore.privacy_accounting import PrivacySpent
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import hold_points, in_callers_units, resolve_bounds
+from flwr_dpkmeans.algorithms.server_points import (
+    hold_points,
+    in_callers_units,
+    resolve_bounds,
+)
 from flwr_dpkmeans.errors import (
     CohortError,
     ConfigurationError,
@@ -30,7 +36,15 @@ from flwr_dpkmeans.errors import (
     nearest,
     require_positive,
 )
-from flwr_dpkmeans.flower.exchange import answers_of, exchange, is_deployed, log_size, message_of, turn, wait_for_nodes
+from flwr_dpkmeans.flower.exchange import (
+    answers_of,
+    exchange,
+    is_deployed,
+    log_size,
+    message_of,
+    turn,
+    wait_for_nodes,
+)
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
 from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
@@ -38,7 +52,13 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums import plan as plans
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_server_data, require_supported, worst_case
+from flwr_dpkmeans.sums.draft import (
+    draft_plan,
+    redraft_plan,
+    require_server_data,
+    require_supported,
+    worst_case,
+)
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
@@ -53,7 +73,10 @@ logger = placed_logger("flwr_dpkmeans.server")
 _STOP_SECONDS = 15.0
 FLOWER_LOGGER = "flwr"
 """What Flower logs by, on a console of its own and into what `flwr log` shows."""
-"""For nodes to hear that a run is over, also behind another run's message; who is silent hears nothing."""
+"""For nodes to hear that a run is over, also behind another run's message.
+
+Who is silent hears nothing.
+"""
 OnStep = Callable[[Step], None]
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -69,7 +92,9 @@ class Timeouts:
     run: float = 86_400.0
     """For the whole run, once it is its turn."""
     concurrent: bool = False
-    """Whether not to wait until other runs on this SuperLink have ended, which share the nodes then."""
+    """Whether not to wait until other runs on this SuperLink have ended, which share
+    the nodes then.
+    """
 
     def __post_init__(self) -> None:
         for name in ("joining", "round", "run"):
@@ -95,7 +120,9 @@ class KMeansResult(Result):
 
 
 class PrivateKMeans(Strategy):
-    """Differentially private federated k-means by masked sums; see `FastLloyd` for an example.
+    """Differentially private federated k-means by masked sums.
+
+    See `FastLloyd` for an example.
 
     Arguments mean what they mean in `FederatedKMeans`, but that the data are elsewhere.
 
@@ -104,30 +131,35 @@ class PrivateKMeans(Strategy):
     n_clusters : int, "auto" or Auto
         k; "auto" chooses it.
     bounds : pair, "private" or PrivateBounds, optional
-        None: a cube around the server's points; without server data bounds must be given.
+        None: a cube around the server's points; without server data bounds must be
+        given.
     n_features : int, optional
         d; asked from the clients if left out.
     epsilon, delta : float
-        Of a run without dropouts; `delta` None means 1/(N ln N), or without `n_examples` 1e-6, or less where the
-        private count asks for it.
+        Of a run without dropouts; `delta` None means 1/(N ln N), or without
+        `n_examples` 1e-6, or less where the private count asks for it.
     n_examples : int, optional
-        Number of rows in all, if public; otherwise a private count takes 2% of the budget.
+        Number of rows in all, if public; otherwise a private count takes 2% of the
+        budget.
     n_clients : int, optional
         Cohort to wait for; None: whoever is there.
     server_data : array-like or path, optional
-        The server's own points, for algorithms that start from them. Clients see them only under ``oblivious``.
+        The server's own points, for algorithms that start from them. Clients see them
+        only under ``oblivious``.
     timeouts : Timeouts, optional
         Bounds on waiting.
     on_step : callable, optional
         Told a `Step` after each aggregation; by default it is logged as one line.
     **options
-        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the algorithm's own, such as ``alpha`` of
-        `FastLloyd`, and objects such as ``unit=ClientLevel(20)``.
+        Any other option of a run, such as ``trust``, ``noise``, ``max_iter``, the
+        algorithm's own, such as ``alpha`` of `FastLloyd`, and objects such as
+        ``unit=ClientLevel(20)``.
 
     Raises
     ------
     ConfigurationError
-        At once, if a value is out of range or unknown, or an option is another algorithm's.
+        At once, if a value is out of range or unknown, or an option is another
+        algorithm's.
     """
 
     algorithm: ClassVar[str] = ""
@@ -152,12 +184,24 @@ class PrivateKMeans(Strategy):
         **options: Any,
     ) -> None:
         options.setdefault("algorithm", self.algorithm)
-        options |= {"n_clusters": n_clusters, "bounds": bounds, "n_examples": n_examples}
-        options |= {"n_features": n_features, "epsilon": epsilon, "delta": delta, "n_clients": n_clients}
+        options |= {
+            "n_clusters": n_clusters,
+            "bounds": bounds,
+            "n_examples": n_examples,
+        }
+        options |= {
+            "n_features": n_features,
+            "epsilon": epsilon,
+            "delta": delta,
+            "n_clients": n_clients,
+        }
         given = flat_options(options)
-        # A missing server data set is said in `start`, since `from_config` brings it later.
+        # A missing server data set is said in `start`, since `from_config` brings it
+        # later.
         if server_data is not None:
-            require_server_data(algorithm_entry(given["algorithm"]), has_server_data=True)
+            require_server_data(
+                algorithm_entry(given["algorithm"]), has_server_data=True
+            )
         box, names, points = resolve_bounds(
             given["bounds"],
             server_data,
@@ -165,14 +209,20 @@ class PrivateKMeans(Strategy):
             names=given.get("feature_names", ()),
             allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
-        config = build_run(given | {"feature_names": names}, box, has_server_data=points is not None)
+        config = build_run(
+            given | {"feature_names": names}, box, has_server_data=points is not None
+        )
         self._set_up(config, points, timeouts, on_step)
 
     @classmethod
-    def from_config(cls, config: Run, *, server_points: Array | None = None, **given: Any) -> PrivateKMeans:
-        """Build the strategy from a validated configuration, and the server's points in the caller's units.
+    def from_config(
+        cls, config: Run, *, server_points: Array | None = None, **given: Any
+    ) -> PrivateKMeans:
+        """Build the strategy from a validated configuration, and the server's points in
+        the caller's units.
 
-        ``timeouts`` and ``on_step`` may be given as ever, and ``on_warning``, which is told each sentence of the log.
+        ``timeouts`` and ``on_step`` may be given as ever, and ``on_warning``, which is
+        told each sentence of the log.
         """
         strategy = cls.__new__(cls)
         strategy._set_up(config, server_points, **given)
@@ -191,8 +241,8 @@ class PrivateKMeans(Strategy):
         trust_model(config.trust)
         if not config.masking:
             raise ConfigurationError(
-                "masking is False, but clients of a Flower run always mask: leave it out, or use FederatedKMeans with "
-                "engine='direct'."
+                "masking is False, but clients of a Flower run always mask: leave it"
+                " out, or use FederatedKMeans with engine='direct'."
             )
         self.config, self._server_points = config, points
         self.timeouts = timeouts or Timeouts()
@@ -203,25 +253,38 @@ class PrivateKMeans(Strategy):
         self._steps: list[Step] = []
         self._wait: float | None = None
         self.progress = Progress()
-        """What is known of the run; `flwr_dpkmeans.flower.progress.kept` makes one that is kept in a file."""
+        """What is known of the run.
+
+        `flwr_dpkmeans.flower.progress.kept` makes one that is kept in a file.
+        """
 
     @property
     def run(self) -> Server:
         """The run in progress, or the last one."""
         if self._run is None:
-            raise ConfigurationError("no run has been started: call start(grid=grid) first.")
+            raise ConfigurationError(
+                "no run has been started: call start(grid=grid) first."
+            )
         return self._run
 
     def privacy_spent(self) -> PrivacySpent | None:
-        """What the run costs, as Flower's own strategies say it; None before it has begun.
+        """What the run costs, as Flower's own strategies say it.
 
-        It is the report's price, the whole plan's from the first aggregation on: whoever ends a run early may do so for
-        what it told. What was spent by each round is in the result's metrics.
+        None before it has begun.
+
+        It is the report's price, the whole plan's from the first aggregation on:
+        whoever ends a run early may do so for what it told. What was spent by each
+        round is in the result's metrics.
         """
         if self._run is None:
             return None
         report = self.run.report
-        return PrivacySpent(report.epsilon, report.delta, report.n_attempts, "flwr_dpkmeans.privacy.accounting")
+        return PrivacySpent(
+            report.epsilon,
+            report.delta,
+            report.n_attempts,
+            "flwr_dpkmeans.privacy.accounting",
+        )
 
     def summary(self) -> None:
         """Log what is about to be run, before anything is sent."""
@@ -234,13 +297,22 @@ class PrivateKMeans(Strategy):
         for sentence in self.run.report.warnings:
             if sentence not in self._warned:
                 self._warned.append(sentence)
-                self._on_warning(f"NOT PRIVATE: {sentence}" if sentence in reasons else f"WARNING: {sentence}")
+                self._on_warning(
+                    f"NOT PRIVATE: {sentence}"
+                    if sentence in reasons
+                    else f"WARNING: {sentence}"
+                )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """What is due in a round: requests for masked vectors, or for what comes before or after them."""
-        return [message_of(node, replace(request, wait=self._wait)) for node, request in self.run.requests()]
+        """What is due in a round: requests for masked vectors, or for what comes before
+        or after them.
+        """
+        return [
+            message_of(node, replace(request, wait=self._wait))
+            for node, request in self.run.requests()
+        ]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -259,7 +331,9 @@ class PrivateKMeans(Strategy):
 
     configure_evaluate = configure_train
 
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
         self.run.take(answers_of(replies))
         return MetricRecord({"clients-confirmed": len(self.run.confirmed)})
 
@@ -273,25 +347,29 @@ class PrivateKMeans(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> KMeansResult:
-        """Run the whole protocol: keys, private count and bounds if not declared, T rounds, last release.
+        """Run the whole protocol: keys, private count and bounds if not declared, T
+        rounds, last release.
 
         Parameters
         ----------
         grid : Grid
             Flower's grid.
         initial_arrays, train_config, evaluate_config : optional
-            Must be left out, since every algorithm makes its own start; not sent, since clients act on the plan only.
+            Must be left out, since every algorithm makes its own start; not sent, since
+            clients act on the plan only.
         num_rounds : int, optional
             Overrides the algorithm's own number of iterations (``max_iter``).
         timeout : float, optional
             Seconds to wait for the replies of one aggregation.
         evaluate_fn : callable, optional
-            ``evaluate_fn(round, arrays)``, where the trust model lets the server know the centroids.
+            ``evaluate_fn(round, arrays)``, where the trust model lets the server know
+            the centroids.
 
         Returns
         -------
         KMeansResult
-            Flower's `Result`; without arrays under ``oblivious``, where the server never sees a centroid.
+            Flower's `Result`; without arrays under ``oblivious``, where the server
+            never sees a centroid.
 
         Raises
         ------
@@ -299,20 +377,31 @@ class PrivateKMeans(Strategy):
             One sentence; before the key phase nothing has been sent.
         """
         if initial_arrays is not None and len(initial_arrays):
-            raise ConfigurationError("initial_arrays are given, but every algorithm has its own start: leave them out.")
-        if evaluate_fn is not None and not trust_model(self.config.trust).server_has_result():
             raise ConfigurationError(
-                f"evaluate_fn was given, but under trust {self.config.trust!r} the server has no centroids to "
-                "evaluate: leave it out, or use trust 'central'."
+                "initial_arrays are given, but every algorithm has its own start: leave"
+                " them out."
+            )
+        if (
+            evaluate_fn is not None
+            and not trust_model(self.config.trust).server_has_result()
+        ):
+            raise ConfigurationError(
+                f"evaluate_fn was given, but under trust {self.config.trust!r} the"
+                " server has no centroids to evaluate: leave it out, or use trust"
+                " 'central'."
             )
         if num_rounds is not None:
             self.config = self.config.changed(max_iter=num_rounds)
         if timeout is not None:
             self.timeouts = replace(self.timeouts, round=timeout)
         if not getattr(grid, "is_complete", False):
-            # In somebody's own ServerApp, which would be mute for minutes. A notebook shows its progress itself.
+            # In somebody's own ServerApp, which would be mute for minutes. A notebook
+            # shows its progress itself.
             show_by(FLOWER_LOGGER)
-        with placed(Place(run=grid.run.run_id)), turn(grid, concurrent=self.timeouts.concurrent):
+        with (
+            placed(Place(run=grid.run.run_id)),
+            turn(grid, concurrent=self.timeouts.concurrent),
+        ):
             try:
                 return self._conduct(grid, evaluate_fn)
             except Exception as error:
@@ -326,7 +415,9 @@ class PrivateKMeans(Strategy):
         self.progress.begin()
         result = KMeansResult()
         while (due := server.due) is not Stage.FINISH:
-            arrays, metrics = self.aggregate_train(0, self._exchange(grid, self.configure_train, deadline))
+            arrays, metrics = self.aggregate_train(
+                0, self._exchange(grid, self.configure_train, deadline)
+            )
             if due in (Stage.KEYS, Stage.SHARE) and server.due is Stage.SUM:
                 log_progress(self.progress, server, None, 0.0)
             if metrics is None:
@@ -335,41 +426,73 @@ class PrivateKMeans(Strategy):
             result.train_metrics_clientapp[index] = metrics
             if arrays is not None:
                 result.arrays = arrays
-                evaluated = evaluate_fn(index, arrays) if evaluate_fn is not None else None
+                evaluated = (
+                    evaluate_fn(index, arrays) if evaluate_fn is not None else None
+                )
                 if evaluated is not None:
                     result.evaluate_metrics_serverapp[index] = evaluated
         # Then the last release is sent out.
         index = self._steps[-1].round_index
-        confirmed = self.aggregate_evaluate(index, self._exchange(grid, self.configure_evaluate, deadline))
+        confirmed = self.aggregate_evaluate(
+            index, self._exchange(grid, self.configure_evaluate, deadline)
+        )
         if confirmed is not None:
             result.evaluate_metrics_clientapp[index] = confirmed
         left_out = set(server.joined) - set(server.session.roster.node_ids)
-        self._dismiss(grid, sorted(left_out), "this node was left out, and the others have a result.")
+        self._dismiss(
+            grid,
+            sorted(left_out),
+            "this node was left out, and the others have a result.",
+        )
         return self._reported(result)
 
     def _stop(self, grid: Grid, error: Exception) -> None:
         """Tell all nodes that the run is over, and why."""
         run, kind = self._run, type(error).__name__
-        sentence = f"its program failed ({kind})."  # what an operator's own function raises may quote anything
+        sentence = (  # what an operator's own function raises may quote anything
+            f"its program failed ({kind})."
+        )
         if isinstance(error, DPKMeansError):
             sentence = f"{kind}: {error.for_others or error}"
-        if run is not None and run.plan.run_id == grid.run.run_id and run.due is not None:
+        if (
+            run is not None
+            and run.plan.run_id == grid.run.run_id
+            and run.due is not None
+        ):
             self._dismiss(grid, run.joined, sentence)
 
     def _dismiss(self, grid: Grid, nodes: Collection[int], sentence: str) -> None:
-        """Tell nodes that nothing more will come: they forget the run's keys, and their owners need not wait."""
+        """Tell nodes that nothing more will come.
+
+        They forget the run's keys, and their owners need not wait.
+        """
         if not nodes or not is_deployed(grid):
             return
-        request = Request(Stage.STOP, StopRequest(named(sentence)[:LONGEST_SENTENCE]), run_id=self.run.plan.run_id)
+        request = Request(
+            Stage.STOP,
+            StopRequest(named(sentence)[:LONGEST_SENTENCE]),
+            run_id=self.run.plan.run_id,
+        )
         try:
             exchange(grid, [message_of(node, request) for node in nodes], _STOP_SECONDS)
         except Exception as other:  # what is wrong has been told, or nothing is
             logger.debug("nodes could not be told of the end: %s", type(other).__name__)
 
-    def rehearse(self, n_clients: int, n_features: int, names: tuple[str, ...], *, has_labels: bool) -> None:
-        """Refuse what so many simulated clients with such tables would refuse once they are asked; nothing is sent."""
+    def rehearse(
+        self,
+        n_clients: int,
+        n_features: int,
+        names: tuple[str, ...],
+        *,
+        has_labels: bool,
+    ) -> None:
+        """Refuse what so many simulated clients with such tables would refuse once they
+        are asked; nothing is sent.
+        """
         self._undisturbed()
-        self.config.changed(n_clients=n_clients)  # fewer than its smallest cohort would be waited for
+        self.config.changed(
+            n_clients=n_clients
+        )  # fewer than its smallest cohort would be waited for
         plan = self.draft(n_clients)
         plans.require_width(plan, n_features)
         plans.require_labels(plan, has_labels=has_labels)
@@ -378,11 +501,18 @@ class PrivateKMeans(Strategy):
             redraft_plan(plan, n_features=n_features)
 
     def draft(self, n_clients: int) -> Plan:
-        """The plan that a run among so many clients would begin with; what it would end with is raised."""
-        return first_plan(self.config, self._server_points, run_id=1, n_clients=n_clients)[0]
+        """The plan that a run among so many clients would begin with.
+
+        What it would end with is raised.
+        """
+        return first_plan(
+            self.config, self._server_points, run_id=1, n_clients=n_clients
+        )[0]
 
     def _undisturbed(self) -> None:
-        """Virtual clients do not fall silent, so that a second round trip for each sum would be for nothing."""
+        """Virtual clients do not fall silent, so that a second round trip for each sum
+        would be for nothing.
+        """
         if self.config.dropout is None:
             self.config = self.config.changed(dropout=Dropout.undisturbed())
 
@@ -394,12 +524,22 @@ class PrivateKMeans(Strategy):
         # What cannot work is said before anybody is waited for.
         require_supported(config, has_server_data=self._server_points is not None)
         joined, waiting = self.progress.joined, self.timeouts.joining
-        joined(nodes := wait_for_nodes(grid, config.n_clients, config.min_clients, waiting, joined))
-        plan, kept = first_plan(config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes))
+        joined(
+            nodes := wait_for_nodes(
+                grid, config.n_clients, config.min_clients, waiting, joined
+            )
+        )
+        plan, kept = first_plan(
+            config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes)
+        )
         app_hash = grid.run.fab_hash or ""
-        self._run = server = Server(plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash)
+        self._run = server = Server(
+            plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash
+        )
         names = list(map(str, nodes))
-        started = f"run {plan.run_id} starts with {len(names)} clients: nodes {listed(names)}"
+        started = (
+            f"run {plan.run_id} starts with {len(names)} clients: nodes {listed(names)}"
+        )
         logger.info(started, extra=event("start", nodes=names))
         self.summary()
         self.progress.planned(server, 0.0, None)
@@ -409,27 +549,46 @@ class PrivateKMeans(Strategy):
 
     def _reported(self, result: KMeansResult) -> KMeansResult:
         server = self.run
-        result.privacy, result.confirmed, result.steps = server.report, server.confirmed, tuple(self._steps)
+        result.privacy, result.confirmed, result.steps = (
+            server.report,
+            server.confirmed,
+            tuple(self._steps),
+        )
         result.node_ids = server.session.roster.node_ids
         n_confirmed, n_asked = len(result.confirmed), len(result.node_ids)
         if server.clusters is not None:
             result.evaluation = read_evaluation(server.plan, server.clusters, n_asked)
-        details = event("finished", n_attempts=len(server.attempts), n_confirmed=n_confirmed, n_asked=n_asked)
-        known = {"report": result.privacy, "n_confirmed": n_confirmed, "n_asked": n_asked, "plan": server.plan}
+        details = event(
+            "finished",
+            n_attempts=len(server.attempts),
+            n_confirmed=n_confirmed,
+            n_asked=n_asked,
+        )
+        known = {
+            "report": result.privacy,
+            "n_confirmed": n_confirmed,
+            "n_asked": n_asked,
+            "plan": server.plan,
+        }
         say("log_end.j2", details, seconds=self.progress.seconds, **known)
         return result
 
     def _exchange(
-        self, grid: Grid, configure: Callable[[int, ArrayRecord, ConfigRecord, Grid], list[Message]], deadline: float
+        self,
+        grid: Grid,
+        configure: Callable[[int, ArrayRecord, ConfigRecord, Grid], list[Message]],
+        deadline: float,
     ) -> list[Message]:
         """Send what is due and wait, within the round's and the run's bounds."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise CohortError(
-                f"the run took longer than {self.timeouts.run:g} s, and what its clients charged stays charged: start "
-                "a new one with a longer run-timeout, or with fewer rounds."
+                f"the run took longer than {self.timeouts.run:g} s, and what its"
+                " clients charged stays charged: start a new one with a longer"
+                " run-timeout, or with fewer rounds."
             )
-        # A node that finds the request later than that is not to pay for an answer that nobody waits for.
+        # A node that finds the request later than that is not to pay for an answer that
+        # nobody waits for.
         timeout = self._wait = min(self.timeouts.round, left)
         messages = configure(0, ArrayRecord(), ConfigRecord(), grid)
         log_size(logger, "sending", messages)
@@ -437,51 +596,90 @@ class PrivateKMeans(Strategy):
         with self.progress.trip(server, messages) as come:
             replies = exchange(grid, messages, timeout, come)
             come(replies)
-        log_size(logger, f"after {time.monotonic() - start:.2f} of {timeout:.0f} s came", replies)
+        log_size(
+            logger,
+            f"after {time.monotonic() - start:.2f} of {timeout:.0f} s came",
+            replies,
+        )
         if server.due is not Stage.FINISH:  # Who misses the result stops nobody else.
             heard = {reply.metadata.src_node_id for reply in replies}
-            option = "round-timeout" if timeout == self.timeouts.round else "run-timeout"
-            # The SuperLink answers in the place of nodes that it has given up, so that none is waited for any longer.
-            waited = timeout if len(replies) < len(messages) else time.monotonic() - start
+            option = (
+                "round-timeout" if timeout == self.timeouts.round else "run-timeout"
+            )
+            # The SuperLink answers in the place of nodes that it has given up, so that
+            # none is waited for any longer.
+            waited = (
+                timeout if len(replies) < len(messages) else time.monotonic() - start
+            )
             server.require_answers(server.asked, heard, waited, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
-        """Centroids, or a task's own arrays, in the caller's units, where the server may know them."""
+        """Centroids, or a task's own arrays, in the caller's units, where the server
+        may know them.
+        """
         server = self.run
         clusters, plan = server.clusters, server.plan
         if clusters is None:
             return None
         if "centroids" in clusters.arrays:
-            arrays = {"centroids": in_callers_units(plan, clusters.centroids), "counts": clusters.counts}
+            arrays = {
+                "centroids": in_callers_units(plan, clusters.centroids),
+                "counts": clusters.counts,
+            }
             if server.has_ended:
                 arrays["cluster_centers_error"] = centre_half_widths(plan, clusters)
         else:
             # The result is what the last state says; before, that state is.
-            arrays = dict(plan.task.result(plan, clusters).arrays if server.has_ended else clusters.arrays)
+            arrays = dict(
+                plan.task.result(plan, clusters).arrays
+                if server.has_ended
+                else clusters.arrays
+            )
         return _recorded(arrays)
 
 
 def _recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
     """Arrays as Flower carries them, each of the shape that it has."""
-    return ArrayRecord({name: FlowerArray(np.asarray(array, order="C")) for name, array in arrays.items()})
+    return ArrayRecord(
+        {
+            name: FlowerArray(np.asarray(array, order="C"))
+            for name, array in arrays.items()
+        }
+    )
 
 
 def first_plan(
-    config: Run, points: Array | None, *, run_id: int, n_clients: int, n_features: int | None = None
+    config: Run,
+    points: Array | None,
+    *,
+    run_id: int,
+    n_clients: int,
+    n_features: int | None = None,
 ) -> tuple[Plan, Array | None]:
-    """The plan that a run begins with, and the server's own points where the server alone keeps them."""
-    seed = config.random_state if config.random_state is not None else secrets.randbits(62)
+    """The plan that a run begins with, and the server's own points where the server
+    alone keeps them.
+    """
+    seed = (
+        config.random_state if config.random_state is not None else secrets.randbits(62)
+    )
     known: dict[str, Any] = {"n_features": n_features}
     held = None if points is None else hold_points(config, points)
     if held is not None:
-        known = {"n_features": held.scaled.shape[1], "server": held.facts, "public_points": held.public}
+        known = {
+            "n_features": held.scaled.shape[1],
+            "server": held.facts,
+            "public_points": held.public,
+        }
     plan = draft_plan(config, run_id=run_id, n_clients=n_clients, seed=seed, **known)
     return plan, None if held is None else held.kept
 
 
 class ProxyLloyd(PrivateKMeans, algorithm="proxy_lloyd"):
-    """ProxyLloyd, this package's own default; parameters as in `PrivateKMeans`, ``server_data`` optional."""
+    """ProxyLloyd, this package's own default.
+
+    Parameters as in `PrivateKMeans`, ``server_data`` optional.
+    """
 
 
 class FastLloyd(PrivateKMeans, algorithm="fastlloyd"):
@@ -508,7 +706,9 @@ class Lloyd(PrivateKMeans, algorithm="lloyd"):
 
 
 class FedDPKMeans(PrivateKMeans, algorithm="feddp_kmeans"):
-    """FedDP-KMeans (Scott, Lampert, Saulpic 2025); parameters as in `PrivateKMeans`, with ``server_data``.
+    """FedDP-KMeans (Scott, Lampert, Saulpic 2025).
+
+    Parameters as in `PrivateKMeans`, with ``server_data``.
 
     Examples
     --------
@@ -531,25 +731,32 @@ class SpherePacking(PrivateKMeans, algorithm="sphere_packing"):
 
 
 class SecureSum(PrivateKMeans, algorithm="array_sum"):
-    """Sum what clients' own apps add to public arrays, behind `secure_sum_mod`: each client's part stays masked.
+    """Sum what clients' own apps add to public arrays, behind `secure_sum_mod`.
+
+    Each client's part stays masked.
 
     Parameters
     ----------
     arrays : ArrayRecord
-        What all begin with: zeros for a plain sum, or a model. Results have the same names, shapes and types; means and
-        noisy sums of whole numbers are float64.
+        What all begin with: zeros for a plain sum, or a model. Results have the same
+        names, shapes and types; means and noisy sums of whole numbers are float64.
     epsilon : float, optional
-        Of all rounds together, for a client's whole part; None: no noise, so that the result is not private.
+        Of all rounds together, for a client's whole part; None: no noise, so that the
+        result is not private.
     clip : float, optional
-        L2 norm at which what a client adds in a round is cut off. None: 1.0 with `epsilon`; without, nothing is cut.
+        L2 norm at which what a client adds in a round is cut off. None: 1.0 with
+        `epsilon`; without, nothing is cut.
     largest : float, optional
-        Without `epsilon` and `clip`: the largest magnitude of a value that a client may add. A client that adds more is
-        left out, and counted. None: the largest with which values are rounded to 2^-24, at most 2^28.
+        Without `epsilon` and `clip`: the largest magnitude of a value that a client may
+        add. A client that adds more is left out, and counted. None: the largest with
+        which values are rounded to 2^-24, at most 2^28.
     most_examples : int
-        0: what clients add is summed, else averaged, by the metric ``num-examples`` up to this number.
+        0: what clients add is summed, else averaged, by the metric ``num-examples`` up
+        to this number.
     **options
-        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) or ``dropout``; ``max_iter`` rounds,
-        in each of which clients answer changed arrays.
+        As in `PrivateKMeans`, such as ``trust`` (``"distributed"`` unless given) or
+        ``dropout``; ``max_iter`` rounds, in each of which clients answer changed
+        arrays.
 
     Raises
     ------
@@ -574,7 +781,9 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
     ) -> None:
         for name in options.keys() - _SUM_OPTIONS:
             valid = {*_SUM_OPTIONS, "epsilon", "clip", "largest", "most_examples"}
-            raise ConfigurationError(f"SecureSum has no option {name!r}: {nearest(name, valid)}")
+            raise ConfigurationError(
+                f"SecureSum has no option {name!r}: {nearest(name, valid)}"
+            )
         values = {name: array.numpy() for name, array in arrays.items()}
         _require_summable(values)
         exact = epsilon is None
@@ -582,18 +791,28 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
         doubles = [value.astype("<f8").tobytes() for value in values.values()]
         public: dict[str, Any] = {
             "arrays": tuple((name, value.shape) for name, value in values.items()),
-            "dtypes": tuple(_result_type(value.dtype, keeps_whole) for value in values.values()),
+            "dtypes": tuple(
+                _result_type(value.dtype, keeps_whole) for value in values.values()
+            ),
             "start": b64encode(b"".join(doubles)).decode(),
             "bounds": (-1.0, 1.0),
             "n_features": 1,
             "unit": "client",
             "algorithm": "exact_array_sum" if exact else "array_sum",
         }
-        bounds: dict[str, Any] = {"clip": clip, "largest": largest, "most_examples": most_examples}
-        super().__init__(epsilon=1.0 if epsilon is None else epsilon, **public, **bounds, **options)
+        bounds: dict[str, Any] = {
+            "clip": clip,
+            "largest": largest,
+            "most_examples": most_examples,
+        }
+        super().__init__(
+            epsilon=1.0 if epsilon is None else epsilon, **public, **bounds, **options
+        )
 
     def _arrays(self) -> ArrayRecord | None:
-        """The arrays so far: what stands in the ring is of no use to who evaluates a round."""
+        """The arrays so far: what stands in the ring is of no use to who evaluates a
+        round.
+        """
         server = self.run
         if server.clusters is None:
             return None
@@ -602,8 +821,22 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
 
 _SUM_OPTIONS = frozenset(
     (
-        *("delta", "trust", "noise", "random_state", "max_iter", "client_sampling_rate"),
-        *("n_clients", "min_clients", "max_silent", "max_retries", "max_epsilon", "dropout"),
+        *(
+            "delta",
+            "trust",
+            "noise",
+            "random_state",
+            "max_iter",
+            "client_sampling_rate",
+        ),
+        *(
+            "n_clients",
+            "min_clients",
+            "max_silent",
+            "max_retries",
+            "max_epsilon",
+            "dropout",
+        ),
         *("cohort", "masking", "timeouts", "on_step"),
     )
 )
@@ -613,44 +846,64 @@ _MOST_WHOLE = 2**53
 
 
 def _require_summable(values: Mapping[str, Any]) -> None:
-    """Refuse first values that are no real numbers, or whole ones that a double would change."""
+    """Refuse first values that are no real numbers, or whole ones that a double would
+    change.
+    """
     foreign = [name for name, value in values.items() if value.dtype.kind not in "biuf"]
     if foreign:
-        raise ConfigurationError(f"arrays {listed(foreign)} hold no real numbers: give some that do.")
-    wholes = {name: value for name, value in values.items() if value.dtype.kind in "iu" and value.size}
+        raise ConfigurationError(
+            f"arrays {listed(foreign)} hold no real numbers: give some that do."
+        )
+    wholes = {
+        name: value
+        for name, value in values.items()
+        if value.dtype.kind in "iu" and value.size
+    }
     for name, value in wholes.items():
         largest = max(abs(int(value.min())), abs(int(value.max())))
         if largest > _MOST_WHOLE:
             raise ConfigurationError(
-                f"array {name!r} begins with {largest}, but whole numbers are summed exactly up to 2^53 only: begin "
-                "with zeros, and add the first values to the result."
+                f"array {name!r} begins with {largest}, but whole numbers are summed"
+                " exactly up to 2^53 only: begin with zeros, and add the first values"
+                " to the result."
             )
 
 
 def _result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
-    """The type that an array of a type comes back as: small whole numbers may have a larger sum."""
+    """The type that an array of a type comes back as.
+
+    Small whole numbers may have a larger sum.
+    """
     if dtype.kind == "f":
         return "float32" if dtype.itemsize <= 4 else "float64"
     return "int64" if keeps_whole else "float64"
 
 
 def _step_metrics(step: Step) -> MetricRecord:
-    metrics: dict[str, Any] = {"epsilon": step.epsilon, "n-clients": step.n_clients, "attempt": step.attempt}
+    metrics: dict[str, Any] = {
+        "epsilon": step.epsilon,
+        "n-clients": step.n_clients,
+        "attempt": step.attempt,
+    }
     metrics.update({f"noise-{name}": scale for name, scale in step.noise_scales})
     released = {"radius": step.radius, "movement": step.movement}
-    return MetricRecord(metrics | {name: value for name, value in released.items() if value is not None})
+    return MetricRecord(
+        metrics | {name: value for name, value in released.items() if value is not None}
+    )
 
 
-# -- what the server's operator sees ----------------------------------------------------------------------------------
+# -- what the server's operator sees ---------------------------------------------------
 
-# All of it is public: node ids, the plan's numbers, released counts, time. Under ``oblivious`` the server has no sum
-# and no centroid that a line could hold.
+# All of it is public: node ids, the plan's numbers, released counts, time. Under
+# ``oblivious`` the server has no sum and no centroid that a line could hold.
 
 
 def announce(plan: Plan) -> None:
     """Say at the start how long a deployment's run will take."""
     trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
-    details = event("duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final)
+    details = event(
+        "duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final
+    )
     say("log_duration.j2", details, plan=plan, trips=trips, pace=pace)
 
 
@@ -667,17 +920,35 @@ def say(template: str, details: Mapping[str, Any] | None = None, **known: Any) -
 
 
 def round_trips_left(plan: Plan, index: int | None) -> int | None:
-    """Round trips after round `index` (None: after the key phase), if nobody drops out; None if not yet planned."""
+    """Round trips after round `index` (None: after the key phase), if nobody drops out.
+
+    None if not yet planned.
+    """
     if not plan.is_final:
         return None
     rounds = plan.last_round - (plan.first_round - 1 if index is None else index)
     return rounds * plan.aggregator.trips + 1
 
 
-def log_progress(progress: Progress, server: Server, index: int | None, epsilon: float) -> None:
+def log_progress(
+    progress: Progress, server: Server, index: int | None, epsilon: float
+) -> None:
     """Log how far the run is, in time and in budget."""
-    plan, left = server.plan, 1 if server.due is Stage.FINISH else round_trips_left(server.plan, index)
+    plan, left = (
+        server.plan,
+        1 if server.due is Stage.FINISH else round_trips_left(server.plan, index),
+    )
     progress.planned(server, epsilon, left)
     seconds = round(progress.seconds, 3)
-    details = event("progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round)
-    say("log_progress.j2", details, plan=plan, progress=progress, left=left, epsilon=epsilon, worst=worst_case(plan))
+    details = event(
+        "progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round
+    )
+    say(
+        "log_progress.j2",
+        details,
+        plan=plan,
+        progress=progress,
+        left=left,
+        epsilon=epsilon,
+        worst=worst_case(plan),
+    )

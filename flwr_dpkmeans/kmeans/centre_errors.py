@@ -1,7 +1,10 @@
-"""How far a centre may be from the exact mean of the rows that it labels: numbers that follow from releases alone.
+"""How far a centre may be from the exact mean of the rows that it labels.
 
-Three parts add up in squares, as standard deviations of each coordinate: noise in the last released sums and counts,
-rows that these sums cut, and rows whose label changed when the centres moved for the last time.
+Numbers that follow from releases alone.
+
+Three parts add up in squares, as standard deviations of each coordinate: noise in the
+last released sums and counts, rows that these sums cut, and rows whose label changed
+when the centres moved for the last time.
 """
 
 from __future__ import annotations
@@ -18,22 +21,29 @@ NORMAL_QUANTILE = 1.959963984540054
 """Half-width of a 95% interval, in standard deviations."""
 WIDEST = 2.0
 """Width of the box: no coordinate is farther off."""
-_FAINT = 2.0  # a count below so many standard deviations of its noise says nothing of a mean
+_FAINT = (
+    2.0  # a count below so many standard deviations of its noise says nothing of a mean
+)
 
 # Moved labels.
-_STEEPNESS = 3.0  # density at a cell's border over that of a normal distribution of the cell's variance
-_MOST_MOVED = 0.65  # part of a border's step that a mean follows at most: half of a normal distribution
+# density at a cell's border over that of a normal distribution of the cell's variance
+_STEEPNESS = 3.0
+# part of a border's step that a mean follows at most: half of a normal distribution
+_MOST_MOVED = 0.65
 _ASIDE = 0.5  # part of a step in any direction that a mean follows where cells are full
 _FARTHEST_BORDER = 30.0  # standard deviations of rows from their centre to a border
 _MOST_PAIRS = 1 << 24  # numbers in a table of all pairs of centres
 
 # Cut rows.
-_UNHEARD_CUT = 0.35  # what pulling residuals back moves a mean by, in radii, where nothing of it is released
+# what pulling residuals back moves a mean by, in radii, where nothing of it is released
+_UNHEARD_CUT = 0.35
 _BEYOND = 1.5  # distance of rows that were left out, in radii
 
 
 def half_widths(
-    deviations: FloatArray | None, bounds: tuple[Sequence[float], Sequence[float]], shape: tuple[int, ...]
+    deviations: FloatArray | None,
+    bounds: tuple[Sequence[float], Sequence[float]],
+    shape: tuple[int, ...],
 ) -> FloatArray:
     """Give half-widths of 95% intervals in the units of the bounds, (k, d).
 
@@ -59,13 +69,15 @@ def half_widths(
 
 
 def on_grid(*parts: FloatArray | float) -> FloatArray:
-    """Add standard deviations in squares: from a step of the grid to the width of the box, on the grid."""
+    """Add standard deviations in squares: from a step of the grid to the width of the
+    box, on the grid.
+    """
     squares = sum(np.square(part) for part in parts)
     deviations = np.nan_to_num(np.sqrt(squares), nan=WIDEST, posinf=WIDEST)
     return round_to_grid(np.clip(deviations, 1.0 / GRID, WIDEST))
 
 
-# -- noise ------------------------------------------------------------------------------------------------------------
+# -- noise -----------------------------------------------------------------------------
 
 
 def are_faint(counts: FloatArray, noise: float) -> NDArray[np.bool_]:
@@ -73,7 +85,9 @@ def are_faint(counts: FloatArray, noise: float) -> NDArray[np.bool_]:
     return np.asarray(counts < max(1.0, _FAINT * noise))
 
 
-def quotient_deviations(offsets: FloatArray, counts: FloatArray, sums_noise: float, counts_noise: float) -> FloatArray:
+def quotient_deviations(
+    offsets: FloatArray, counts: FloatArray, sums_noise: float, counts_noise: float
+) -> FloatArray:
     """Give the deviation of a noisy sum over a noisy count, to first order.
 
     Parameters
@@ -96,14 +110,18 @@ def quotient_deviations(offsets: FloatArray, counts: FloatArray, sums_noise: flo
     return np.where(faint[:, None], WIDEST, deviations)
 
 
-# -- moved labels -----------------------------------------------------------------------------------------------------
+# -- moved labels ----------------------------------------------------------------------
 
 
-def moved_labels(before: FloatArray, after: FloatArray, variances: FloatArray | None = None) -> FloatArray:
-    """Estimate by how much means follow the centres' last step, as rows at borders change their labels.
+def moved_labels(
+    before: FloatArray, after: FloatArray, variances: FloatArray | None = None
+) -> FloatArray:
+    """Estimate by how much means follow the centres' last step, as rows at borders
+    change their labels.
 
-    The border between two centres moves by the mean of their steps along the line through them. What a mean follows of
-    it depends on how many rows lie there: all cells are full where nothing is known of their `variances`.
+    The border between two centres moves by the mean of their steps along the line
+    through them. What a mean follows of it depends on how many rows lie there: all
+    cells are full where nothing is known of their `variances`.
 
     Parameters
     ----------
@@ -136,7 +154,10 @@ def moved_labels(before: FloatArray, after: FloatArray, variances: FloatArray | 
 
 
 def _turned(steps: FloatArray, distances: FloatArray) -> FloatArray:
-    """Give what a mean follows of steps in any direction, (k, 1): those of a centre and of its nearest neighbour."""
+    """Give what a mean follows of steps in any direction, (k, 1).
+
+    Those of a centre and of its nearest neighbour.
+    """
     lengths = np.square(steps).mean(axis=1)
     nearest = distances.argmin(axis=1)
     both = np.sqrt((lengths + lengths[nearest]) / 2.0)
@@ -156,18 +177,23 @@ def _followed(distances: FloatArray, variances: FloatArray | None) -> FloatArray
     return np.where(np.isfinite(distances), followed, 0.0)
 
 
-# -- cut rows ---------------------------------------------------------------------------------------------------------
+# -- cut rows --------------------------------------------------------------------------
 
 
 def unheard_cut(radii: FloatArray, n_features: int) -> FloatArray:
-    """Say how far pulling residuals back to their radius may move a mean, (k, 1), where nothing of it is released."""
+    """Say how far pulling residuals back to their radius may move a mean, (k, 1), where
+    nothing of it is released.
+    """
     # Columns share what is cut of a residual.
     part = _UNHEARD_CUT / math.sqrt(n_features)
     return np.asarray(part * radii[:, None], dtype=np.float64)
 
 
-def dropped_rows(counts: FloatArray, counts_noise: float, n_rows: float, radius: float) -> float:
-    """Estimate how far rows beyond the radius, which are in no sum and no count, would move a mean.
+def dropped_rows(
+    counts: FloatArray, counts_noise: float, n_rows: float, radius: float
+) -> float:
+    """Estimate how far rows beyond the radius, which are in no sum and no count, would
+    move a mean.
 
     They are what the counts lack of all rows.
     """

@@ -1,12 +1,14 @@
-"""One Lloyd round: the nearest centroid of each point, what a client sums, clipping, and the next centroids.
+"""One Lloyd round: the nearest centroid of each point, what a client sums, clipping,
+and the next centroids.
 
-The nearest centroid maximises the score ``x . c - |c|^2 / 2``; one matrix product gives the (chunk, n_clusters) scores
-of a chunk that fits the processor's caches. On the grid x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33: their sums
-are exact in any order.
+The nearest centroid maximises the score ``x . c - |c|^2 / 2``; one matrix product gives
+the (chunk, n_clusters) scores of a chunk that fits the processor's caches. On the grid
+x . c is a multiple of 2^-32 and |c|^2 / 2 of 2^-33: their sums are exact in any order.
 
-Rounding toward zero never increases an L1 or L2 norm: clipped rows and vectors are within the bound, exactly. Clients'
-copies of the centroids must be equal bit for bit, so updates are elementwise IEEE arithmetic that ends on the grid, and
-the only reduction (the norm of a step) does not depend on the order of summation.
+Rounding toward zero never increases an L1 or L2 norm: clipped rows and vectors are
+within the bound, exactly. Clients' copies of the centroids must be equal bit for bit,
+so updates are elementwise IEEE arithmetic that ends on the grid, and the only reduction
+(the norm of a step) does not depend on the order of summation.
 """
 
 from __future__ import annotations
@@ -46,12 +48,19 @@ def is_on_grid(values: FloatArray) -> bool:
 
 
 @one_thread()
-def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[LabelArray, FloatArray]:
-    """Find the nearest centroid (k, d) of each point (n, d), n >= 0, and the squared distance to it, both (n,).
+def nearest_centroids(
+    points: npt.ArrayLike, centroids: npt.ArrayLike
+) -> tuple[LabelArray, FloatArray]:
+    """Find the nearest centroid (k, d) of each point (n, d), n >= 0, and the squared
+    distance to it, both (n,).
 
-    Exact on the 2^-16 grid inside [-1, 1]^d; ties go to the lowest index. Shapes that do not fit are a `DataError`.
+    Exact on the 2^-16 grid inside [-1, 1]^d; ties go to the lowest index. Shapes that
+    do not fit are a `DataError`.
     """
-    points, centroids = np.asarray(points), np.ascontiguousarray(centroids, dtype=np.float64)
+    points, centroids = (
+        np.asarray(points),
+        np.ascontiguousarray(centroids, dtype=np.float64),
+    )
     _check_shapes(points, centroids)
     labels, squares = np.empty(len(points), dtype=np.int32), np.empty(len(points))
     for rows, part, scores in _scored(points, centroids):
@@ -64,22 +73,36 @@ def nearest_centroids(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[
 
 @one_thread()
 def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
-    """Find the labels of `nearest_centroids` alone, for points (n, d) and centroids (k, d)."""
+    """Find the labels of `nearest_centroids` alone, for points (n, d) and centroids (k,
+    d).
+    """
     labels = np.empty(len(points), dtype=np.int32)
     for rows, _, scores in _scored(points, centroids):
         labels[rows] = scores.argmax(axis=1)
     return labels
 
 
-def _scored(points: npt.NDArray[np.generic], centroids: FloatArray) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-    """Chunks of points: which, their rows, and their scores (n, k), which the next chunk overwrites."""
+def _scored(
+    points: npt.NDArray[np.generic], centroids: FloatArray
+) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+    """Chunks of points: which, their rows, and their scores (n, k), which the next
+    chunk overwrites.
+    """
     k, d = centroids.shape
-    step = min(len(points), max(_MINIMUM_CHUNK, _CHUNK_SCORES // k), block_length(max(k, d)))
+    step = min(
+        len(points), max(_MINIMUM_CHUNK, _CHUNK_SCORES // k), block_length(max(k, d))
+    )
     offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
-    # Of many short centroids, an addition to all scores costs more than a column of ones before the product.
+    # Of many short centroids, an addition to all scores costs more than a column of
+    # ones before the product.
     with_ones = k >= max(_MANY, 2 * d)
-    factors = np.ascontiguousarray(np.vstack([centroids.T, offsets[None, :]]) if with_ones else centroids.T)
-    all_scores, extended = np.empty((step, k)), np.ones((step, d + 1) if with_ones else 0)
+    factors = np.ascontiguousarray(
+        np.vstack([centroids.T, offsets[None, :]]) if with_ones else centroids.T
+    )
+    all_scores, extended = (
+        np.empty((step, k)),
+        np.ones((step, d + 1) if with_ones else 0),
+    )
     for start in range(0, len(points), max(1, step)):
         rows = slice(start, start + step)
         part = np.ascontiguousarray(points[rows], dtype=np.float64)
@@ -97,23 +120,32 @@ def _check_shapes(points: npt.NDArray[np.generic], centroids: FloatArray) -> Non
     for name, array in (("points", points), ("centroids", centroids)):
         if array.ndim != 2:
             raise DataError(
-                f"{name} has {array.ndim} dimensions, but it must have 2: give an array of shape (rows, features)."
+                f"{name} has {array.ndim} dimensions, but it must have 2: give an array"
+                " of shape (rows, features)."
             )
     if points.shape[1] != centroids.shape[1]:
         raise DataError(
-            f"points have {points.shape[1]} features, but the centroids have {centroids.shape[1]}: "
-            "give both the same number of columns."
+            f"points have {points.shape[1]} features, but the centroids have"
+            f" {centroids.shape[1]}: give both the same number of columns."
         )
     if len(centroids) == 0:
-        raise DataError("the number of centroids is 0, but it must be at least 1: give at least one centroid.")
+        raise DataError(
+            "the number of centroids is 0, but it must be at least 1: give at least one"
+            " centroid."
+        )
 
 
 BLOCK_BYTES = 1 << 21
-"""Of one working array; a step has a handful of them. What is returned, and the centres, come on top."""
+"""Of one working array; a step has a handful of them.
+
+What is returned, and the centres, come on top.
+"""
 
 
 def block_length(values_each: int) -> int:
-    """How many items of `values_each` numbers, such as d features and k scores, fit into a block, at least 1."""
+    """How many items of `values_each` numbers, such as d features and k scores, fit
+    into a block, at least 1.
+    """
     return max(1, BLOCK_BYTES // (8 * max(1, values_each)))
 
 
@@ -125,23 +157,35 @@ def row_blocks(n_rows: int, values_each: int, least: int = 1) -> Iterator[slice]
 
 
 def sum_over_blocks(
-    statistic: Callable[[slice], Sequence[FloatArray]], n_rows: int, values_each: int, *, least: int = 1
+    statistic: Callable[[slice], Sequence[FloatArray]],
+    n_rows: int,
+    values_each: int,
+    *,
+    least: int = 1,
 ) -> list[FloatArray]:
-    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices), of `least` rows or more, on all processors.
+    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices), of `least`
+    rows or more, on all processors.
 
     Exact on the grid, so that neither blocks nor threads show.
     """
-    return _in_threads(lambda blocks: _added(map(statistic, blocks)), row_blocks(n_rows, values_each, least))
+    return _in_threads(
+        lambda blocks: _added(map(statistic, blocks)),
+        row_blocks(n_rows, values_each, least),
+    )
 
 
-def _in_threads(summed: Callable[[Sequence[slice]], list[FloatArray]], parts: Iterator[slice]) -> list[FloatArray]:
+def _in_threads(
+    summed: Callable[[Sequence[slice]], list[FloatArray]], parts: Iterator[slice]
+) -> list[FloatArray]:
     """Add up what each thread sums over its share of the blocks."""
     blocks = list(parts)
     n_threads = 1 if len(blocks) == 1 else min(len(blocks), os.cpu_count() or 1)
     if n_threads == 1:
         return summed(blocks)
     with ThreadPoolExecutor(n_threads) as pool:
-        return _added(pool.map(lambda i: summed(blocks[i::n_threads]), range(n_threads)))
+        return _added(
+            pool.map(lambda i: summed(blocks[i::n_threads]), range(n_threads))
+        )
 
 
 def _added(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
@@ -152,10 +196,16 @@ def _added(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
     return total
 
 
-def in_blocks(statistic: Callable[..., Sequence[FloatArray]]) -> Callable[..., Sequence[FloatArray]]:
-    """Let ``statistic(points, state, *labels) -> arrays``, a sum over rows on the grid, see one block after another."""
+def in_blocks(
+    statistic: Callable[..., Sequence[FloatArray]],
+) -> Callable[..., Sequence[FloatArray]]:
+    """Let ``statistic(points, state, *labels) -> arrays``, a sum over rows on the grid,
+    see one block after another.
+    """
 
-    def summed(points: FloatArray, state: object, *labels: npt.NDArray[np.int64]) -> Sequence[FloatArray]:
+    def summed(
+        points: FloatArray, state: object, *labels: npt.NDArray[np.int64]
+    ) -> Sequence[FloatArray]:
         def of_block(rows: slice) -> Sequence[FloatArray]:
             return statistic(points[rows], state, *(own[rows] for own in labels))
 
@@ -164,7 +214,7 @@ def in_blocks(statistic: Callable[..., Sequence[FloatArray]]) -> Callable[..., S
     return summed
 
 
-# -- what a client sums, exactly on the grid for up to 10^11 points ----------------------------------------------------
+# -- what a client sums, exactly on the grid for up to 10^11 points --------------------
 
 # Up to so many entries a matrix of zeros and ones costs less than a sparse one.
 _SMALL_MATRIX = 1 << 14
@@ -177,24 +227,37 @@ _WIDE = 1 << 12
 def relative_statistics(
     points: npt.ArrayLike, centroids: npt.ArrayLike, radius: float | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Sum (k, d) and count (k,) the points of each cluster relative to its centroid, without those beyond the radius.
+    """Sum (k, d) and count (k,) the points of each cluster relative to its centroid,
+    without those beyond the radius.
 
-    FastLloyd, Algorithm 1, lines 6 to 13. A point is assigned to its nearest centroid (ties: the lowest index) and
-    dropped when its distance is greater than `radius`, if there is one. Adding or removing one point therefore changes
-    one row of the sums by a vector of norm at most `radius`, without slack on the grid, and one count by 1.
+    FastLloyd, Algorithm 1, lines 6 to 13. A point is assigned to its nearest centroid
+    (ties: the lowest index) and dropped when its distance is greater than `radius`, if
+    there is one. Adding or removing one point therefore changes one row of the sums by
+    a vector of norm at most `radius`, without slack on the grid, and one count by 1.
     """
     centroids = np.asarray(centroids, dtype=np.float64)
-    sums, counts = _summed(points, centroids, None if radius is None else largest_kept_square(radius))
+    sums, counts = _summed(
+        points, centroids, None if radius is None else largest_kept_square(radius)
+    )
     return sums - counts[:, None] * centroids, counts
 
 
-def absolute_statistics(points: npt.ArrayLike, centroids: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Sum (k, d) and count (k,) the points of each cluster, on the grid, as plain Lloyd, SuLloyd and GLloyd do."""
+def absolute_statistics(
+    points: npt.ArrayLike, centroids: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Sum (k, d) and count (k,) the points of each cluster, on the grid, as plain
+    Lloyd, SuLloyd and GLloyd do.
+    """
     return _summed(points, np.asarray(centroids, dtype=np.float64), None)
 
 
-def _summed(points: npt.ArrayLike, centroids: FloatArray, max_square: float | None) -> tuple[FloatArray, FloatArray]:
-    """Sum the kept points of every block; a dropped point goes to an extra row, which is cut off."""
+def _summed(
+    points: npt.ArrayLike, centroids: FloatArray, max_square: float | None
+) -> tuple[FloatArray, FloatArray]:
+    """Sum the kept points of every block.
+
+    a dropped point goes to an extra row, which is cut off.
+    """
     table: Any = points if hasattr(points, "shape") else np.asarray(points)
     n_rows = len(centroids) + 1
 
@@ -204,7 +267,8 @@ def _summed(points: npt.ArrayLike, centroids: FloatArray, max_square: float | No
             block = table[rows]
             labels, squares = nearest_centroids(block, centroids)
             if max_square is not None:
-                # Negated, so that a distance that is not a number drops its point as well.
+                # Negated, so that a distance that is not a number drops its point as
+                # well.
                 labels[~(squares <= max_square)] = len(centroids)
             add_by_label(sums, block, labels)
             counts += np.bincount(labels, minlength=n_rows)
@@ -219,18 +283,25 @@ def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> No
     if points.shape[1] < _WIDE:
         sums += sum_by_label(points, labels, len(sums))
         return
-    # A block has few of such rows: a table of their sums alone would be as large as all sums, for each block.
+    # A block has few of such rows: a table of their sums alone would be as large as all
+    # sums, for each block.
     for label, row in zip(labels.tolist(), points, strict=True):
         sums[label] += row
 
 
 def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
-    """Sum the points (n, d) with each label below `n_rows`; exact on the grid, so that their order does not matter."""
+    """Sum the points (n, d) with each label below `n_rows`.
+
+    Exact on the grid, so that their order does not matter.
+    """
     n_points, n_features = points.shape
     if n_rows == 1:
         return np.asarray(np.ones((1, n_points)) @ points, dtype=np.float64)
     if n_features <= _FEW_FEATURES:
-        columns = [np.bincount(labels, weights=points[:, j], minlength=n_rows) for j in range(n_features)]
+        columns = [
+            np.bincount(labels, weights=points[:, j], minlength=n_rows)
+            for j in range(n_features)
+        ]
         return np.stack(columns, axis=1) if columns else np.zeros((n_rows, 0))
     if n_rows * n_points <= _SMALL_MATRIX:
         chosen = (labels == np.arange(n_rows)[:, None]).astype(np.float64)
@@ -242,25 +313,38 @@ def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatAr
 
 @lru_cache(maxsize=4)
 def _one_each(n_rows: int, n_points: int) -> Any:
-    """A sparse matrix whose column i says in which row point i is summed: making one costs as much as a product."""
+    """A sparse matrix whose column i says in which row point i is summed.
+
+    Making one costs as much as a product.
+    """
     from scipy.sparse import csc_array
 
-    places, starts = np.zeros(n_points, dtype=np.int32), np.arange(n_points + 1, dtype=np.int32)
+    places, starts = (
+        np.zeros(n_points, dtype=np.int32),
+        np.arange(n_points + 1, dtype=np.int32),
+    )
     return csc_array((np.ones(n_points), places, starts), shape=(n_rows, n_points))
 
 
-# -- clipping, and the next centroids ---------------------------------------------------------------------------------
+# -- clipping, and the next centroids --------------------------------------------------
 
 SHADE = 1.0 - 2.0**-30
-"""A norm of 2^24 entries is computed with a relative error of some 2^-37: the shade makes every factor too small."""
+"""A norm of 2^24 entries is computed with a relative error of some 2^-37.
+
+The shade makes every factor too small.
+"""
 
 
 @lru_cache(maxsize=64)
 def largest_kept_square(radius: float) -> float:
-    """The largest float64 that is at most radius^2, radius >= 0: rounding keeps no point beyond the radius."""
+    """The largest float64 that is at most radius^2, radius >= 0.
+
+    Rounding keeps no point beyond the radius.
+    """
     if not radius >= 0.0:
         raise ConfigurationError(
-            f"radius is {radius!r}, but it must be at least 0: give a distance in data units, or None to drop no point."
+            f"radius is {radius!r}, but it must be at least 0: give a distance in data"
+            " units, or None to drop no point."
         )
     square = float(radius) * float(radius)
     if math.isfinite(square) and Fraction(square) > Fraction(radius) ** 2:
@@ -277,9 +361,11 @@ def toward_zero(values: npt.ArrayLike) -> FloatArray:
 
 
 def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
-    """Pull rows (n, d) farther than `radius` from the origin back to the ball, toward zero on the grid, exactly.
+    """Pull rows (n, d) farther than `radius` from the origin back to the ball, toward
+    zero on the grid, exactly.
 
-    FedDP-KMeans, section 3: every record is clipped to the data radius Delta. Rows inside the ball are unchanged.
+    FedDP-KMeans, section 3: every record is clipped to the data radius Delta. Rows
+    inside the ball are unchanged.
     """
     rows = np.asarray(points, dtype=np.float64)
     squares = np.einsum("ij,ij->i", rows, rows)
@@ -294,28 +380,41 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
 
 
 def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float:
-    """The factor, at most 1, that brings a vector's norm down to `bound`, in L1 or L2 by its `order`."""
+    """The factor, at most 1, that brings a vector's norm down to `bound`, in L1 or L2
+    by its `order`.
+    """
     flat = np.ravel(np.asarray(vector, dtype=np.float64))
     norm = float(np.abs(flat).sum()) if order == 1 else math.sqrt(float(flat @ flat))
-    # The computed norm may be a little too small, so vectors within the shade of the bound are scaled as well.
+    # The computed norm may be a little too small, so vectors within the shade of the
+    # bound are scaled as well.
     return 1.0 if norm <= bound * SHADE else bound * SHADE * SHADE / norm
 
 
 def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> FloatArray:
-    """Scale a vector of any shape down to a norm of at most `bound`, on the grid (FedDP-KMeans, appendix G.4)."""
-    return toward_zero(np.asarray(vector, dtype=np.float64) * clip_factor(vector, bound, order=order))
+    """Scale a vector of any shape down to a norm of at most `bound`, on the grid
+    (FedDP-KMeans, appendix G.4).
+    """
+    return toward_zero(
+        np.asarray(vector, dtype=np.float64) * clip_factor(vector, bound, order=order)
+    )
 
 
 SATURATION = 16.0
-"""Centroids that are not brought back into the box stay this near to 0, so that scores are exact in float64."""
-# The relative error of a computed and rescaled norm stays below 2^-50: at most six roundings of 2^-53.
+"""Centroids that are not brought back into the box stay this near to 0, so that scores
+are exact in float64.
+"""
+# The relative error of a computed and rescaled norm stays below 2^-50: at most six
+# roundings of 2^-53.
 _NORM_SLACK = 2.0**-50
-# Below it the clipped coordinates would be subnormal numbers, whose rounding the slack does not cover.
+# Below it the clipped coordinates would be subnormal numbers, whose rounding the slack
+# does not cover.
 _SMALLEST_RADIUS = 2.0**-1000
 
 
 class PostProcessing(enum.Enum):
-    """What happens to centroids outside the box [-1, 1]^d (FastLloyd, section 5.3.5 and appendix B)."""
+    """What happens to centroids outside the box [-1, 1]^d (FastLloyd, section 5.3.5 and
+    appendix B).
+    """
 
     FOLD = "fold"
     TRUNCATE = "truncate"
@@ -323,16 +422,21 @@ class PostProcessing(enum.Enum):
 
 
 def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> FloatArray:
-    """Round to the nearest multiple of 2^-fraction_bits (0 to 52 of them), halves to the even multiple."""
+    """Round to the nearest multiple of 2^-fraction_bits (0 to 52 of them), halves to
+    the even multiple.
+    """
     scale = 2.0**fraction_bits
     return np.asarray(np.rint(np.asarray(values, dtype=np.float64) * scale) / scale)
 
 
 def fold(values: npt.ArrayLike) -> FloatArray:
-    """Reflect finite values at the walls -1 and 1 until they lie between them; values inside are unchanged.
+    """Reflect finite values at the walls -1 and 1 until they lie between them.
 
-    FastLloyd, section 5.3.5. The paper's text takes the remainder modulo 2, which would mirror values that are inside
-    already (0.5 to -0.5); the period of a reflection is 4, and that is what its code uses.
+    Values inside are unchanged.
+
+    FastLloyd, section 5.3.5. The paper's text takes the remainder modulo 2, which would
+    mirror values that are inside already (0.5 to -0.5); the period of a reflection is
+    4, and that is what its code uses.
 
     Examples
     --------
@@ -351,23 +455,34 @@ def truncate(values: npt.ArrayLike) -> FloatArray:
 
 
 def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
-    """Scale every row of steps (k, d) that is longer than the radius, at least 0, down to it, in exact arithmetic.
+    """Scale every row of steps (k, d) that is longer than the radius, at least 0, down
+    to it, in exact arithmetic.
 
-    One radius, or one for each row. FastLloyd, section 5.3.5 ("radius clipping"). Shorter rows come back unchanged.
-    Norms are correctly rounded sums (`math.fsum`), hence equal on all machines.
+    One radius, or one for each row. FastLloyd, section 5.3.5 ("radius clipping").
+    Shorter rows come back unchanged. Norms are correctly rounded sums (`math.fsum`),
+    hence equal on all machines.
     """
     clipped = np.array(steps, dtype=np.float64)
-    # Each row over a power of two, so that scaling is exact and squares neither overflow nor vanish.
+    # Each row over a power of two, so that scaling is exact and squares neither
+    # overflow nor vanish.
     exponents = np.frexp(np.max(np.abs(clipped), axis=1, initial=0.0))[1]
     scaled = np.ldexp(clipped, -exponents[:, None])
     radii = np.broadcast_to(radius, len(clipped))
-    with np.errstate(all="ignore"):  # A radius out of range becomes infinity or 0, which compares rightly.
+    with np.errstate(
+        all="ignore"
+    ):  # A radius out of range becomes infinity or 0, which compares rightly.
         limits = np.ldexp(radii, -exponents).tolist()
-    rows = zip(clipped, scaled, (scaled * scaled).tolist(), limits, radii.tolist(), strict=True)
+    rows = zip(
+        clipped, scaled, (scaled * scaled).tolist(), limits, radii.tolist(), strict=True
+    )
     for row, unit, squares, limit, own in rows:
         norm = math.sqrt(math.fsum(squares))
         if _is_longer(unit, norm, limit):
-            row[:] = unit * ((1.0 - _NORM_SLACK) / norm) * (own if own > _SMALLEST_RADIUS else 0.0)
+            row[:] = (
+                unit
+                * ((1.0 - _NORM_SLACK) / norm)
+                * (own if own > _SMALLEST_RADIUS else 0.0)
+            )
     return clipped
 
 
@@ -379,10 +494,12 @@ def relative_update(
     clip_radius: float | None,
     post_processing: PostProcessing,
 ) -> FloatArray:
-    """Move each centroid by its noisy relative sum over its noisy count (FastLloyd, Algorithm 1, lines 18 to 20).
+    """Move each centroid by its noisy relative sum over its noisy count (FastLloyd,
+    Algorithm 1, lines 18 to 20).
 
-    The count may have any sign. Where it is 0, or so small that the quotient is not finite, the centroid stays. Steps
-    are clipped to `clip_radius`, in data units, if there is one; without post-processing, coordinates are saturated at
+    The count may have any sign. Where it is 0, or so small that the quotient is not
+    finite, the centroid stays. Steps are clipped to `clip_radius`, in data units, if
+    there is one; without post-processing, coordinates are saturated at
     -16 and 16, so that scores stay exact in float64.
     """
     steps, _ = _quotients(noisy_relative_sums, noisy_counts)
@@ -392,15 +509,26 @@ def relative_update(
 
 
 def absolute_update(
-    centroids: npt.ArrayLike, noisy_sums: npt.ArrayLike, noisy_counts: npt.ArrayLike, *, post_processing: PostProcessing
+    centroids: npt.ArrayLike,
+    noisy_sums: npt.ArrayLike,
+    noisy_counts: npt.ArrayLike,
+    *,
+    post_processing: PostProcessing,
 ) -> FloatArray:
-    """Replace each centroid by its noisy sum over its noisy count, as in Lloyd's family; see `relative_update`."""
+    """Replace each centroid by its noisy sum over its noisy count, as in Lloyd's
+    family; see `relative_update`.
+    """
     quotients, usable = _quotients(noisy_sums, noisy_counts)
     return _finish(np.where(usable[:, None], quotients, centroids), post_processing)
 
 
-def _quotients(sums: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    """Divide row by row; rows with a non-finite quotient become 0 and are marked as unusable."""
+def _quotients(
+    sums: npt.ArrayLike, counts: npt.ArrayLike
+) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """Divide row by row.
+
+    Rows with a non-finite quotient become 0 and are marked as unusable.
+    """
     divisors = np.asarray(counts, dtype=np.float64)
     with np.errstate(all="ignore"):
         quotients = np.asarray(sums, dtype=np.float64) / divisors[:, None]
@@ -409,7 +537,9 @@ def _quotients(sums: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[FloatArray, 
 
 
 def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
-    """Bring the values into the box, or into the range where the grid is exact, and onto the grid."""
+    """Bring the values into the box, or into the range where the grid is exact, and
+    onto the grid.
+    """
     if post_processing is PostProcessing.FOLD:
         return round_to_grid(fold(values))
     if post_processing is PostProcessing.TRUNCATE:
@@ -423,4 +553,7 @@ def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
         return False
     if norm > radius * (1.0 + _NORM_SLACK):
         return True
-    return sum((Fraction(value) ** 2 for value in row.tolist()), Fraction(0)) > Fraction(radius) ** 2
+    return (
+        sum((Fraction(value) ** 2 for value in row.tolist()), Fraction(0))
+        > Fraction(radius) ** 2
+    )

@@ -1,7 +1,9 @@
-"""What a FedDP-KMeans client sums: outer products, histograms over server points, sums or means by projected centre.
+"""What a FedDP-KMeans client sums: outer products, histograms over server points, sums
+or means by projected centre.
 
-Points are on the 2^-16 grid, relative to a public centre and clipped to the data radius (`clip_rows`). Projections and
-projected points are the server's: a client's assignment may depend on them in any way, the bounds do not.
+Points are on the 2^-16 grid, relative to a public centre and clipped to the data radius
+(`clip_rows`). Projections and projected points are the server's: a client's assignment
+may depend on them in any way, the bounds do not.
 """
 
 from __future__ import annotations
@@ -14,11 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray, LabelArray, clip_factor, toward_zero
+from flwr_dpkmeans.kmeans.lloyd import (
+    GRID,
+    FloatArray,
+    LabelArray,
+    clip_factor,
+    toward_zero,
+)
 
 _ROOT_TWO = math.sqrt(2.0)
-# The server's errors are not spread over all directions as noise is, but lie in its own leading ones, where they do
-# more harm: they count as twice as large.
+# The server's errors are not spread over all directions as noise is, but lie in its own
+# leading ones, where they do more harm: they count as twice as large.
 _PRIOR_CAUTION = 4.0
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
@@ -29,24 +37,35 @@ def triangle_size(n_features: int) -> int:
     return n_features * (n_features + 1) // 2
 
 
-def outer_product_triangle(points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda x: x) -> FloatArray:
-    """Sum the outer products of rows (n, d), as the upper triangle of the matrix, row by row: (d (d + 1) / 2,).
+def outer_product_triangle(
+    points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda x: x
+) -> FloatArray:
+    """Sum the outer products of rows (n, d), as the upper triangle of the matrix, row
+    by row: (d (d + 1) / 2,).
 
-    Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm is the matrix's Frobenius norm
-    and noise of equal size on all entries is isotropic over symmetric matrices, with 1/sqrt(2) of the size off the
-    diagonal. FedDP-KMeans, Algorithm 1, line 4. ``prepare(rows) -> rows``, such as clipping, is called on blocks of
-    rows, and takes each row by itself. The result is in squared data units, not rounded to the grid.
+    Off-diagonal entries are multiplied by sqrt(2), so that the vector's Euclidean norm
+    is the matrix's Frobenius norm and noise of equal size on all entries is isotropic
+    over symmetric matrices, with 1/sqrt(2) of the size off the diagonal. FedDP-KMeans,
+    Algorithm 1, line 4. ``prepare(rows) -> rows``, such as clipping, is called on
+    blocks of rows, and takes each row by itself. The result is in squared data units,
+    not rounded to the grid.
     """
     return triangle_of(outer_product_sums(points, prepare))
 
 
-def outer_product_sums(points: FloatArray, prepare: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """What `triangle_of` makes `outer_product_triangle` of, (2, d (d + 1) / 2): sums over rows that are exact."""
+def outer_product_sums(
+    points: FloatArray, prepare: Callable[[FloatArray], FloatArray]
+) -> FloatArray:
+    """What `triangle_of` makes `outer_product_triangle` of, (2, d (d + 1) / 2).
+
+    Sums over rows that are exact.
+    """
     d = points.shape[1]
     places, _ = _triangle(d)
 
-    # Products of grid values are multiples of 2^-32. A block's sums are exact; the blocks are added up as whole grid
-    # steps and the rest, both exact, so that no row's contribution depends on how many others there are.
+    # Products of grid values are multiples of 2^-32. A block's sums are exact; the
+    # blocks are added up as whole grid steps and the rest, both exact, so that no row's
+    # contribution depends on how many others there are.
     def summed(part: slice) -> Sequence[FloatArray]:
         steps, rests = np.zeros(len(places)), np.zeros(len(places))
         rows = prepare(points[part])
@@ -65,7 +84,9 @@ def outer_product_sums(points: FloatArray, prepare: Callable[[FloatArray], Float
 
 
 def triangle_of(sums: FloatArray) -> FloatArray:
-    """Make a triangle of whole grid steps and the rests, both without factors, one behind the other."""
+    """Make a triangle of whole grid steps and the rests, both without factors, one
+    behind the other.
+    """
     steps, rests = sums.reshape(2, -1)
     _, factors = _triangle(math.isqrt(2 * len(steps)))
     return np.asarray((steps + rests) * (factors / GRID), dtype=np.float64)
@@ -85,13 +106,18 @@ def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatAr
     return np.asarray(upper + upper.T - np.diag(np.diag(upper)), dtype=np.float64)
 
 
-def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float) -> tuple[FloatArray, float]:
-    """Average a noisy outer product (d, d) with that of the server's points (m, d), by precision; and the noise left.
+def shrink_to_server(
+    matrix: FloatArray, server_points: FloatArray, noise: float
+) -> tuple[FloatArray, float]:
+    """Average a noisy outer product (d, d) with that of the server's points (m, d), by
+    precision; and the noise left.
 
-    The server's matrix is brought to the same trace. An entry of the released matrix has a known variance (`noise` is
-    its standard deviation on the diagonal); one of the server's has a sampling variance, estimated from its points, and
-    a mismatch, by which the two matrices differ more than both variances explain. The less the server's points, clipped
-    as rows are, resemble the clients', the less they weigh, and the weight vanishes with the noise.
+    The server's matrix is brought to the same trace. An entry of the released matrix
+    has a known variance (`noise` is its standard deviation on the diagonal); one of the
+    server's has a sampling variance, estimated from its points, and a mismatch, by
+    which the two matrices differ more than both variances explain. The less the
+    server's points, clipped as rows are, resemble the clients', the less they weigh,
+    and the weight vanishes with the noise.
     """
     n_features = len(matrix)
     product: FloatArray = server_points.T @ server_points
@@ -100,19 +126,25 @@ def shrink_to_server(matrix: FloatArray, server_points: FloatArray, noise: float
     scale = float(np.trace(matrix) / np.trace(product))
     squares = np.square(server_points)
     # Means over all entries, so that nothing depends on the axes.
-    sampling = (squares.T @ squares - np.square(product) / len(server_points)).mean() * scale**2
+    sampling = (
+        squares.T @ squares - np.square(product) / len(server_points)
+    ).mean() * scale**2
     released = 0.5 * noise**2 * (n_features + 1) / n_features
     difference = np.square(matrix - scale * product).mean()
     mismatch = max(0.0, float(difference - sampling - released))
-    weight = released / max(released + _PRIOR_CAUTION * (float(sampling) + mismatch), 1e-300)
+    weight = released / max(
+        released + _PRIOR_CAUTION * (float(sampling) + mismatch), 1e-300
+    )
     return (1.0 - weight) * matrix + weight * (scale * product), (1.0 - weight) * noise
 
 
 def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
-    """Count the eigenvalues of a noisy symmetric matrix that stand out of its bulk, from 1 to `most`.
+    """Count the eigenvalues of a noisy symmetric matrix that stand out of its bulk,
+    from 1 to `most`.
 
-    Symmetric noise of standard deviation s on and s / sqrt(2) off the diagonal spreads an eigenvalue over a semicircle
-    of radius s sqrt(2 d) (Wigner); rows of many directions of equal variance add a bulk around the median.
+    Symmetric noise of standard deviation s on and s / sqrt(2) off the diagonal spreads
+    an eigenvalue over a semicircle of radius s sqrt(2 d) (Wigner); rows of many
+    directions of equal variance add a bulk around the median.
     """
     values = np.linalg.eigvalsh(matrix)
     median = float(np.median(values))
@@ -122,30 +154,51 @@ def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
 
 
 def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
-    """Leading eigenvectors (d, n_components) of a symmetric matrix, their largest entries positive, on the grid."""
+    """Leading eigenvectors (d, n_components) of a symmetric matrix, their largest
+    entries positive, on the grid.
+    """
     _, vectors = np.linalg.eigh(matrix)
-    return lloyd.round_to_grid(with_positive_peaks(vectors[:, ::-1][:, :n_components])) + 0.0
+    return (
+        lloyd.round_to_grid(with_positive_peaks(vectors[:, ::-1][:, :n_components]))
+        + 0.0
+    )
 
 
 def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
-    """Project rows (n, d) by (d, c), if at all, all on the grid: exactly, so that no row depends on those beside it."""
+    """Project rows (n, d) by (d, c), if at all, all on the grid.
+
+    Exactly, so that no row depends on those beside it.
+    """
     return points if projection is None else lloyd.round_to_grid(points @ projection)
 
 
-def nearest_projected(points: FloatArray, projection: FloatArray | None, centers: FloatArray) -> LabelArray:
-    """Index, int32 (n,), of the nearest projected centre (k, c) of each row; ties go to the lowest index.
+def nearest_projected(
+    points: FloatArray, projection: FloatArray | None, centers: FloatArray
+) -> LabelArray:
+    """Index, int32 (n,), of the nearest projected centre (k, c) of each row.
 
-    All is on the grid and all sums are exact: each label is a function of its row and the centres alone, to the last
-    bit. No projection measures distances in the space of the data.
+    Ties go to the lowest index.
+
+    All is on the grid and all sums are exact: each label is a function of its row and
+    the centres alone, to the last bit. No projection measures distances in the space of
+    the data.
     """
     return lloyd.nearest_labels(project(points, projection), centers)
 
 
-def clear_labels(points: FloatArray, projection: FloatArray | None, centers: FloatArray, margin: float) -> LabelArray:
-    """Nearest projected centre of each row; the number of centres where another one is almost as near.
+def clear_labels(
+    points: FloatArray,
+    projection: FloatArray | None,
+    centers: FloatArray,
+    margin: float,
+) -> LabelArray:
+    """Nearest projected centre of each row.
 
-    `margin`, above 0, is the largest ratio of the distances to the nearest and to the second nearest centre: at most
-    1/3 in Awasthi and Sheffet 2012; 1 keeps every row, as FedDP-KMeans, Algorithm 1, line 20, does.
+    The number of centres where another one is almost as near.
+
+    `margin`, above 0, is the largest ratio of the distances to the nearest and to the
+    second nearest centre: at most 1/3 in Awasthi and Sheffet 2012; 1 keeps every row,
+    as FedDP-KMeans, Algorithm 1, line 20, does.
     """
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
@@ -153,25 +206,36 @@ def clear_labels(points: FloatArray, projection: FloatArray | None, centers: Flo
     for rows in lloyd.row_blocks(len(points), points.shape[1] + len(centers)):
         part = project(points[rows], projection)
         squares = np.empty((len(part), len(centers)))
-        # Differences are rows times centres times width: of as many centres at once as fit, or of one.
+        # Differences are rows times centres times width: of as many centres at once as
+        # fit, or of one.
         step = lloyd.block_length(part.size)
         for start in range(0, len(centers), step):
             differences = part[:, None, :] - centers[None, start : start + step, :]
-            squares[:, start : start + step] = np.square(differences, out=differences).sum(axis=2)
+            squares[:, start : start + step] = np.square(
+                differences, out=differences
+            ).sum(axis=2)
         squares.partition(1, axis=1)
         labels[rows][squares[:, 0] > margin**2 * squares[:, 1]] = len(centers)
     return labels
 
 
-def sums_and_counts(points: FloatArray, labels: LabelArray, n_clusters: int) -> tuple[FloatArray, FloatArray]:
-    """Sum (k, d) and count (k,) the rows of each label below k; rows with the label k itself are left out."""
+def sums_and_counts(
+    points: FloatArray, labels: LabelArray, n_clusters: int
+) -> tuple[FloatArray, FloatArray]:
+    """Sum (k, d) and count (k,) the rows of each label below k.
+
+    Rows with the label k itself are left out.
+    """
     sums = lloyd.sum_by_label(points, labels, n_clusters + 1)[:-1]
     counts = np.bincount(labels, minlength=n_clusters + 1)[:-1].astype(np.float64)
     return sums, counts
 
 
-def means_and_indicators(sums: FloatArray, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Turn a client's sums (k, d) and counts (k,) into its cluster means and indicators of non-empty clusters.
+def means_and_indicators(
+    sums: FloatArray, counts: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Turn a client's sums (k, d) and counts (k,) into its cluster means and indicators
+    of non-empty clusters.
 
     FedDP-KMeans, appendix G.4, for step 3 alone.
     """
@@ -179,15 +243,25 @@ def means_and_indicators(sums: FloatArray, counts: FloatArray) -> tuple[FloatArr
 
 
 def clipped_together(
-    vectors: FloatArray, numbers: FloatArray, vectors_bound: float, numbers_bound: float, *, order: int = 2
+    vectors: FloatArray,
+    numbers: FloatArray,
+    vectors_bound: float,
+    numbers_bound: float,
+    *,
+    order: int = 2,
 ) -> tuple[FloatArray, FloatArray]:
-    """Scale a client's vectors (k, d) and numbers (k,) down to their bounds, on the grid, toward zero.
+    """Scale a client's vectors (k, d) and numbers (k,) down to their bounds, on the
+    grid, toward zero.
 
-    FedDP-KMeans, appendix G.4, by one common factor, so that the quotient of their sums over clients is a weighted mean
-    of the clients' quotients. `vectors_bound` holds for the Euclidean norm of all vectors together, `numbers_bound` for
-    the norm of order 1 or 2 of the numbers.
+    FedDP-KMeans, appendix G.4, by one common factor, so that the quotient of their sums
+    over clients is a weighted mean of the clients' quotients. `vectors_bound` holds for
+    the Euclidean norm of all vectors together, `numbers_bound` for the norm of order 1
+    or 2 of the numbers.
     """
-    factor = min(clip_factor(vectors, vectors_bound), clip_factor(numbers, numbers_bound, order=order))
+    factor = min(
+        clip_factor(vectors, vectors_bound),
+        clip_factor(numbers, numbers_bound, order=order),
+    )
     return toward_zero(vectors * factor), toward_zero(numbers * factor)
 
 
@@ -198,10 +272,11 @@ def _triangle(n_features: int) -> tuple[npt.NDArray[np.intp], FloatArray]:
     return rows * n_features + columns, np.where(rows == columns, 1.0, _ROOT_TWO)
 
 
-# -- eigenvectors that are equal bit for bit on all machines: each client goes from release to release by itself -----
-# LAPACK's and BLAS's last digits depend on processor and threads, and where eigenvalues are close (a covariance that
-# noise has hidden) eigenvectors are arbitrary. Here are only elementwise operations that IEEE 754 rounds alike
-# everywhere (+, -, *, /, square roots), in an order that is fixed.
+# -- eigenvectors that are equal bit for bit on all machines: each client goes from release to release by itself ---
+# LAPACK's and BLAS's last digits depend on processor and threads, and where eigenvalues
+# are close (a covariance that noise has hidden) eigenvectors are arbitrary. Here are
+# only elementwise operations that IEEE 754 rounds alike everywhere (+, -, *, /, square
+# roots), in an order that is fixed.
 
 MOST_COMPONENTS = 64
 """Eigenpairs that are found of a wide matrix."""
@@ -213,17 +288,21 @@ _DEPENDENT = 1e-10  # part of a column that may be left of it by rounding alone
 
 
 def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Find the eigenvalues, falling, and eigenvectors (columns) of a symmetric, finite matrix (d, d), reproducibly.
+    """Find the eigenvalues, falling, and eigenvectors (columns) of a symmetric, finite
+    matrix (d, d), reproducibly.
 
-    All of them for up to 128 features; of a wider matrix the 64 that are largest in size, nearly (a randomized range
-    finder, Halko, Martinsson and Tropp 2011). The largest entry of each vector is positive; where the matrix is a
-    multiple of the identity, they are the coordinate axes in order.
+    All of them for up to 128 features; of a wider matrix the 64 that are largest in
+    size, nearly (a randomized range finder, Halko, Martinsson and Tropp 2011). The
+    largest entry of each vector is positive; where the matrix is a multiple of the
+    identity, they are the coordinate axes in order.
     """
     if len(matrix) <= _NARROW:
         values, vectors = _jacobi(matrix)
     else:
         basis = _leading_range(matrix)
-        values, inner = _jacobi(product(np.ascontiguousarray(basis.T), product(matrix, basis)))
+        values, inner = _jacobi(
+            product(np.ascontiguousarray(basis.T), product(matrix, basis))
+        )
         vectors = product(basis, inner)
     order = np.argsort(-values, kind="stable")
     return values[order], with_positive_peaks(vectors[:, order])
@@ -245,7 +324,9 @@ def product(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _jacobi(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Jacobi's method, n / 2 rotations of disjoint pairs at a time (Brent and Luk 1985): all pairs, unsorted."""
+    """Jacobi's method, n / 2 rotations of disjoint pairs at a time (Brent and Luk
+    1985): all pairs, unsorted.
+    """
     n = len(matrix)
     even = n + n % 2
     # A row of zeros more has no partner to be mixed with.
@@ -255,7 +336,9 @@ def _jacobi(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     for _ in range(_SWEEPS):
         off = np.abs(a)
         np.fill_diagonal(off, 0.0)
-        if float(off.max(initial=0.0)) <= _CONVERGED * float(np.abs(a).max(initial=0.0)):
+        if float(off.max(initial=0.0)) <= _CONVERGED * float(
+            np.abs(a).max(initial=0.0)
+        ):
             break
         for _ in range(even - 1):
             _rotate(a, rows, order[: even // 2], order[even // 2 :][::-1])
@@ -264,12 +347,18 @@ def _jacobi(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.diag(a)[:n].copy(), np.ascontiguousarray(rows[:n, :n].T)
 
 
-def _rotate(a: FloatArray, rows: FloatArray, p: npt.NDArray[np.intp], q: npt.NDArray[np.intp]) -> None:
+def _rotate(
+    a: FloatArray, rows: FloatArray, p: npt.NDArray[np.intp], q: npt.NDArray[np.intp]
+) -> None:
     """Make the entries (p, q) of a symmetric matrix zero, in place."""
     off = a[p, q]
-    with np.errstate(all="ignore"):  # No rotation where the entry is zero, or nothing beside the diagonal.
+    with np.errstate(
+        all="ignore"
+    ):  # No rotation where the entry is zero, or nothing beside the diagonal.
         ratio = (a[q, q] - a[p, p]) / (2.0 * off)
-        tangent = np.where(ratio < 0.0, -1.0, 1.0) / (np.abs(ratio) + np.sqrt(1.0 + ratio * ratio))
+        tangent = np.where(ratio < 0.0, -1.0, 1.0) / (
+            np.abs(ratio) + np.sqrt(1.0 + ratio * ratio)
+        )
     tangent = np.where((off == 0.0) | ~np.isfinite(tangent), 0.0, tangent)
     cosine = 1.0 / np.sqrt(1.0 + tangent * tangent)
     c, s = cosine[:, None], (tangent * cosine)[:, None]
@@ -277,12 +366,17 @@ def _rotate(a: FloatArray, rows: FloatArray, p: npt.NDArray[np.intp], q: npt.NDA
         first, second = table[p], table[q]
         table[p], table[q] = c * first - s * second, s * first + c * second
     first, second = a[:, p], a[:, q]
-    a[:, p], a[:, q] = c[:, 0] * first - s[:, 0] * second, s[:, 0] * first + c[:, 0] * second
+    a[:, p], a[:, q] = (
+        c[:, 0] * first - s[:, 0] * second,
+        s[:, 0] * first + c[:, 0] * second,
+    )
     a[p, q] = a[q, p] = 0.0
 
 
 def _leading_range(matrix: FloatArray) -> FloatArray:
-    """Orthonormal columns that span the eigenvectors of the largest eigenvalues, by size."""
+    """Orthonormal columns that span the eigenvectors of the largest eigenvalues, by
+    size.
+    """
     size = float(np.abs(matrix).max()) or 1.0
     start = np.random.default_rng(0).standard_normal((len(matrix), MOST_COMPONENTS))
     # On a coarse grid: a logarithm's last digit in a tail does not matter.

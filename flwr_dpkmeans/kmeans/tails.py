@@ -1,8 +1,11 @@
-"""What a round of residuals cuts: its sums by cluster and shell, and how much of them is to be believed.
+"""What a round of residuals cuts: its sums by cluster and shell, and how much of them
+is to be believed.
 
-A residual beyond its radius is pulled back to it, so a mean of skewed rows is short of its tail. What is beyond the
-radius, the excess, is summed apart, in shells of growing length: each sum is divided by its shell's length before it is
-sent, so that the sensitivity is 1, and noise is as long as the shell. Which shells count is decided afterwards.
+A residual beyond its radius is pulled back to it, so a mean of skewed rows is short of
+its tail. What is beyond the radius, the excess, is summed apart, in shells of growing
+length: each sum is divided by its shell's length before it is sent, so that the
+sensitivity is 1, and noise is as long as the shell. Which shells count is decided
+afterwards.
 """
 
 from __future__ import annotations
@@ -12,10 +15,19 @@ import math
 import numpy as np
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import GRID, SHADE, FloatArray, LabelArray, add_by_label, row_blocks
+from flwr_dpkmeans.kmeans.lloyd import (
+    GRID,
+    SHADE,
+    FloatArray,
+    LabelArray,
+    add_by_label,
+    row_blocks,
+)
 
 _SMALLEST_RADIUS = 2.0**-16
-_LIKELY_CUT = 0.33  # what the first shell may add to a mean, in radii, before anything is heard; shared by columns
+# what the first shell may add to a mean, in radii, before anything is heard; shared by
+# columns
+_LIKELY_CUT = 0.33
 _SURE_CUT = 0.1  # the same where it is to be added, and its noise with it
 _UNHEARD = 0.5  # the same at most, in variances of the noise, where nothing is heard
 _THINNING = 0.5  # what a shell's square may be over that of the one before
@@ -48,12 +60,19 @@ def shell_lengths(radii: FloatArray, n_shells: int, farthest: float) -> FloatArr
 
 
 def excess_sums(
-    rows: FloatArray, labels: LabelArray, centers: FloatArray, radii: FloatArray, lengths: FloatArray, n: int
+    rows: FloatArray,
+    labels: LabelArray,
+    centers: FloatArray,
+    radii: FloatArray,
+    lengths: FloatArray,
+    n: int,
 ) -> FloatArray:
-    """Sum what residuals have beyond their radius, by cluster and shell, over the shell's length, on the grid.
+    """Sum what residuals have beyond their radius, by cluster and shell, over the
+    shell's length, on the grid.
 
-    A row's excess is the part of its residual beyond the radius, and belongs to the first shell that is as long. It
-    adds a vector of Euclidean norm at most 1 to one sum, whatever radii and lengths are.
+    A row's excess is the part of its residual beyond the radius, and belongs to the
+    first shell that is as long. It adds a vector of Euclidean norm at most 1 to one
+    sum, whatever radii and lengths are.
 
     Parameters
     ----------
@@ -78,7 +97,10 @@ def excess_sums(
         There are no centers, or more than `n`.
     """
     if not 1 <= len(centers) <= n:
-        raise DataError(f"there are {len(centers)} centers, but there must be from 1 to {n}: give as many as planned.")
+        raise DataError(
+            f"there are {len(centers)} centers, but there must be from 1 to {n}: give"
+            " as many as planned."
+        )
     n_shells, n_features = lengths.shape[1], rows.shape[1]
     least = np.maximum(radii, _SMALLEST_RADIUS)
     sums = np.zeros((n * n_shells, n_features))
@@ -103,11 +125,13 @@ def excess_sums(
 def beyond_radius(
     sums: FloatArray, lengths: FloatArray, counts: FloatArray, noise: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Estimate what means of pulled residuals lack, and how unsure that is, from released sums of the excess.
+    """Estimate what means of pulled residuals lack, and how unsure that is, from
+    released sums of the excess.
 
-    Shell by shell, what it adds to a mean is a normal variable around a part of what the shell before adds. Noise is as
-    long as the shell, so that one far out counts only as far as nearer ones, or its own sums, say that rows are there.
-    That is asked twice: what is surely there is added, and what may be there makes the rest unsure.
+    Shell by shell, what it adds to a mean is a normal variable around a part of what
+    the shell before adds. Noise is as long as the shell, so that one far out counts
+    only as far as nearer ones, or its own sums, say that rows are there. That is asked
+    twice: what is surely there is added, and what may be there makes the rest unsure.
 
     Parameters
     ----------
@@ -128,11 +152,16 @@ def beyond_radius(
     shape = n_clusters, n_features
     # Columns share the length of what is cut.
     first = np.square(lengths[:, :1]) / n_features
-    # No more than all entries of the first shell together have beyond their noise: in many columns that is nothing.
+    # No more than all entries of the first shell together have beyond their noise: in
+    # many columns that is nothing.
     heard_squares = max(0.0, float(np.square(sums[:, 0] / noise).mean()) - 1.0)
     of_noise = np.square(noise * lengths[:, :1] / counts[:, None])
-    sure = np.broadcast_to(np.minimum(_SURE_CUT**2 * first, heard_squares * of_noise), shape)
-    likely = np.broadcast_to(np.minimum(_LIKELY_CUT**2 * first, (_UNHEARD + heard_squares) * of_noise), shape)
+    sure = np.broadcast_to(
+        np.minimum(_SURE_CUT**2 * first, heard_squares * of_noise), shape
+    )
+    likely = np.broadcast_to(
+        np.minimum(_LIKELY_CUT**2 * first, (_UNHEARD + heard_squares) * of_noise), shape
+    )
     more, squares, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for shell in range(n_shells):
         scale = (lengths[:, shell] / counts)[:, None]
@@ -154,10 +183,13 @@ def beyond_radius(
 
 
 def _evidence(scores: FloatArray, doubt: float) -> FloatArray:
-    """Say how large squares are beyond what noise reaches, in its variances: the largest of three estimates.
+    """Say how large squares are beyond what noise reaches, in its variances.
 
-    That of each entry, of a column's mean square over all clusters, and of its mean. Noise alone reaches farther with a
-    chance of about exp(-doubt) (Laurent and Massart 2000, on chi-squared variables).
+    The largest of three estimates.
+
+    That of each entry, of a column's mean square over all clusters, and of its mean.
+    Noise alone reaches farther with a chance of about exp(-doubt) (Laurent and Massart
+    2000, on chi-squared variables).
 
     Parameters
     ----------
@@ -178,5 +210,7 @@ def _evidence(scores: FloatArray, doubt: float) -> FloatArray:
 
 
 def _reached(doubt: float) -> float:
-    """What a mean of squares of standard normal variables reaches, `doubt` being shared by them."""
+    """What a mean of squares of standard normal variables reaches, `doubt` being shared
+    by them.
+    """
     return 1.0 + 2.0 * math.sqrt(doubt) + 2.0 * doubt

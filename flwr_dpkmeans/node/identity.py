@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.secagg.roster import Signer
 
 _LONGEST_FILE = 10_000
-# A mounted secret may be readable by the service's group; nobody else may read it, and nobody else may change it.
+# A mounted secret may be readable by the service's group; nobody else may read it, and
+# nobody else may change it.
 _FORBIDDEN_MODE = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
@@ -23,19 +29,24 @@ class Identity(Signer):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read the file that `save` wrote; one that is missing, open to others or holds no Ed25519 key is refused."""
+        """Read the file that `save` wrote.
+
+        One that is missing, open to others or holds no Ed25519 key is refused.
+        """
         try:
             with open(path, "rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
                 content = file.read(_LONGEST_FILE)
         except OSError as error:
             raise ConfigurationError(
-                f"the identity {path} cannot be read ({error.strerror or error}): correct the node's 'identity', or "
-                "make one with 'python -m flwr_dpkmeans identity new PATH'."
+                f"the identity {path} cannot be read ({error.strerror or error}):"
+                " correct the node's 'identity', or make one with 'python -m"
+                " flwr_dpkmeans identity new PATH'."
             ) from error
         if os.name == "posix" and mode & _FORBIDDEN_MODE:
             raise ConfigurationError(
-                f"the identity {path} has mode {stat.S_IMODE(mode):o}, so others may read or change it: chmod 600 it."
+                f"the identity {path} has mode {stat.S_IMODE(mode):o}, so others may"
+                " read or change it: chmod 600 it."
             )
         try:
             key: object = load_pem_private_key(content, password=None)
@@ -43,22 +54,29 @@ class Identity(Signer):
             key = None
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigurationError(
-                f"the identity {path} holds no unencrypted Ed25519 private key: make one with "
-                "'python -m flwr_dpkmeans identity new PATH'."
+                f"the identity {path} holds no unencrypted Ed25519 private key: make"
+                " one with 'python -m flwr_dpkmeans identity new PATH'."
             )
         return cls(key.private_bytes_raw())
 
     def save(self, path: str | Path) -> None:
-        """Write the private key (PEM, PKCS 8) into a new file that only its owner may read.
+        """Write the private key (PEM, PKCS 8) into a new file that only its owner may
+        read.
 
-        An existing file is a ConfigurationError and never touched: others have pinned its key.
+        An existing file is a ConfigurationError and never touched: others have pinned
+        its key.
         """
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)
-        write_new(Path(path), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        write_new(
+            Path(path),
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        )
 
 
 def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> Path:
-    """Write a file that was not there, and that nobody else could read even for a moment, or a ConfigurationError."""
+    """Write a file that was not there, and that nobody else could read even for a
+    moment, or a ConfigurationError.
+    """
     try:
         # Of two who write at once only one goes on.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -71,9 +89,12 @@ def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> Path:
             path.unlink(missing_ok=True)
             raise
     except FileExistsError as error:
-        raise ConfigurationError(f"{path} exists and is left alone: choose another path.") from error
+        raise ConfigurationError(
+            f"{path} exists and is left alone: choose another path."
+        ) from error
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be written ({error.strerror or error}): choose a folder that exists and is yours."
+            f"{path} cannot be written ({error.strerror or error}): choose a folder"
+            " that exists and is yours."
         ) from error
     return path

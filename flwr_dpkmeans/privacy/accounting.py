@@ -1,16 +1,23 @@
-"""The price of a list of releases, which may be adaptive: each may depend on what the earlier ones showed.
+"""The price of a list of releases, which may be adaptive.
 
-* Gaussian releases: Gaussian differential privacy composes exactly, ``mu^2 = sum 1 / multiplier^2`` (Dong, Roth and
-  Su 2022, Corollary 2), and has a price in closed form.
-* Pure releases (Laplace noise, exponential mechanism): the sum of the pure epsilons, exact for the adaptive statement.
-* Both: each pure release counts as the worst mechanism of its epsilon (Kairouz, Oh and Viswanath 2015), whatever the
-  grid and dimension of its noise; where their number follows from an earlier release, all of them count as one.
-* Gaussian releases over Poisson samples, with any of the others: numerical privacy-loss distributions by
-  ``dp_accounting`` for adding and for removing a unit, or, if that is less, the price as if everybody were included.
-* Discrete noise: drawn noise costs ``epsilon + a + b`` and ``exp(a) (delta + (1 + exp(epsilon)) tau)`` where the
-  analysed noise costs epsilon and delta; a, b and tau add up over the list. See ``noise``.
+Each may depend on what the earlier ones showed.
 
-Formulas of the first four are in ``losses``; here is what a list adds up to, and which rule is the cheapest.
+* Gaussian releases: Gaussian differential privacy composes exactly, ``mu^2 = sum 1 /
+  multiplier^2`` (Dong, Roth and Su 2022, Corollary 2), and has a price in closed form.
+* Pure releases (Laplace noise, exponential mechanism): the sum of the pure epsilons,
+  exact for the adaptive statement.
+* Both: each pure release counts as the worst mechanism of its epsilon (Kairouz, Oh and
+  Viswanath 2015), whatever the grid and dimension of its noise; where their number
+  follows from an earlier release, all of them count as one.
+* Gaussian releases over Poisson samples, with any of the others: numerical privacy-loss
+  distributions by ``dp_accounting`` for adding and for removing a unit, or, if that is
+  less, the price as if everybody were included.
+* Discrete noise: drawn noise costs ``epsilon + a + b`` and ``exp(a) (delta + (1 +
+  exp(epsilon)) tau)`` where the analysed noise costs epsilon and delta; a, b and tau
+  add up over the list. See ``noise``.
+
+Formulas of the first four are in ``losses``; here is what a list adds up to, and which
+rule is the cheapest.
 """
 
 from __future__ import annotations
@@ -21,27 +28,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_real
+from flwr_dpkmeans.errors import (
+    LocalMisuseError,
+    PlanError,
+    require_delta,
+    require_real,
+)
 from flwr_dpkmeans.privacy import losses, release
-from flwr_dpkmeans.privacy.losses import numerical_losses, smallest_at_most, smallest_true
+from flwr_dpkmeans.privacy.losses import (
+    numerical_losses,
+    smallest_at_most,
+    smallest_true,
+)
 from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.release import Event
 
-# Rates outside are priced as the next larger one inside, since at others the numerical accountant loses all digits.
+# Rates outside are priced as the next larger one inside, since at others the numerical
+# accountant loses all digits.
 _SMALLEST_RATE, _LARGEST_RATE = 1e-9, 1.0 - 1e-6
 # Sampled releases of a larger mu have losses of some mu^2, beyond a numerical price.
 _LARGEST_MU = 100.0
 
 
 def compose_epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the total epsilon of `events`, in any order, at the total `delta`: 0.0 for none, infinity if one is exact.
+    """Return the total epsilon of `events`, in any order, at the total `delta`.
 
-    `delta` is less than 1, and greater than 0 if there is a Gaussian release, sampled or not, else at least 0. A
-    `LocalMisuseError` is raised if it is out of its range or an event has no price, a `PlanError` if the noise that is
-    drawn is too far from the noise that is analysed for any epsilon at `delta`.
+    0.0 for none, infinity if one is exact.
 
-    Sampled releases take some 10 ms for each distinct one, mixtures some milliseconds. Sampled releases with a delta
-    below 1e-13 are priced as if everybody were included: numerical convolutions are not exact enough.
+    `delta` is less than 1, and greater than 0 if there is a Gaussian release, sampled
+    or not, else at least 0. A `LocalMisuseError` is raised if it is out of its range or
+    an event has no price, a `PlanError` if the noise that is drawn is too far from the
+    noise that is analysed for any epsilon at `delta`.
+
+    Sampled releases take some 10 ms for each distinct one, mixtures some milliseconds.
+    Sampled releases with a delta below 1e-13 are priced as if everybody were included:
+    numerical convolutions are not exact enough.
 
     Examples
     --------
@@ -61,15 +82,18 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
     epsilon = epsilon_as_drawn(totals, delta, _analysed_epsilon)
     if math.isinf(epsilon):
         raise PlanError(
-            f"the releases have a slack of {totals.closeness.additive:.3g} and a log-ratio of "
-            f"{totals.closeness.log_ratio_above:.3g} to continuous noise, which leaves no room within "
-            f"delta = {delta:.3g}: use a finer noise grid or a larger delta."
+            f"the releases have a slack of {totals.closeness.additive:.3g} and a"
+            f" log-ratio of {totals.closeness.log_ratio_above:.3g} to continuous noise,"
+            f" which leaves no room within delta = {delta:.3g}: use a finer noise grid"
+            " or a larger delta."
         )
     return epsilon
 
 
 def _analysed_epsilon(totals: Totals, delta: float) -> float:
-    """Return the least epsilon by any rule, for the noise that is analysed and its slack."""
+    """Return the least epsilon by any rule, for the noise that is analysed and its
+    slack.
+    """
     epsilon = gdp_epsilon(totals, delta)
     if totals.pure_epsilons:
         epsilon = min(epsilon, _mixture_epsilon(totals, delta))
@@ -83,8 +107,9 @@ class Totals:
     """What a list of events adds up to."""
 
     mu: float
-    """GDP parameter of the Gaussian releases, the sampled ones counted as if everybody were included (an upper
-    bound: the hockey-stick divergence is jointly convex)."""
+    """GDP parameter of the Gaussian releases, the sampled ones counted as if everybody
+    were included (an upper bound: the hockey-stick divergence is jointly convex).
+    """
     closeness: Closeness = SAME
     """Of all noise that is drawn to the noise that is analysed."""
     pure_epsilons: tuple[float, ...] = ()
@@ -111,7 +136,11 @@ def add_up(events: Sequence[Event]) -> Totals:
     for event in events:
         match event:
             case release.GaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
-                sampled.append(replace(event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)))
+                sampled.append(
+                    replace(
+                        event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)
+                    )
+                )
             case release.GaussianRelease():
                 multipliers.append(event.noise_multiplier)
             case release.PureRelease():
@@ -120,70 +149,113 @@ def add_up(events: Sequence[Event]) -> Totals:
                 exact = True
             case _:
                 raise LocalMisuseError(
-                    f"an event is of type {type(event).__name__!r}, which has no price: give a GaussianRelease, "
-                    "a PureRelease or an ExactRelease."
+                    f"an event is of type {type(event).__name__!r}, which has no price:"
+                    " give a GaussianRelease, a PureRelease or an ExactRelease."
                 )
-    mu = math.hypot(*[1.0 / m for m in multipliers], *[1.0 / event.noise_multiplier for event in sampled])
+    mu = math.hypot(
+        *[1.0 / m for m in multipliers],
+        *[1.0 / event.noise_multiplier for event in sampled],
+    )
     if not (math.isfinite(mu) and math.isfinite(sum(pure))):
-        raise LocalMisuseError("the noise multipliers are too small for a finite epsilon: give some above 1e-100.")
+        raise LocalMisuseError(
+            "the noise multipliers are too small for a finite epsilon: give some above"
+            " 1e-100."
+        )
     closeness = joint_closeness(event.closeness for event in events)
-    return Totals(mu, closeness, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact)
+    return Totals(
+        mu, closeness, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact
+    )
 
 
-# -- from analysed to drawn noise ---------------------------------------------------------------------------------
+# -- from analysed to drawn noise ------------------------------------------------------
 
 
-def epsilon_as_drawn(totals: Totals, delta: float, price: Callable[[Totals, float], float]) -> float:
-    """Return the epsilon at `delta` of the noise that is drawn, from a price of the noise that is analysed.
+def epsilon_as_drawn(
+    totals: Totals, delta: float, price: Callable[[Totals, float], float]
+) -> float:
+    """Return the epsilon at `delta` of the noise that is drawn, from a price of the
+    noise that is analysed.
 
-    The price takes a smaller delta, and includes `slack_cost` at its own epsilon; see `flwr_dpkmeans.privacy.noise`.
+    The price takes a smaller delta, and includes `slack_cost` at its own epsilon; see
+    `flwr_dpkmeans.privacy.noise`.
     """
     left = delta * math.exp(-totals.closeness.log_ratio_above)
     return price(totals, left) + totals.closeness.log_ratio if left > 0.0 else math.inf
 
 
-def delta_as_drawn(totals: Totals, epsilon: float, price: Callable[[Totals, float], float]) -> float:
-    """Return the delta at `epsilon` of the noise that is drawn, from a price of the noise that is analysed."""
-    analysed, above = epsilon - totals.closeness.log_ratio, totals.closeness.log_ratio_above
-    # Beyond 700 it may be any delta, as a price that is too small for floating point is 0.
-    delta = min(1.0, math.exp(above) * price(totals, max(0.0, analysed))) if above < 700.0 else 1.0
+def delta_as_drawn(
+    totals: Totals, epsilon: float, price: Callable[[Totals, float], float]
+) -> float:
+    """Return the delta at `epsilon` of the noise that is drawn, from a price of the
+    noise that is analysed.
+    """
+    analysed, above = (
+        epsilon - totals.closeness.log_ratio,
+        totals.closeness.log_ratio_above,
+    )
+    # Beyond 700 it may be any delta, as a price that is too small for floating point is
+    # 0.
+    delta = (
+        min(1.0, math.exp(above) * price(totals, max(0.0, analysed)))
+        if above < 700.0
+        else 1.0
+    )
     if analysed >= 0.0:
         return delta
-    # With e the epsilon at which that delta holds: Q <= exp(e) Q' + delta gives Q' >= exp(-e) (Q - delta), and Q <= 1.
+    # With e the epsilon at which that delta holds: Q <= exp(e) Q' + delta gives Q' >=
+    # exp(-e) (Q - delta), and Q <= 1.
     return -math.expm1(analysed) + math.exp(analysed) * delta
 
 
-# -- prices of analysed noise, slack included ---------------------------------------------------------------------
-# In u = exp(epsilon), every delta here is convex and falls; the cost of slack is linear with slope tau (times exp(pure)
-# where the Gaussian part's epsilon is meant). Beyond some epsilon their sum rises again, and is not searched there.
+# -- prices of analysed noise, slack included ------------------------------------------
+# In u = exp(epsilon), every delta here is convex and falls; the cost of slack is linear
+# with slope tau (times exp(pure) where the Gaussian part's epsilon is meant). Beyond
+# some epsilon their sum rises again, and is not searched there.
 
 
 def gdp_delta(totals: Totals, gaussian_part: float) -> float:
-    """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon; above 1 if slack alone is."""
+    """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon.
+
+    Above 1 if slack alone is.
+    """
     pure, tau = totals.pure, totals.closeness.additive
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(tau, epsilon + pure)
+    return losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(
+        tau, epsilon + pure
+    )
 
 
 def gdp_epsilon(totals: Totals, delta: float) -> float:
-    """The smallest total epsilon at `delta` by GDP plus the pure epsilon; infinity if slack leaves no room."""
+    """The smallest total epsilon at `delta` by GDP plus the pure epsilon.
+
+    Infinity if slack leaves no room.
+    """
     mu, pure, tau = totals.mu, totals.pure, totals.closeness.additive
     if tau == 0.0:
         return losses.gaussian_epsilon(mu, delta) + pure
 
     def cost(epsilon: float) -> float:
-        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(tau, epsilon + pure)
+        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(
+            tau, epsilon + pure
+        )
 
     return _least_epsilon(cost, delta, _turning_epsilon(mu, pure, tau)) + pure
 
 
-def _least_epsilon(cost: Callable[[float], float], delta: float, enough: float) -> float:
-    """Return the smallest private epsilon, rounded up; infinity if not even `enough` is: slack leaves no room."""
+def _least_epsilon(
+    cost: Callable[[float], float], delta: float, enough: float
+) -> float:
+    """Return the smallest private epsilon, rounded up.
+
+    Infinity if not even `enough` is: slack leaves no room.
+    """
     return smallest_at_most(cost, delta, enough) if cost(enough) <= delta else math.inf
 
 
 def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
-    """Return the Gaussian epsilon at which the slope of delta, -Phi(-y) at y = epsilon/mu + mu/2, is that of slack."""
+    """Return the Gaussian epsilon at which the slope of delta, -Phi(-y) at y =
+    epsilon/mu + mu/2, is that of slack.
+    """
     if tau == 0.0:
         return math.inf
     exponent = pure + math.log(tau)
@@ -194,24 +266,39 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
-    mixture, tau = losses.mixture_of(totals.mu, totals.pure_epsilons), totals.closeness.additive
+    mixture, tau = (
+        losses.mixture_of(totals.mu, totals.pure_epsilons),
+        totals.closeness.additive,
+    )
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
-    enough = float(mixture.losses[-1]) + totals.mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu)
+    enough = float(mixture.losses[-1]) + totals.mu * (
+        math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu
+    )
     enough = _mixture_turning_epsilon(mixture, tau, enough)
 
-    return _least_epsilon(lambda epsilon: mixture.delta(epsilon) + slack_cost(tau, epsilon), delta, enough)
+    return _least_epsilon(
+        lambda epsilon: mixture.delta(epsilon) + slack_cost(tau, epsilon), delta, enough
+    )
 
 
 def _mixture_turning_epsilon(mixture: losses.Mixture, tau: float, high: float) -> float:
-    """Return the epsilon, at most `high`, at which the slope of delta, minus the absent tail, is that of slack."""
+    """Return the epsilon, at most `high`, at which the slope of delta, minus the absent
+    tail, is that of slack.
+    """
     if tau == 0.0 or mixture.absent_tail(high) > tau:
         return high
     return smallest_at_most(mixture.absent_tail, tau, high)
 
 
 def numerical_epsilon(totals: Totals, delta: float) -> float:
-    """The smallest epsilon found at `delta` by privacy-loss distributions; infinity if there is none."""
-    numerical, tau = _losses_of(totals) if delta > losses.FFT_NOISE else None, totals.closeness.additive
+    """The smallest epsilon found at `delta` by privacy-loss distributions.
+
+    Infinity if there is none.
+    """
+    numerical, tau = (
+        _losses_of(totals) if delta > losses.FFT_NOISE else None,
+        totals.closeness.additive,
+    )
     if numerical is None:
         return math.inf
     epsilon = numerical.epsilon(delta)
@@ -228,24 +315,36 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
     if highest <= epsilon:
         return math.inf
     cheapest = _lowest_point(cost, epsilon, highest)
-    return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest) if cost(cheapest) <= delta else math.inf
+    return (
+        smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest)
+        if cost(cheapest) <= delta
+        else math.inf
+    )
 
 
 def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
-    """Return the privacy losses, equal releases composed together, and all that are not sampled in closed form.
+    """Return the privacy losses, equal releases composed together, and all that are not
+    sampled in closed form.
 
     None if they are beyond a numerical price.
     """
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None
-    groups = Counter((event.noise_multiplier, event.sampling_rate) for event in totals.sampled)
+    groups = Counter(
+        (event.noise_multiplier, event.sampling_rate) for event in totals.sampled
+    )
     if totals.multipliers:
-        groups[1.0 / math.hypot(*[1.0 / multiplier for multiplier in totals.multipliers]), 1.0] = 1
+        groups[
+            1.0 / math.hypot(*[1.0 / multiplier for multiplier in totals.multipliers]),
+            1.0,
+        ] = 1
     return numerical_losses(groups, totals.pure_epsilons)
 
 
 def _lowest_point(cost: Callable[[float], float], low: float, high: float) -> float:
-    """Return about where a function that falls and then rises is smallest, by golden sections."""
+    """Return about where a function that falls and then rises is smallest, by golden
+    sections.
+    """
     ratio = 0.5 * (math.sqrt(5.0) - 1.0)
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     cost_left, cost_right = cost(left), cost(right)

@@ -1,16 +1,20 @@
-"""How much noise tells: delta of Gaussian noise in closed form, of its mixtures, and of releases over samples.
+"""How much noise tells: delta of Gaussian noise in closed form, of its mixtures, and of
+releases over samples.
 
-*Gaussian noise* of multiplier ``sigma`` (standard deviation over L2 sensitivity) is ``mu``-GDP with ``mu = 1 / sigma``,
-and ``mu``-GDP is (epsilon, delta)-DP if and only if (Dong, Roth, Su 2022, Corollary 1; Balle, Wang 2018, Theorem 8) ::
+*Gaussian noise* of multiplier ``sigma`` (standard deviation over L2 sensitivity) is
+``mu``-GDP with ``mu = 1 / sigma``, and ``mu``-GDP is (epsilon, delta)-DP if and only if
+(Dong, Roth, Su 2022, Corollary 1; Balle, Wang 2018, Theorem 8) ::
 
     delta >= Phi(-x) - exp(epsilon) Phi(-y),        x = epsilon/mu - mu/2,    y = x + mu = epsilon/mu + mu/2.
 
-Evaluated as written, the second term overflows and the difference cancels. Since ``exp(epsilon) phi(y) = phi(x)``,
-the right-hand side is ``phi(x) (R(x) - R(y))`` with the Mills ratio ``R(t) = Phi(-t) / phi(t)``, in which nothing
-overflows; and since ``R'(t) = t R(t) - 1 =: -D(t)``, it is ``phi(x)`` times the integral of ``D`` from x to y, in
-which nothing cancels.
+Evaluated as written, the second term overflows and the difference cancels. Since
+``exp(epsilon) phi(y) = phi(x)``, the right-hand side is ``phi(x) (R(x) - R(y))`` with
+the Mills ratio ``R(t) = Phi(-t) / phi(t)``, in which nothing overflows; and since
+``R'(t) = t R(t) - 1 =: -D(t)``, it is ``phi(x)`` times the integral of ``D`` from x to
+y, in which nothing cancels.
 
-How pure releases and releases over samples are priced together with it is derived in ``README.md`` ("Mixtures").
+How pure releases and releases over samples are priced together with it is derived in
+``README.md`` ("Mixtures").
 """
 
 from __future__ import annotations
@@ -25,7 +29,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.errors import LocalMisuseError, PlanError, require_delta, require_positive, require_real
+from flwr_dpkmeans.errors import (
+    LocalMisuseError,
+    PlanError,
+    require_delta,
+    require_positive,
+    require_real,
+)
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
@@ -40,36 +50,48 @@ _RELATIVE_PRECISION = 2.0**-43
 _NEAR = 2.0**-41
 _MOST_SECANTS = 30
 _MOST_ATOMS = 4096
-# Convolutions by FFT carry absolute errors near 1e-15 in each probability; 1e-13 of delta is set aside for them.
+# Convolutions by FFT carry absolute errors near 1e-15 in each probability; 1e-13 of
+# delta is set aside for them.
 FFT_NOISE = 1e-13
-# Step of the grid over the standard deviation that one release has if all are alike: epsilon rises by some 1e-4 of it.
+# Step of the grid over the standard deviation that one release has if all are alike:
+# epsilon rises by some 1e-4 of it.
 _STEP = 0.04
 _MOST_POINTS = 2.0**16
 
 Array = NDArray[np.float64]
 
 
-# -- Gaussian noise -----------------------------------------------------------------------------------------------
+# -- Gaussian noise --------------------------------------------------------------------
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Return the smallest delta at which `mu`-GDP, mu > 0, implies (`epsilon`, delta)-DP, epsilon >= 0.
+    """Return the smallest delta at which `mu`-GDP, mu > 0, implies (`epsilon`,
+    delta)-DP, epsilon >= 0.
 
-    The relative error is below 1e-12 wherever epsilon and mu are below 1000 and delta above 1e-300; smaller ones may be
-    0. Where ``epsilon / mu`` overflows, or an argument is out of range, a `LocalMisuseError` is raised.
+    The relative error is below 1e-12 wherever epsilon and mu are below 1000 and delta
+    above 1e-300; smaller ones may be
+    0. Where ``epsilon / mu`` overflows, or an argument is out of range, a
+       `LocalMisuseError` is raised.
     """
-    epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
+    epsilon = require_real(
+        "epsilon", epsilon, "give a number of at least 0 such as 1.0"
+    )
     mu = require_positive("mu", mu)
     if epsilon < 0.0:
-        raise LocalMisuseError(f"epsilon is {epsilon}, but it must be at least 0: give a number such as 1.0.")
+        raise LocalMisuseError(
+            f"epsilon is {epsilon}, but it must be at least 0: give a number such as"
+            " 1.0."
+        )
     return _delta_between(*_arguments(epsilon, mu), mu)
 
 
 def gaussian_delta_bound(epsilon: float, mu: float) -> float:
-    """Return an upper bound of `gaussian_delta`, which no rounding error of this module exceeds.
+    """Return an upper bound of `gaussian_delta`, which no rounding error of this module
+    exceeds.
 
-    Rounding (about 1e-12) moves x by up to a few units of ``y`` roundoffs, and log delta has slope at most ``x + 1`` in
-    x, nearly. `epsilon` of at least 0 and `mu` above 0 are taken as checked: searches ask again and again.
+    Rounding (about 1e-12) moves x by up to a few units of ``y`` roundoffs, and log
+    delta has slope at most ``x + 1`` in x, nearly. `epsilon` of at least 0 and `mu`
+    above 0 are taken as checked: searches ask again and again.
     """
     x, y = _arguments(epsilon, mu)
     allowance = 2e-13 + 8.0 * _UNIT_ROUNDOFF * y * (max(x, 0.0) + 2.0)
@@ -77,22 +99,31 @@ def gaussian_delta_bound(epsilon: float, mu: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon at which `mu`-GDP implies (epsilon, `delta`)-DP, rounded up.
+    """Return the smallest epsilon at which `mu`-GDP implies (epsilon, `delta`)-DP,
+    rounded up.
 
-    Never below the true one, and above it by about 1e-12 of it or of `mu`; 0.0 if even the total variation is private.
+    Never below the true one, and above it by about 1e-12 of it or of `mu`; 0.0 if even
+    the total variation is private.
     """
     mu, delta = require_positive("mu", mu), require_delta(delta)
-    # Phi(-x) <= exp(-x^2 / 2) / 2 < delta at x = sqrt(2 log(1 / delta)), and epsilon = mu x + mu^2 / 2 there.
+    # Phi(-x) <= exp(-x^2 / 2) / 2 < delta at x = sqrt(2 log(1 / delta)), and epsilon =
+    # mu x + mu^2 / 2 there.
     enough = mu * (math.sqrt(-2.0 * math.log(delta)) + 0.5 * mu)
-    return smallest_at_most(lambda epsilon: gaussian_delta_bound(epsilon, mu), delta, enough)
+    return smallest_at_most(
+        lambda epsilon: gaussian_delta_bound(epsilon, mu), delta, enough
+    )
 
 
-def smallest_at_most(cost: Callable[[float], float], level: float, high: float) -> float:
-    """Return what `smallest_true` finds of ``cost(value) <= level`` from 0 to `high`, in under half of its steps.
+def smallest_at_most(
+    cost: Callable[[float], float], level: float, high: float
+) -> float:
+    """Return what `smallest_true` finds of ``cost(value) <= level`` from 0 to `high`,
+    in under half of its steps.
 
-    The cost, of at least 0, falls. Secants in its logarithm tell where it crosses the level; once it is seen on both
-    sides of a narrow range, bisection asks only there, and ends at the same bits, but where the cost is so flat that
-    it crosses the level more than once by rounding.
+    The cost, of at least 0, falls. Secants in its logarithm tell where it crosses the
+    level; once it is seen on both sides of a narrow range, bisection asks only there,
+    and ends at the same bits, but where the cost is so flat that it crosses the level
+    more than once by rounding.
     """
     cost = cache(cost)
 
@@ -108,7 +139,9 @@ def smallest_at_most(cost: Callable[[float], float], level: float, high: float) 
     below, above = about * (1.0 - 2.0 * _NEAR), about * (1.0 + 2.0 * _NEAR)
     if holds(below) or not holds(above):  # so flat that rounding shows
         return smallest_true(holds, 0.0, high)
-    return smallest_true(lambda value: value >= above or (value > below and holds(value)), 0.0, high)
+    return smallest_true(
+        lambda value: value >= above or (value > below and holds(value)), 0.0, high
+    )
 
 
 def _crossing(excess: Callable[[float], float], high: float) -> float:
@@ -126,12 +159,16 @@ Place = TypeVar("Place", int, float)
 
 
 class Bracket(Generic[Place]):
-    """Two places between which a function falls from above 0, narrowed by regula falsi (Dowell and Jarratt 1971).
+    """Two places between which a function falls from above 0, narrowed by regula falsi
+    (Dowell and Jarratt 1971).
 
-    SciPy's `brentq` asks as often, but takes as long to be imported as a thousand prices.
+    SciPy's `brentq` asks as often, but takes as long to be imported as a thousand
+    prices.
     """
 
-    def __init__(self, excess: Callable[[Place], float], low: Place, high: Place) -> None:
+    def __init__(
+        self, excess: Callable[[Place], float], low: Place, high: Place
+    ) -> None:
         self.low: Place = low
         self.high: Place = high
         self._excess: Callable[[Place], float] = excess
@@ -139,12 +176,17 @@ class Bracket(Generic[Place]):
 
     def secant(self) -> float:
         """Where a straight line between both ends is 0."""
-        return self.high - self._at_high * (self.high - self.low) / (self._at_high - self._at_low)
+        return self.high - self._at_high * (self.high - self.low) / (
+            self._at_high - self._at_low
+        )
 
     def ask(self, place: Place) -> float:
-        """Take a place between both in the stead of one, and return what the function is there."""
+        """Take a place between both in the stead of one, and return what the function
+        is there.
+        """
         found = self._excess(place)
-        # Where the same end moves twice, the other one counts half, else it would stay for ever.
+        # Where the same end moves twice, the other one counts half, else it would stay
+        # for ever.
         if found > 0.0:
             self._at_high *= 0.5 if self._last > 0.0 else 1.0
             self.low, self._at_low = place, found
@@ -156,20 +198,28 @@ class Bracket(Generic[Place]):
 
 
 def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return, by bisection, the smallest value from which on `holds` is true, within 2^-43 of it, seen to hold.
+    """Return, by bisection, the smallest value from which on `holds` is true, within
+    2^-43 of it, seen to hold.
 
-    The range is at least 0; `holds(high)` must be true (else `PlanError`), and need not be false at `low`.
+    The range is at least 0; `holds(high)` must be true (else `PlanError`), and need not
+    be false at `low`.
     """
     if holds(low):
         return low
     if not (math.isfinite(high) and low < high and holds(high)):
-        raise PlanError(f"no value up to {high} meets the privacy condition: give a larger epsilon or a larger delta.")
+        raise PlanError(
+            f"no value up to {high} meets the privacy condition: give a larger epsilon"
+            " or a larger delta."
+        )
     for _ in range(_MAX_STEPS):
         middle = low + 0.5 * (high - low)
         if high - low <= _RELATIVE_PRECISION * high or not low < middle < high:
             return high
         low, high = (low, middle) if holds(middle) else (middle, high)
-    raise PlanError(f"the search between {low} and {high} did not converge: give a larger epsilon or a larger delta.")
+    raise PlanError(
+        f"the search between {low} and {high} did not converge: give a larger epsilon"
+        " or a larger delta."
+    )
 
 
 def _arguments(epsilon: float, mu: float) -> tuple[float, float]:
@@ -177,7 +227,8 @@ def _arguments(epsilon: float, mu: float) -> tuple[float, float]:
     x, y = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
     if not math.isfinite(x * x):
         raise LocalMisuseError(
-            f"epsilon is {epsilon} and mu is {mu}, but epsilon/mu and mu must be below 1e154: give less extreme values."
+            f"epsilon is {epsilon} and mu is {mu}, but epsilon/mu and mu must be below"
+            " 1e154: give less extreme values."
         )
     return x, y
 
@@ -187,7 +238,16 @@ def _delta_between(x: float, y: float, mu: float) -> float:
     density = math.exp(-0.5 * x * x) / _SQRT_TWO_PI
     if mu < _QUADRATURE_BELOW:
         half, middle = 0.5 * mu, x + 0.5 * mu
-        return density * half * math.fsum([weight * _mills_slope(middle + half * node) for node, weight in _QUADRATURE])
+        return (
+            density
+            * half
+            * math.fsum(
+                [
+                    weight * _mills_slope(middle + half * node)
+                    for node, weight in _QUADRATURE
+                ]
+            )
+        )
     if x > 0.0:
         return density * (_mills(x) - _mills(y))
     return 0.5 * math.erfc(x * _SQRT_HALF) - density * _mills(y)
@@ -201,7 +261,9 @@ def _mills(t: float) -> float:
 
 
 def _mills_slope(t: float) -> float:
-    """Return D(t) = 1 - t R(t), minus the derivative of the Mills ratio, for t above about -1."""
+    """Return D(t) = 1 - t R(t), minus the derivative of the Mills ratio, for t above
+    about -1.
+    """
     if t < _CONTINUED_FRACTION_FROM:
         return 1.0 - t * _mills(t)
     tail = _fraction_tail(t)
@@ -209,14 +271,16 @@ def _mills_slope(t: float) -> float:
 
 
 def _fraction_tail(t: float) -> float:
-    """Return K of R(t) = 1 / (t + K), K = 1/(t + 2/(t + 3/(t + ...))), Laplace's continued fraction."""
+    """Return K of R(t) = 1 / (t + K), K = 1/(t + 2/(t + 3/(t + ...))), Laplace's
+    continued fraction.
+    """
     tail = 0.0
     for index in range(12 + int(420.0 / (t * t)), 0, -1):
         tail = index / (t + tail)
     return tail
 
 
-# -- together with pure releases ----------------------------------------------------------------------------------
+# -- together with pure releases -------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -231,30 +295,49 @@ class Mixture:
     """Theirs, where the unit is present; in reverse order those where it is absent."""
 
     def delta(self, epsilon: float) -> float:
-        """Return an upper bound of delta at `epsilon`, above it by rounding errors only (about 1e-11 of it)."""
+        """Return an upper bound of delta at `epsilon`, above it by rounding errors only
+        (about 1e-11 of it).
+        """
         deltas = _gaussian_deltas(epsilon - self.losses, self.mu)
         size = (abs(epsilon) + np.abs(self.losses)) / self.mu + self.mu
-        # As in `gaussian_delta_bound`: what moves the argument x by an ulp moves log delta by up to x + 1 ulps.
+        # As in `gaussian_delta_bound`: what moves the argument x by an ulp moves log
+        # delta by up to x + 1 ulps.
         depth = np.clip((epsilon - self.losses) / self.mu, 0.0, 40.0) + 2.0
-        allowance = 4e-12 + _UNIT_ROUNDOFF * (8.0 * size * depth + 2.0 * len(self.losses))
+        allowance = 4e-12 + _UNIT_ROUNDOFF * (
+            8.0 * size * depth + 2.0 * len(self.losses)
+        )
         return float(self.probabilities @ (deltas * (1.0 + allowance)))
 
     def absent_tail(self, epsilon: float) -> float:
-        """Return the probability of a loss above `epsilon` where the unit is absent: minus d delta / d exp(epsilon)."""
+        """Return the probability of a loss above `epsilon` where the unit is absent.
+
+        Minus d delta / d exp(epsilon).
+        """
         from scipy.special import ndtr
 
-        return float(self.probabilities[::-1] @ ndtr(-(epsilon - self.losses) / self.mu - 0.5 * self.mu))
+        return float(
+            self.probabilities[::-1]
+            @ ndtr(-(epsilon - self.losses) / self.mu - 0.5 * self.mu)
+        )
 
 
 def mixture_of(mu: float, pure_epsilons: Sequence[float]) -> Mixture:
-    """Return the mixture that Gaussian releases of `mu` together and pure ones are no worse than."""
-    groups = [_responses(epsilon, count) for epsilon, count in sorted(Counter(pure_epsilons).items())]
+    """Return the mixture that Gaussian releases of `mu` together and pure ones are no
+    worse than.
+    """
+    groups = [
+        _responses(epsilon, count)
+        for epsilon, count in sorted(Counter(pure_epsilons).items())
+    ]
     losses, probabilities = np.zeros(1), np.ones(1)
     if math.prod(len(more) for more, _ in groups) <= _MOST_ATOMS:
         for more, weights in groups:
             sums = np.add.outer(losses, more).ravel()
             order = np.argsort(sums, kind="stable")
-            losses, probabilities = sums[order], np.multiply.outer(probabilities, weights).ravel()[order]
+            losses, probabilities = (
+                sums[order],
+                np.multiply.outer(probabilities, weights).ravel()[order],
+            )
     else:
         step = 2.0 * math.fsum(pure_epsilons) / _MOST_ATOMS
         for more, weights in groups:
@@ -265,7 +348,9 @@ def mixture_of(mu: float, pure_epsilons: Sequence[float]) -> Mixture:
 
 
 def _responses(epsilon: float, count: int) -> tuple[Array, Array]:
-    """Return the losses and probabilities of `count` randomized responses of `epsilon` each."""
+    """Return the losses and probabilities of `count` randomized responses of `epsilon`
+    each.
+    """
     from scipy.special import expit
 
     single = np.array([expit(-epsilon), expit(epsilon)])
@@ -276,19 +361,26 @@ def _responses(epsilon: float, count: int) -> tuple[Array, Array]:
 
 
 def _on_grid(losses: Array, probabilities: Array, step: float) -> Array:
-    """Return the probabilities of a symmetric grid to which atoms were moved, unchanged under both hypotheses."""
+    """Return the probabilities of a symmetric grid to which atoms were moved, unchanged
+    under both hypotheses.
+    """
     position = losses / step
     below = np.floor(position).astype(np.int64)
     upper = probabilities * (np.expm1((below - position) * step) / math.expm1(-step))
     lower = np.maximum(probabilities - upper, 0.0)
     reach = int(below.max()) + 1
     size = 2 * reach + 1
-    total = np.bincount(below + reach, lower, size) + np.bincount(below + reach + 1, upper, size)
+    total = np.bincount(below + reach, lower, size) + np.bincount(
+        below + reach + 1, upper, size
+    )
     return total.astype(np.float64)
 
 
 def _gaussian_deltas(epsilons: Array, mu: float) -> Array:
-    """Return delta of `mu`-GDP at any real epsilons: the formula of the module, and its symmetry below 0."""
+    """Return delta of `mu`-GDP at any real epsilons.
+
+    The formula of the module, and its symmetry below 0.
+    """
     from scipy.special import erfcx, ndtr
 
     size = np.abs(epsilons)
@@ -306,33 +398,51 @@ def _gaussian_deltas(epsilons: Array, mu: float) -> Array:
         deltas = density * (0.5 * mu) * ((1.0 - points * mills(points)) @ _WEIGHTS)
     else:
         positive = np.clip(x, 0.0, 40.0)
-        deltas = np.where(x > 0.0, density * (mills(positive) - mills(y)), ndtr(-x) - density * mills(y))
+        deltas = np.where(
+            x > 0.0,
+            density * (mills(positive) - mills(y)),
+            ndtr(-x) - density * mills(y),
+        )
     return np.where(epsilons >= 0.0, deltas, -np.expm1(-size) + np.exp(-size) * deltas)
 
 
-# -- over Poisson samples -----------------------------------------------------------------------------------------
+# -- over Poisson samples --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NumericalLosses:
-    """The losses of all releases by ``dp_accounting``, pessimistic; what its transforms round off comes on top here."""
+    """The losses of all releases by ``dp_accounting``, pessimistic.
+
+    What its transforms round off comes on top here.
+    """
 
     distribution: Any
 
     def delta(self, epsilon: float) -> float:
         """Return delta at `epsilon`."""
-        return _require_number(float(self.distribution.get_delta_for_epsilon(epsilon))) + FFT_NOISE
+        return (
+            _require_number(float(self.distribution.get_delta_for_epsilon(epsilon)))
+            + FFT_NOISE
+        )
 
     def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon found at a `delta` above `FFT_NOISE`, infinity if there is none."""
-        return _require_number(float(self.distribution.get_epsilon_for_delta(delta - FFT_NOISE)))
+        """Return the smallest epsilon found at a `delta` above `FFT_NOISE`, infinity if
+        there is none.
+        """
+        return _require_number(
+            float(self.distribution.get_epsilon_for_delta(delta - FFT_NOISE))
+        )
 
 
-def numerical_losses(gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]) -> NumericalLosses:
-    """Return the privacy losses of Gaussian releases, counted by multiplier and sampling rate, and pure ones together.
+def numerical_losses(
+    gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]
+) -> NumericalLosses:
+    """Return the privacy losses of Gaussian releases, counted by multiplier and
+    sampling rate, and pure ones together.
 
-    A pure release stands for the worst mechanism of its epsilon: discrete Laplace noise of a few grid steps leaks more
-    than continuous noise. A `PlanError` is raised if the privacy loss cannot be computed in floating point.
+    A pure release stands for the worst mechanism of its epsilon: discrete Laplace noise
+    of a few grid steps leaks more than continuous noise. A `PlanError` is raised if the
+    privacy loss cannot be computed in floating point.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -340,44 +450,73 @@ def numerical_losses(gaussians: Mapping[tuple[float, float], int], pure_epsilons
     total = pld.identity(value_discretization_interval=step)
     try:
         for (multiplier, rate), count in sorted(gaussians.items()):
-            part = pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, value_discretization_interval=step)
+            part = pld.from_gaussian_mechanism(
+                multiplier, sampling_prob=rate, value_discretization_interval=step
+            )
             total = total.compose(part.self_compose(count) if count > 1 else part)
         for epsilon, count in sorted(Counter(pure_epsilons).items()):
-            total = total.compose(_randomized_response(epsilon, step).self_compose(count))
+            total = total.compose(
+                _randomized_response(epsilon, step).self_compose(count)
+            )
     except (ValueError, ArithmeticError) as error:
         raise PlanError(
-            f"the privacy-loss distribution cannot be computed ({error}): give noise multipliers nearer to 1."
+            f"the privacy-loss distribution cannot be computed ({error}): give noise"
+            " multipliers nearer to 1."
         ) from error
     return NumericalLosses(total)
 
 
-def _grid_step(gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]) -> float:
-    """Return a step for privacy losses: a power of two, so that the price does not flicker as the noise changes."""
+def _grid_step(
+    gaussians: Mapping[tuple[float, float], int], pure_epsilons: Sequence[float]
+) -> float:
+    """Return a step for privacy losses: a power of two, so that the price does not
+    flicker as the noise changes.
+    """
     variance = math.fsum(epsilon * epsilon for epsilon in pure_epsilons)
     points = math.fsum(2.0 * epsilon for epsilon in set(pure_epsilons))
     for (multiplier, rate), count in gaussians.items():
         mu = 1.0 / multiplier
-        # The variance of the loss for weak releases, and that of the Gaussian as its bound.
-        variance += count * mu * mu * min(1.0, rate * rate * (math.expm1(min(mu * mu, 700.0)) / (mu * mu)))
+        # The variance of the loss for weak releases, and that of the Gaussian as its
+        # bound.
+        variance += (
+            count
+            * mu
+            * mu
+            * min(1.0, rate * rate * (math.expm1(min(mu * mu, 700.0)) / (mu * mu)))
+        )
         # Ten standard deviations to either side, as ``dp_accounting`` has it.
         reach = mu * (10.0 + 0.5 * mu)
-        points += 2.0 * min(reach, rate * math.expm1(min(reach, 700.0))) + min(reach, -math.log1p(-min(rate, 0.99)))
+        points += 2.0 * min(reach, rate * math.expm1(min(reach, 700.0))) + min(
+            reach, -math.log1p(-min(rate, 0.99))
+        )
     count = len(pure_epsilons) + sum(gaussians.values())
-    return 2.0 ** math.floor(math.log2(max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)))
+    return 2.0 ** math.floor(
+        math.log2(
+            max(_STEP * math.sqrt(variance / count), points / _MOST_POINTS, 1e-15)
+        )
+    )
 
 
 def _randomized_response(epsilon: float, step: float) -> Any:
-    """Return the PLD of the worst mechanism of pure `epsilon`, each loss split over two grid points."""
+    """Return the PLD of the worst mechanism of pure `epsilon`, each loss split over two
+    grid points.
+    """
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     probabilities = _on_grid(*_responses(epsilon, 1), step)
-    masses = {int(place) - len(probabilities) // 2: probabilities[place] for place in np.flatnonzero(probabilities)}
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, step)
+    masses = {
+        int(place) - len(probabilities) // 2: probabilities[place]
+        for place in np.flatnonzero(probabilities)
+    }
+    return pld.PrivacyLossDistribution.create_from_rounded_probability(
+        masses, 0.0, step
+    )
 
 
 def _require_number(value: float) -> float:
     if math.isnan(value):
         raise PlanError(
-            "the privacy loss is not a number (its range is too wide to compute): give noise multipliers nearer to 1."
+            "the privacy loss is not a number (its range is too wide to compute): give"
+            " noise multipliers nearer to 1."
         )
     return value

@@ -1,7 +1,8 @@
-"""From an exact sum to a released one: the only place where noise is added, and the only maker of `ReleasedSum`.
+"""From an exact sum to a released one: the only place where noise is added, and the
+only maker of `ReleasedSum`.
 
-Describing (`Block`), adding (`draw_noise`) and pricing (`Block.event`) are apart: a plan has a price before any data.
-The events that the accountant prices are at the end.
+Describing (`Block`), adding (`draw_noise`) and pricing (`Block.event`) are apart: a
+plan has a price before any data. The events that the accountant prices are at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, invalid, require_positive
 from flwr_dpkmeans.privacy import noise
-from flwr_dpkmeans.privacy.noise import SAME, Closeness, discrete_gaussian_closeness, discrete_gaussian_sum_log_ratio
+from flwr_dpkmeans.privacy.noise import (
+    SAME,
+    Closeness,
+    discrete_gaussian_closeness,
+    discrete_gaussian_sum_log_ratio,
+)
 from flwr_dpkmeans.privacy.report import told
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
@@ -35,7 +41,10 @@ class PrivacyUnit(enum.Enum):
 
 
 class Norm(enum.Enum):
-    """The norm in which a sensitivity is measured: L1 for Laplace noise, L2 for Gaussian noise."""
+    """The norm in which a sensitivity is measured.
+
+    L1 for Laplace noise, L2 for Gaussian noise.
+    """
 
     L1 = "l1"
     L2 = "l2"
@@ -43,10 +52,12 @@ class Norm(enum.Enum):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The largest change of a query when one unit is added or removed, and why it is no larger.
+    """The largest change of a query when one unit is added or removed, and why it is no
+    larger.
 
-    One function makes both, bound and reason, so that no bound travels with another one's proof. A `LocalMisuseError`
-    is raised if a value is of another type, or `bound` is not finite and greater than 0.
+    One function makes both, bound and reason, so that no bound travels with another
+    one's proof. A `LocalMisuseError` is raised if a value is of another type, or
+    `bound` is not finite and greater than 0.
 
     Examples
     --------
@@ -60,8 +71,9 @@ class Sensitivity:
     """The largest norm of the change, in the units of the query."""
     unit: PrivacyUnit
     because: str = ""
-    """Why the bound holds, in half a sentence for the report, after the row of the proof table that shows it if there
-    is one. No plan is drafted without it."""
+    """Why the bound holds, in half a sentence for the report, after the row of the
+    proof table that shows it if there is one. No plan is drafted without it.
+    """
     nonnegative: bool = False
     """Whether the query is a sum of numbers of at least 0."""
 
@@ -69,14 +81,23 @@ class Sensitivity:
         if not isinstance(self.norm, Norm):
             raise invalid("norm", self.norm, "a Norm", "give Norm.L1 or Norm.L2")
         if not isinstance(self.unit, PrivacyUnit):
-            raise invalid("unit", self.unit, "a PrivacyUnit", "give PrivacyUnit.RECORD or PrivacyUnit.CLIENT")
+            raise invalid(
+                "unit",
+                self.unit,
+                "a PrivacyUnit",
+                "give PrivacyUnit.RECORD or PrivacyUnit.CLIENT",
+            )
         require_positive("the bound of a sensitivity", self.bound)
         if not isinstance(self.because, str):
-            raise invalid("because", self.because, "half a sentence", "say why the bound holds")
+            raise invalid(
+                "because", self.because, "half a sentence", "say why the bound holds"
+            )
 
     @cached_property
     def proof(self) -> tuple[str, str]:
-        """The row of the proof table that `because` names ("" if none), and the reason without it."""
+        """The row of the proof table that `because` names ("" if none), and the reason
+        without it.
+        """
         named = _ROW.fullmatch(self.because)
         return (named[1], named[2]) if named else ("", self.because)
 
@@ -91,9 +112,11 @@ class NoiseShape(enum.Enum):
 
 @dataclass(frozen=True)
 class Block:
-    """One array of a private sum: what is released, how far one unit can move it, and which noise hides that.
+    """One array of a private sum: what is released, how far one unit can move it, and
+    which noise hides that.
 
-    A `PlanError` is raised if norm and noise do not fit together or the multiplier is not positive.
+    A `PlanError` is raised if norm and noise do not fit together or the multiplier is
+    not positive.
     """
 
     name: str
@@ -103,17 +126,30 @@ class Block:
     noise: NoiseShape
     """Gaussian goes with L2, Laplace with L1."""
     noise_multiplier: float
-    """Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound; 0 without noise."""
+    """Standard deviation (Gaussian) or scale (Laplace) over the sensitivity bound.
+
+    0 without noise.
+    """
     entry_bound: float
-    """Largest magnitude that one row adds to one entry, for the proof that sums cannot wrap."""
+    """Largest magnitude that one row adds to one entry, for the proof that sums cannot
+    wrap.
+    """
 
     def __post_init__(self) -> None:
-        fitting = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}.get(self.noise)
+        fitting = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}.get(
+            self.noise
+        )
         if fitting is not None and self.sensitivity.norm is not fitting:
-            raise PlanError(f"{self.name!r} has {self.noise.value} noise, but its sensitivity is in another norm.")
-        if self.noise is not NoiseShape.NONE and not (0.0 < self.noise_multiplier < math.inf):
             raise PlanError(
-                f"{self.name!r} has noise multiplier {self.noise_multiplier!r}, but it must be positive and finite."
+                f"{self.name!r} has {self.noise.value} noise, but its sensitivity is in"
+                " another norm."
+            )
+        if self.noise is not NoiseShape.NONE and not (
+            0.0 < self.noise_multiplier < math.inf
+        ):
+            raise PlanError(
+                f"{self.name!r} has noise multiplier {self.noise_multiplier!r}, but it"
+                " must be positive and finite."
             )
 
     @cached_property
@@ -128,12 +164,16 @@ class Block:
     @cached_property
     def standard_deviation(self) -> float:
         """Of the planned noise on one entry, in the array's units."""
-        return self.noise_scale * (math.sqrt(2.0) if self.noise is NoiseShape.LAPLACE else 1.0)
+        return self.noise_scale * (
+            math.sqrt(2.0) if self.noise is NoiseShape.LAPLACE else 1.0
+        )
 
     def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
-        """Describe the release for the accountant, with how close its discrete noise is to a continuous Gaussian.
+        """Describe the release for the accountant, with how close its discrete noise is
+        to a continuous Gaussian.
 
-        The noise lives on multiples of ``2**-fraction_bits`` and is the sum of `n_shares` honest shares.
+        The noise lives on multiples of ``2**-fraction_bits`` and is the sum of
+        `n_shares` honest shares.
         """
         if self.noise is NoiseShape.NONE:
             return ExactRelease(self.name)
@@ -142,31 +182,42 @@ class Block:
         std = self.noise_scale * 2.0**fraction_bits
         closeness = discrete_gaussian_closeness(std, self.size)
         if n_shares > 1:
-            sum_log_ratio = discrete_gaussian_sum_log_ratio(std / math.sqrt(n_shares), n_shares, self.size)
+            sum_log_ratio = discrete_gaussian_sum_log_ratio(
+                std / math.sqrt(n_shares), n_shares, self.size
+            )
             closeness = closeness.widened(sum_log_ratio)
         return GaussianRelease(self.name, self.noise_multiplier, closeness)
 
 
 def round_events(
-    blocks: Sequence[Block], fraction_bits: int, n_shares: int = 1, sampling_rate: float = 1.0
+    blocks: Sequence[Block],
+    fraction_bits: int,
+    n_shares: int = 1,
+    sampling_rate: float = 1.0,
 ) -> tuple[Event, ...]:
     """Describe one aggregation's releases for the accountant; see `Block.event`.
 
-    Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides for all blocks together, so
-    they are described as one Gaussian release of the joint multiplier; other noise is a `PlanError` there.
+    Each unit takes part with a probability of `sampling_rate`. Below 1 one coin decides
+    for all blocks together, so they are described as one Gaussian release of the joint
+    multiplier; other noise is a `PlanError` there.
     """
     events = []
     for block in blocks:
         if sampling_rate < 1.0 and block.noise is not NoiseShape.GAUSSIAN:
             raise PlanError(
-                f"{block.name!r} has {block.noise.value} noise, but amplification by sampling is accounted for "
-                "Gaussian noise only: choose noise_kind='gaussian' or client_sampling_rate=1."
+                f"{block.name!r} has {block.noise.value} noise, but amplification by"
+                " sampling is accounted for Gaussian noise only: choose"
+                " noise_kind='gaussian' or client_sampling_rate=1."
             )
         events.append(block.event(fraction_bits, n_shares))
     if sampling_rate >= 1.0:
         return tuple(events)
     gaussians = [event for event in events if isinstance(event, GaussianRelease)]
-    return (joint_sampled_release(" and ".join(block.name for block in blocks), gaussians, sampling_rate),)
+    return (
+        joint_sampled_release(
+            " and ".join(block.name for block in blocks), gaussians, sampling_rate
+        ),
+    )
 
 
 def vector_length(blocks: Sequence[Block]) -> int:
@@ -175,16 +226,24 @@ def vector_length(blocks: Sequence[Block]) -> int:
 
 
 def draw_noise(
-    blocks: Sequence[Block], source: noise.NoiseSource, fraction_bits: int, *, share: float = 1.0
+    blocks: Sequence[Block],
+    source: noise.NoiseSource,
+    fraction_bits: int,
+    *,
+    share: float = 1.0,
 ) -> NDArray[np.uint64]:
-    """Draw fresh noise for one release, blocks laid end to end, as elements of the ring with that grid.
+    """Draw fresh noise for one release, blocks laid end to end, as elements of the ring
+    with that grid.
 
-    `share` is a factor on the standard deviation where each client adds a share; Laplace noise cannot be split.
+    `share` is a factor on the standard deviation where each client adds a share;
+    Laplace noise cannot be split.
     """
     parts = []
     for block in blocks:
         # Not below the exact product, in grid steps: that much noise is priced.
-        scale = product_at_least(block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits)
+        scale = product_at_least(
+            block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits
+        )
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
         elif block.noise is NoiseShape.GAUSSIAN:
@@ -193,8 +252,8 @@ def draw_noise(
             parts.append(source.discrete_laplace(scale, block.size))
         else:
             raise PlanError(
-                f"{block.name!r} has Laplace noise, which cannot be split into shares: use Gaussian noise or the trust "
-                "model 'oblivious'."
+                f"{block.name!r} has Laplace noise, which cannot be split into shares:"
+                " use Gaussian noise or the trust model 'oblivious'."
             )
     return np.concatenate(parts).view(np.uint64)
 
@@ -211,11 +270,22 @@ _MAKER = object()
 
 
 class ReleasedSum:
-    """The only thing that `advance` may look at: a noised sum's arrays. `as_released` makes it, not a plain array."""
+    """The only thing that `advance` may look at: a noised sum's arrays.
 
-    def __init__(self, arrays: Mapping[str, NDArray[np.float64]], blocks: Sequence[Block], maker: object) -> None:
+    `as_released` makes it, not a plain array.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, NDArray[np.float64]],
+        blocks: Sequence[Block],
+        maker: object,
+    ) -> None:
         if maker is not _MAKER:
-            raise LocalMisuseError("a ReleasedSum is made by the mechanism that adds the noise: call `as_released`.")
+            raise LocalMisuseError(
+                "a ReleasedSum is made by the mechanism that adds the noise: call"
+                " `as_released`."
+            )
         self.arrays: Mapping[str, NDArray[np.float64]] = MappingProxyType(dict(arrays))
         self.blocks = tuple(blocks)
         """What the plan says of them, their noise above all."""
@@ -224,17 +294,24 @@ class ReleasedSum:
         return self.arrays[name]
 
     def __reduce__(self) -> Any:
-        raise LocalMisuseError("a ReleasedSum cannot be pickled: send the noised vector instead.")
+        raise LocalMisuseError(
+            "a ReleasedSum cannot be pickled: send the noised vector instead."
+        )
 
 
-def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bits: int) -> ReleasedSum:
-    """Declare a readable vector of ring elements noised as the plan's `blocks` say, and cut it into their arrays.
+def as_released(
+    values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bits: int
+) -> ReleasedSum:
+    """Declare a readable vector of ring elements noised as the plan's `blocks` say, and
+    cut it into their arrays.
 
     A `PlanError` is raised if the vector's length is not the plan's.
     """
     length = vector_length(blocks)
     if values.shape != (length,):
-        raise PlanError(f"a release has {values.size} entries, but the plan has {length}.")
+        raise PlanError(
+            f"a release has {values.size} entries, but the plan has {length}."
+        )
     numbers = values.view(np.int64).astype(np.float64) / 2.0**fraction_bits
     arrays = {}
     start = 0
@@ -245,13 +322,20 @@ def as_released(values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bi
 
 
 PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
-_PROOFS = {NoiseShape.GAUSSIAN: ("gaussian_mechanism", ["M1", "M3"]), NoiseShape.LAPLACE: ("laplace_mechanism", ["M2"])}
+_PROOFS = {
+    NoiseShape.GAUSSIAN: ("gaussian_mechanism", ["M1", "M3"]),
+    NoiseShape.LAPLACE: ("laplace_mechanism", ["M2"]),
+}
 
 
-def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0) -> str:
-    """Say why a block's sensitivity holds and what prices its noise, and name the rows that prove it.
+def theorem(
+    block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0
+) -> str:
+    """Say why a block's sensitivity holds and what prices its noise, and name the rows
+    that prove it.
 
-    `shared_noise` is noise that clients add in shares; a client takes part with a probability of `sampling_rate`.
+    `shared_noise` is noise that clients add in shares; a client takes part with a
+    probability of `sampling_rate`.
     """
     if block.noise is NoiseShape.NONE:
         return told("no_mechanism")
@@ -263,23 +347,28 @@ def theorem(block: Block, *, shared_noise: bool = False, sampling_rate: float = 
     return f"{bound}; {told(mechanism)}{sample} [{', '.join(rows)}]."
 
 
-# -- events, as `flwr_dpkmeans.privacy.accounting` prices them --------------------------------------------------------
+# -- events, as `flwr_dpkmeans.privacy.accounting` prices them -------------------------
 
 
 @dataclass(frozen=True)
 class GaussianRelease:
-    """A release with Gaussian noise, of all units or of a Poisson sample of them, drawn for this release alone.
+    """A release with Gaussian noise, of all units or of a Poisson sample of them, drawn
+    for this release alone.
 
-    In a sample each unit's contribution is included independently, and nobody from whom privacy is to be kept sees who
-    was included. The price holds for adding or removing one unit. All arrays that depend on the same draw are one
-    release (`joint_sampled_release`): priced one by one they would count as independent draws. Sampling does not change
-    the closeness. Zhu, Dong and Wang 2022, "Optimal accounting of differential privacy via characteristic function",
-    Theorem 11.
+    In a sample each unit's contribution is included independently, and nobody from whom
+    privacy is to be kept sees who was included. The price holds for adding or removing
+    one unit. All arrays that depend on the same draw are one release
+    (`joint_sampled_release`): priced one by one they would count as independent draws.
+    Sampling does not change the closeness. Zhu, Dong and Wang 2022, "Optimal accounting
+    of differential privacy via characteristic function", Theorem 11.
     """
 
     name: str
     noise_multiplier: float
-    """Standard deviation of the noise over the L2 sensitivity; finite and greater than 0, else `LocalMisuseError`."""
+    """Standard deviation of the noise over the L2 sensitivity.
+
+    Finite and greater than 0, else `LocalMisuseError`.
+    """
     closeness: Closeness = SAME
     """Of the noise that is drawn to the continuous Gaussian that is analysed."""
     sampling_rate: float = 1.0
@@ -287,7 +376,10 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         require_positive("noise_multiplier", self.noise_multiplier)
-        if self.sampling_rate != 1.0 and require_positive("sampling_rate", self.sampling_rate) > 1.0:
+        if (
+            self.sampling_rate != 1.0
+            and require_positive("sampling_rate", self.sampling_rate) > 1.0
+        ):
             mend = "give the probability that a unit is included"
             raise invalid("sampling_rate", self.sampling_rate, "at most 1", mend)
 
@@ -296,8 +388,9 @@ class GaussianRelease:
 class PureRelease:
     """A pure epsilon-DP release, priced as the worst mechanism of its epsilon.
 
-    Laplace noise has the pure epsilon ``1 / noise_multiplier``, discrete as it is drawn; an exponential mechanism its
-    own. Finite and greater than 0, else `LocalMisuseError`.
+    Laplace noise has the pure epsilon ``1 / noise_multiplier``, discrete as it is
+    drawn; an exponential mechanism its own. Finite and greater than 0, else
+    `LocalMisuseError`.
     """
 
     name: str
@@ -322,21 +415,31 @@ Event = GaussianRelease | PureRelease | ExactRelease
 """One release, as `compose_epsilon` prices it."""
 
 
-def joint_sampled_release(name: str, parts: Sequence[GaussianRelease], sampling_rate: float) -> GaussianRelease:
-    """Join the arrays that are sent under one draw of the sample to the one release that they are.
+def joint_sampled_release(
+    name: str, parts: Sequence[GaussianRelease], sampling_rate: float
+) -> GaussianRelease:
+    """Join the arrays that are sent under one draw of the sample to the one release
+    that they are.
 
-    A unit is in all of them or in none. Scaled to unit noise the arrays, at least one, each described as without
-    sampling, are one vector, of sensitivity ``hypot(1 / multipliers)``; closeness adds up.
+    A unit is in all of them or in none. Scaled to unit noise the arrays, at least one,
+    each described as without sampling, are one vector, of sensitivity ``hypot(1 /
+    multipliers)``; closeness adds up.
     """
     mu = math.hypot(*[1.0 / part.noise_multiplier for part in parts])
-    return GaussianRelease(name, 1.0 / mu, noise.joint_closeness(part.closeness for part in parts), sampling_rate)
+    return GaussianRelease(
+        name,
+        1.0 / mu,
+        noise.joint_closeness(part.closeness for part in parts),
+        sampling_rate,
+    )
 
 
 def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
     """Put one pure release of their total in place of all pure releases.
 
-    For rounds that follow from an earlier release, whose outcome speaks for one of two neighbours: their total is the
-    same for every outcome, so one randomized response of that total is no better than any of them; parts of it are not.
+    For rounds that follow from an earlier release, whose outcome speaks for one of two
+    neighbours: their total is the same for every outcome, so one randomized response of
+    that total is no better than any of them; parts of it are not.
 
     Examples
     --------
@@ -348,35 +451,51 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
         return tuple(events)
     others = [event for event in events if not isinstance(event, PureRelease)]
     names = dict.fromkeys(event.name for event in pure)
-    return (*others, PureRelease(" and ".join(names), math.fsum(event.epsilon for event in pure)))
+    return (
+        *others,
+        PureRelease(" and ".join(names), math.fsum(event.epsilon for event in pure)),
+    )
 
 
 def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
-    """Return one Gaussian release that costs no less than any of some rounds, whatever else is released.
+    """Return one Gaussian release that costs no less than any of some rounds, whatever
+    else is released.
 
-    The strongest round need not be the costliest: one of weaker signals, whose noise is coarser, may pay more for being
-    discrete, and two rounds that cost the same alone can cost more one after the other than either does twice.
+    The strongest round need not be the costliest: one of weaker signals, whose noise is
+    coarser, may pay more for being discrete, and two rounds that cost the same alone
+    can cost more one after the other than either does twice.
 
-    It has the smallest joint multiplier of a round (less 1e-12 of it), and each part of the closeness as large as it is
-    in any. Rounds, none of them empty, are of `GaussianRelease` of one rate.
+    It has the smallest joint multiplier of a round (less 1e-12 of it), and each part of
+    the closeness as large as it is in any. Rounds, none of them empty, are of
+    `GaussianRelease` of one rate.
     """
     mu, rates, closeness = 0.0, set(), []
     for events in rounds:
         gaussians = [event for event in events if isinstance(event, GaussianRelease)]
         if len(gaussians) < len(events) or not gaussians:
-            raise LocalMisuseError("a round has releases that are not Gaussian: price its repetitions one by one.")
+            raise LocalMisuseError(
+                "a round has releases that are not Gaussian: price its repetitions one"
+                " by one."
+            )
         if len(events) > 1 and any(event.sampling_rate < 1.0 for event in gaussians):
-            raise LocalMisuseError("a sampled round has several releases: join those of one draw first.")
+            raise LocalMisuseError(
+                "a sampled round has several releases: join those of one draw first."
+            )
         rates |= {event.sampling_rate for event in gaussians}
         mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
-        closeness.append(noise.joint_closeness([event.closeness for event in gaussians]))
+        closeness.append(
+            noise.joint_closeness([event.closeness for event in gaussians])
+        )
     if len(rates) != 1:
-        raise LocalMisuseError(f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate.")
+        raise LocalMisuseError(
+            f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate."
+        )
     widest = Closeness(
         max([part.log_ratio_above for part in closeness]),
         max([part.log_ratio_below for part in closeness]),
         max([part.additive for part in closeness]),
     )
     (rate,) = rates
-    # A little less noise than the strongest round has, so that the last digits of prices do not change their order.
+    # A little less noise than the strongest round has, so that the last digits of
+    # prices do not change their order.
     return GaussianRelease("a repetition", (1.0 - 2.0**-40) / mu, widest, rate)

@@ -8,9 +8,12 @@ _UPPER = 2.0
 
 
 def share_text(share: float, deviation: float, *, is_noise: bool | None = None) -> str:
-    """A noisy share in per cent, never below 0 or above 1; one that may be 0 is told by what it hardly exceeds.
+    """A noisy share in per cent, never below 0 or above 1.
 
-    `is_noise` says whether it may be 0, by default if it is within two of its standard deviations.
+    One that may be 0 is told by what it hardly exceeds.
+
+    `is_noise` says whether it may be 0, by default if it is within two of its standard
+    deviations.
 
     Examples
     --------
@@ -21,7 +24,9 @@ def share_text(share: float, deviation: float, *, is_noise: bool | None = None) 
     if is_noise is None:
         is_noise = share < _UPPER * deviation
     if not is_noise:
-        return f"{inside:.1%}" if deviation == 0.0 else f"{inside:.1%} ± {deviation:.1%}"
+        return (
+            f"{inside:.1%}" if deviation == 0.0 else f"{inside:.1%} ± {deviation:.1%}"
+        )
     upper = inside + _UPPER * deviation
     if upper >= 1.0:
         return NOT_TOLD

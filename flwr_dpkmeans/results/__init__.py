@@ -1,1 +1,3 @@
-"""What a run leaves behind: files that are never half-written, a picture that a person can read, and its quality."""
+"""What a run leaves behind: files that are never half-written, a picture that a person
+can read, and its quality.
+"""

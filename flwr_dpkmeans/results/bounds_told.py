@@ -1,4 +1,7 @@
-"""What released centres say against the bounds that were stated: post-processing, so it costs nothing."""
+"""What released centres say against the bounds that were stated.
+
+Post-processing, so it costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,19 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
 
 _AT_BOUND = 0.05
-"""Distance from a bound, in halves of the bounds' width, within which most rows of a cluster lie beyond or at it."""
+"""Distance from a bound, in halves of the bounds' width, within which most rows of a
+cluster lie beyond or at it.
+"""
 _OF_NEXT = 0.25
-"""The same of the distance to the next centre: of rows that are spread up to a bound, the outermost of many centres
-lies about half as far from it as from the next one."""
+"""The same of the distance to the next centre.
+
+Of rows that are spread up to a bound, the outermost of many centres lies about half as
+far from it as from the next one.
+"""
 _NEAR = 0.1
-"""Distance between all centres, in halves of the bounds' width, below which bounds are some ten times too wide."""
+"""Distance between all centres, in halves of the bounds' width, below which bounds are
+some ten times too wide.
+"""
 _DEVIATIONS = 3.0
 _NATURAL = (0.0, 1.0, 100.0)
 """Ends at which values often lie, and none beyond: of amounts, shares and flags."""
@@ -31,9 +41,11 @@ Radius = float | NDArray[np.float64] | None
 
 
 def bound_cautions(model: Model, radius: Radius = None) -> tuple[str, ...]:
-    """Say so where clusters lie at a stated bound, or all of them in a small part of what the bounds hold.
+    """Say so where clusters lie at a stated bound, or all of them in a small part of
+    what the bounds hold.
 
-    `radius` is as in `Model.centre_noise`, without which, or noise, nothing can be said.
+    `radius` is as in `Model.centre_noise`, without which, or noise, nothing can be
+    said.
     """
     noise = model.centre_noise(radius)
     if noise is None:
@@ -52,7 +64,9 @@ def bound_cautions(model: Model, radius: Radius = None) -> tuple[str, ...]:
     return ()
 
 
-def _cut_columns(model: Model, centres: NDArray[np.float64], lengths: NDArray[np.float64]) -> list[int]:
+def _cut_columns(
+    model: Model, centres: NDArray[np.float64], lengths: NDArray[np.float64]
+) -> list[int]:
     """Features in which a centre lies at a bound beyond which there may be values."""
     each = lengths[:, None] / math.sqrt(centres.shape[1])
     apart = np.linalg.norm(centres[:, None] - centres, axis=2)

@@ -1,4 +1,7 @@
-"""What came out of a run, and how sure it is, in two sentences: above all else on a page, and last on a console."""
+"""What came out of a run, and how sure it is, in two sentences.
+
+Above all else on a page, and last on a console.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,14 @@ APART = 3.0
 """Centres that are so many times their noise apart are told apart."""
 _MOST_SIZES = 6
 _UNSEEN = (
-    "The server does not see what came out: open report.html in a client's own output folder, which its log names."
+    "The server does not see what came out: open report.html in a client's own output"
+    " folder, which its log names."
 )
 
-_NO_CLUSTERS = "The run did not look for clusters: what came out is in result.npz, beside this page."
+_NO_CLUSTERS = (
+    "The run did not look for clusters: what came out is in result.npz, beside this"
+    " page."
+)
 
 
 def headline(report: PrivacyReport, result: RunResult | None = None) -> tuple[str, ...]:
@@ -59,7 +66,10 @@ def _how_sure(report: PrivacyReport, result: RunResult) -> str:
     n_warnings = len(report.warnings)
     against = ""
     if n_warnings:
-        against = f" {n_warnings} warning{'s' * (n_warnings > 1)} say{'s' * (n_warnings == 1)} what is against it."
+        against = (
+            f" {n_warnings} warning{'s' * (n_warnings > 1)}"
+            f" say{'s' * (n_warnings == 1)} what is against it."
+        )
     return _sure_by_noise(report, result) + against
 
 
@@ -93,7 +103,9 @@ def _clusters(numbers: tuple[int, ...] | list[int]) -> str:
 
 
 def _close_clusters(result: RunResult, faint: tuple[int, ...]) -> list[int]:
-    """Those of the clear clusters whose centre is less than three times the noise away from another clear one."""
+    """Those of the clear clusters whose centre is less than three times the noise away
+    from another clear one.
+    """
     model = result.model
     lengths = model.centre_noise(result.radius)
     clear = np.delete(np.arange(len(model.counts)), faint)

@@ -1,4 +1,5 @@
-"""A model that one can carry: one file with what labels take, what was guaranteed and where it comes from, and its use.
+"""A model that one can carry: one file with what labels take, what was guaranteed and
+where it comes from, and its use.
 
 ``flwr-dpkmeans predict MODEL TABLE -o labels.csv`` applies it to a file of any length.
 """
@@ -19,14 +20,31 @@ from pydantic import TypeAdapter
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.files import locate_file
 from flwr_dpkmeans.data.frames import frame_table
-from flwr_dpkmeans.data.points import Bounds, as_array, column_labels, frame_columns, require_names, require_same_labels
+from flwr_dpkmeans.data.points import (
+    Bounds,
+    as_array,
+    column_labels,
+    frame_columns,
+    require_names,
+    require_same_labels,
+)
 from flwr_dpkmeans.data.raw_table import RawTable
 from flwr_dpkmeans.data.schema import Kind, Scale, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
-from flwr_dpkmeans.kmeans.lloyd import GRID, nearest_centroids, round_to_grid, row_blocks
+from flwr_dpkmeans.kmeans.lloyd import (
+    GRID,
+    nearest_centroids,
+    round_to_grid,
+    row_blocks,
+)
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import PrivacyReport, counts_deviation, faint_clusters, told
+from flwr_dpkmeans.privacy.report import (
+    PrivacyReport,
+    counts_deviation,
+    faint_clusters,
+    told,
+)
 from flwr_dpkmeans.results.gaps import Gaps, gap_cautions
 from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
@@ -34,11 +52,17 @@ from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 
 _FEW_STEPS = 64.0  # then the grid moves a difference of centroids by up to 1.6%
-_DROWNED = 0.25  # part of a column's range; the deviation of values that are spread over all of it is 0.29
+# part of a column's range; the deviation of values that are spread over all of it is
+# 0.29
+_DROWNED = 0.25
 _FEWEST_COLUMNS = 3
 _MOST, _MOST_OF_FEW = 0.5, 0.9
-"""Parts of the centres' squared distances above which one column decides, of many differences and of few."""
-_MANY_DIFFERENCES = 10  # columns times independent differences of centres; of random ones few have a column of half
+"""Parts of the centres' squared distances above which one column decides, of many
+differences and of few.
+"""
+# columns times independent differences of centres; of random ones few have a column of
+# half
+_MANY_DIFFERENCES = 10
 _SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
 
 Array = NDArray[np.float64]
@@ -49,7 +73,9 @@ _REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A clustering as it is applied; nothing in it but what the run released, so it may go where that may go.
+    """A clustering as it is applied.
+
+    Nothing in it but what the run released, so it may go where that may go.
 
     Examples
     --------
@@ -64,13 +90,19 @@ class Model:
     """
 
     scaled: Array = field(repr=False)
-    """(n_clusters, n_features): centroids in the fitted space: bounds are -1 and 1, rows belong to the nearest."""
+    """(n_clusters, n_features): centroids in the fitted space.
+
+    Bounds are -1 and 1, rows belong to the nearest.
+    """
     counts: Array = field(repr=False)
     """(n_clusters,), with noise."""
     bounds: Bounds
     """Of each column, in the units of the data: rows are clipped to them."""
     privacy: PrivacyReport = field(repr=False)
-    """What the run guaranteed, with its provenance; what a party's own rows say in it is left out."""
+    """What the run guaranteed, with its provenance.
+
+    What a party's own rows say in it is left out.
+    """
     feature_names: tuple[str, ...] = ()
     """Of the columns, in their order; empty: columns are taken by position."""
     schema: Schema | None = None
@@ -78,19 +110,33 @@ class Model:
     federated_profile: tuple[Figure, ...] = field(default=(), repr=False)
     """What the rows of each cluster are like, with noise, if the schema asks for it."""
     deviations: Array | None = field(default=None, repr=False)
-    """(n_clusters, n_features): standard deviations of the centroids in the fitted space from the exact means of the
-    rows that they label; None where nothing is known of them."""
+    """(n_clusters, n_features): standard deviations of the centroids in the fitted
+    space from the exact means of the rows that they label; None where nothing is known
+    of them.
+    """
 
     def __post_init__(self) -> None:
-        said = tuple([sentence for sentence in self.privacy.warnings if not sentence.startswith(LOCAL)])
+        said = tuple(
+            [
+                sentence
+                for sentence in self.privacy.warnings
+                if not sentence.startswith(LOCAL)
+            ]
+        )
         object.__setattr__(self, "privacy", replace(self.privacy, warnings=said))
         if self.scaled.ndim != 2 or self.counts.shape != self.scaled.shape[:1]:
             raise DataError("its centroids and counts are not those of one clustering.")
         if self.deviations is not None and self.deviations.shape != self.scaled.shape:
-            raise DataError("its centroids and their deviations are not those of one clustering.")
-        object.__setattr__(self, "bounds", self.bounds.for_features(self.scaled.shape[1]))
+            raise DataError(
+                "its centroids and their deviations are not those of one clustering."
+            )
+        object.__setattr__(
+            self, "bounds", self.bounds.for_features(self.scaled.shape[1])
+        )
         names = self.feature_names if self.schema is None else self.schema.feature_names
-        object.__setattr__(self, "feature_names", require_names(names, self.scaled.shape[1]))
+        object.__setattr__(
+            self, "feature_names", require_names(names, self.scaled.shape[1])
+        )
 
     @property
     def centroids(self) -> Array:
@@ -99,48 +145,61 @@ class Model:
 
     @property
     def gaps(self) -> Gaps:
-        """What is known, with noise, of cells that are missing in the columns that are clustered."""
+        """What is known, with noise, of cells that are missing in the columns that are
+        clustered.
+        """
         shape = (self.scaled.shape[0], self.scaled.shape[1])
         return Gaps.of(self.schema, self.federated_profile, shape)
 
     @property
     def cell_means(self) -> Array:
-        """(n_clusters, n_features), in the units of the data: `centroids` as means of the cells that are there.
+        """(n_clusters, n_features), in the units of the data.
 
-        In `centroids` a gap that stays in the clustering counts as the middle. NaN where it is not clear that a cluster
-        has any cell of the column.
+        `centroids` as means of the cells that are there.
+
+        In `centroids` a gap that stays in the clustering counts as the middle. NaN
+        where it is not clear that a cluster has any cell of the column.
         """
         return self.gaps.means(self.centroids)
 
     @property
     def placed_means(self) -> Array:
-        """(n_clusters, n_features), in the units of the data: `cell_means`, or `centroids` where these are NaN."""
+        """(n_clusters, n_features), in the units of the data.
+
+        `cell_means`, or `centroids` where these are NaN.
+        """
         means = self.cell_means
         return np.where(np.isnan(means), self.centroids, means)
 
     @property
     def cluster_centers_error(self) -> Array:
-        """(n_clusters, n_features), half-widths of 95% intervals around `centroids`, in the units of the data.
+        """(n_clusters, n_features), half-widths of 95% intervals around `centroids`, in
+        the units of the data.
 
-        Each is for the exact mean, of that column, of the rows that the model labels with that cluster; infinity where
-        nothing is known.
+        Each is for the exact mean, of that column, of the rows that the model labels
+        with that cluster; infinity where nothing is known.
         """
         box = self.bounds.lower, self.bounds.upper
         return half_widths(self.deviations, box, self.scaled.shape)
 
     @property
     def cell_means_error(self) -> Array:
-        """(n_clusters, n_features), half-widths of 95% intervals around `cell_means`, in the units of the data.
+        """(n_clusters, n_features), half-widths of 95% intervals around `cell_means`,
+        in the units of the data.
 
         Infinity where nothing is known.
         """
-        errors = NORMAL_QUANTILE * self.gaps.noise(self.centroids, self.cluster_centers_error / NORMAL_QUANTILE)
+        errors = NORMAL_QUANTILE * self.gaps.noise(
+            self.centroids, self.cluster_centers_error / NORMAL_QUANTILE
+        )
         return np.where(np.isnan(errors), np.inf, errors)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the columns, or their numbers."""
-        return self.feature_names or tuple(f"feature {place}" for place in range(self.scaled.shape[1]))
+        return self.feature_names or tuple(
+            f"feature {place}" for place in range(self.scaled.shape[1])
+        )
 
     @property
     def shown_names(self) -> tuple[str, ...]:
@@ -148,7 +207,10 @@ class Model:
         return self.names if self.schema is None else self.schema.shown_names
 
     def shown(self) -> list[list[str]]:
-        """The centroids' values as people read them, n_features lists of n_clusters: dates as such, shares in %."""
+        """The centroids' values as people read them, n_features lists of n_clusters.
+
+        Dates as such, shares in %.
+        """
         if self.schema is None:
             return list(map(number_texts, self.centroids.T.tolist()))
         means = self.placed_means
@@ -157,11 +219,15 @@ class Model:
             own = told[column.name]
             points = means[:, features]
             if column.kind == Kind.CATEGORY:
-                rows += [[f"{shares[str(value)]:.0%}" for shares in own] for value in column.values]
+                rows += [
+                    [f"{shares[str(value)]:.0%}" for shares in own]
+                    for value in column.values
+                ]
             elif column.kind == Kind.FLAG:
                 rows.append([f"{share:.0%}" for share in own])
             elif column.kind == Kind.CYCLE:
-                # Far from the circle's middle, values are alike; near to it, their mean says nothing.
+                # Far from the circle's middle, values are alike; near to it, their mean
+                # says nothing.
                 rows += [number_texts(own), number_texts(np.hypot(*points.T).tolist())]
             else:
                 rows.append(own if column.kind == Kind.DATE else number_texts(own))
@@ -170,66 +236,118 @@ class Model:
         return rows
 
     def gap_cautions(self) -> tuple[str, ...]:
-        """Say what gaps do to the clustering, where many cells of a clustered column are missing."""
+        """Say what gaps do to the clustering, where many cells of a clustered column
+        are missing.
+        """
         return gap_cautions(self.schema, self.federated_profile)
 
     def leading(self, most: int) -> list[int]:
-        """In their order, so many columns in which the centroids differ most from their mean in the fitted space."""
+        """In their order, so many columns in which the centroids differ most from their
+        mean in the fitted space.
+        """
         reach = np.abs(self.scaled - self.scaled.mean(axis=0)).max(axis=0)
         return sorted(np.argsort(-reach, kind="stable")[:most].tolist())
 
-    def centre_noise(self, radius: float | NDArray[np.float64] | None = None) -> NDArray[np.float64] | None:
-        """Length of the noise in each centre, (k,), root mean square, in scaled units, of the last released sums.
+    def centre_noise(
+        self, radius: float | NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64] | None:
+        """Length of the noise in each centre, (k,), root mean square, in scaled units,
+        of the last released sums.
 
-        To first order in the noise over the count; `radius` is what residuals were divided by, of all or of each. None
-        if it is unknown.
+        To first order in the noise over the count; `radius` is what residuals were
+        divided by, of all or of each. None if it is unknown.
         """
-        report, d, counts = self.privacy, self.scaled.shape[1], counts_deviation(self.privacy)
-        last = next((line for line in reversed(report.releases) if line.array in _SUMS), None)
+        report, d, counts = (
+            self.privacy,
+            self.scaled.shape[1],
+            counts_deviation(self.privacy),
+        )
+        last = next(
+            (line for line in reversed(report.releases) if line.array in _SUMS), None
+        )
         unit = radius if last is not None and last.array == "residual_sums" else 1.0
         if last is None or counts is None or unit is None:
             return None
         each = last.standard_deviation * unit
-        # A sum that is not relative to its own centre moves with the noise of its count, too. It is relative to the
-        # middle of the box or to the mean of a server's points, which is not known here: about that of the centroids.
-        middles = (0.0, self.scaled.mean(axis=0)) if last.array in ("clipped_sums", "means") else (0.0,)
-        far = np.max([np.linalg.norm(self.scaled - middle, axis=1) for middle in middles], axis=0)
-        beside = 0.0 if last.array in ("residual_sums", "relative_sums") else counts * far
-        length: NDArray[np.float64] = np.hypot(each * math.sqrt(d), beside) / np.maximum(self.counts, 1.0)
-        # No centre is farther off than the box is wide, nor told more finely than the grid of the rows.
+        # A sum that is not relative to its own centre moves with the noise of its
+        # count, too. It is relative to the middle of the box or to the mean of a
+        # server's points, which is not known here: about that of the centroids.
+        middles = (
+            (0.0, self.scaled.mean(axis=0))
+            if last.array in ("clipped_sums", "means")
+            else (0.0,)
+        )
+        far = np.max(
+            [np.linalg.norm(self.scaled - middle, axis=1) for middle in middles], axis=0
+        )
+        beside = (
+            0.0 if last.array in ("residual_sums", "relative_sums") else counts * far
+        )
+        length: NDArray[np.float64] = np.hypot(
+            each * math.sqrt(d), beside
+        ) / np.maximum(self.counts, 1.0)
+        # No centre is farther off than the box is wide, nor told more finely than the
+        # grid of the rows.
         return np.clip(length, math.sqrt(d) / GRID, 2.0 * math.sqrt(d))
 
-    def drowned(self, radius: float | NDArray[np.float64] | None = None) -> tuple[str, ...]:
-        """Warn of columns in which noise moves a centre, told from noise, by a quarter of what the column may hold.
+    def drowned(
+        self, radius: float | NDArray[np.float64] | None = None
+    ) -> tuple[str, ...]:
+        """Warn of columns in which noise moves a centre, told from noise, by a quarter
+        of what the column may hold.
 
-        A column that weighs little in a schema fills little of its box, and the noise is as large in all of them. Of
-        bounds so wide that the grid itself hides what the centroids differ in, warn instead.
+        A column that weighs little in a schema fills little of its box, and the noise
+        is as large in all of them. Of bounds so wide that the grid itself hides what
+        the centroids differ in, warn instead.
         """
         steps = float(np.ptp(self.scaled, axis=0).max() * GRID)
         if 0.0 < steps < _FEW_STEPS:
             return (told("coarse", steps=steps),)
-        noise, faint = self.centre_noise(radius), faint_clusters(self.counts, self.privacy)
+        noise, faint = (
+            self.centre_noise(radius),
+            faint_clusters(self.counts, self.privacy),
+        )
         if noise is None or len(faint) == len(noise):
             return ()
         low, high = self.bounds.lower, self.bounds.upper
         if self.schema is not None:
-            low, high = zip(*(one.range for one in self.schema.clustered.columns for _ in one.features), strict=True)
+            low, high = zip(
+                *(
+                    one.range
+                    for one in self.schema.clustered.columns
+                    for _ in one.features
+                ),
+                strict=True,
+            )
         widths = np.ptp(self.bounds.scale([low, high]), axis=0)
         each = np.delete(noise, faint).max() / math.sqrt(len(widths))
         columns = np.flatnonzero(each > _DROWNED * widths).tolist()
-        return (told("drowned", columns=column_names(columns, self.feature_names)),) if columns else ()
+        return (
+            (told("drowned", columns=column_names(columns, self.feature_names)),)
+            if columns
+            else ()
+        )
 
     def dominated(self) -> tuple[str, ...]:
-        """Warn of a column that makes most of the distances between the centres: the clusters are then parts of it.
+        """Warn of a column that makes most of the distances between the centres.
 
-        A flag or a category is only at the ends of its range, so that it outweighs numbers of the same weight. Among
-        few numbers and clusters a number often makes half of the distances, and nothing is wrong.
+        The clusters are then parts of it.
+
+        A flag or a category is only at the ends of its range, so that it outweighs
+        numbers of the same weight. Among few numbers and clusters a number often makes
+        half of the distances, and nothing is wrong.
         """
-        clear = np.delete(self.scaled, faint_clusters(self.counts, self.privacy), axis=0)
+        clear = np.delete(
+            self.scaled, faint_clusters(self.counts, self.privacy), axis=0
+        )
         columns = [(name, 1, True) for name in self.names]
         if self.schema is not None:
             columns = [
-                (column.name, len(column.features), column.kind not in (Kind.FLAG, Kind.CATEGORY))
+                (
+                    column.name,
+                    len(column.features),
+                    column.kind not in (Kind.FLAG, Kind.CATEGORY),
+                )
                 for column in self.schema.clustered.columns
             ]
         if len(columns) < _FEWEST_COLUMNS or len(clear) < 2:
@@ -237,7 +355,9 @@ class Model:
         # Of all pairs of centres, but for a factor.
         squares = np.square(clear - clear.mean(axis=0)).sum(axis=0)
         first = np.cumsum([0, *(width for _, width, _ in columns[:-1])])
-        parts = np.add.reduceat(squares, first) / max(float(squares.sum()), np.finfo(float).tiny)
+        parts = np.add.reduceat(squares, first) / max(
+            float(squares.sum()), np.finfo(float).tiny
+        )
         largest = int(parts.argmax())
         name, _, is_number = columns[largest]
         has_few = len(columns) * (len(clear) - 1) < _MANY_DIFFERENCES
@@ -246,8 +366,14 @@ class Model:
             return ()
         # Bounds do not say how far a column reaches where deviations do.
         is_standard = self.schema is not None and self.schema.scale == Scale.STANDARD
-        mend = "" if is_standard else ", or wider bounds, or all columns scale = 'standard' in a schema"
-        return (told("dominated", column=repr(name), part=float(parts[largest]), mend=mend),)
+        mend = (
+            ""
+            if is_standard
+            else ", or wider bounds, or all columns scale = 'standard' in a schema"
+        )
+        return (
+            told("dominated", column=repr(name), part=float(parts[largest]), mend=mend),
+        )
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""
@@ -257,24 +383,30 @@ class Model:
         return summary(self, self.privacy, HTML)
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
-        """Labels, (n_rows,), as `FederatedKMeans.predict` gives them: -1 where a schema leaves the row out.
+        """Labels, (n_rows,), as `FederatedKMeans.predict` gives them.
+
+        -1 where a schema leaves the row out.
 
         Without a schema, a row with a cell that is no finite number is a `DataError`.
         """
         labels = self.assign(X)["label"]
         if self.schema is None and labels.isna().any():
             raise DataError(
-                f"{labels.isna().sum()} rows have a cell that is missing or no finite number, but a label takes all "
-                "of them: fill in the cells, or use assign, which gives such rows no label."
+                f"{labels.isna().sum()} rows have a cell that is missing or no finite"
+                " number, but a label takes all of them: fill in the cells, or use"
+                " assign, which gives such rows no label."
             )
         return labels.to_numpy(np.int64, na_value=-1)  # type: ignore[no-any-return]
 
     def assign(self, X: Any) -> Any:
-        """Where rows of an array, (n_rows, n_features), or of a frame belong; a frame's columns are found by name.
+        """Where rows of an array, (n_rows, n_features), or of a frame belong.
 
-        Returns a pandas.DataFrame with ``label``, ``distance`` (to that centroid) and ``margin`` (how much farther the
-        next one is; infinite if there is none), both in the fitted space; none of them where a row has a cell that is
-        missing or no finite number. A `DataError` names a column that is missing.
+        a frame's columns are found by name.
+
+        Returns a pandas.DataFrame with ``label``, ``distance`` (to that centroid) and
+        ``margin`` (how much farther the next one is; infinite if there is none), both
+        in the fitted space; none of them where a row has a cell that is missing or no
+        finite number. A `DataError` names a column that is missing.
         """
         import pandas as pd
 
@@ -286,15 +418,23 @@ class Model:
             inside = round_to_grid(self.bounds.scale(points[rows]))
             nearest, squares = nearest_centroids(inside, self.scaled)
             # Exact on the grid, as the nearest one's.
-            others = np.square(inside).sum(axis=1)[:, None] + np.square(self.scaled).sum(axis=1)
+            others = np.square(inside).sum(axis=1)[:, None] + np.square(
+                self.scaled
+            ).sum(axis=1)
             others -= 2.0 * (inside @ self.scaled.T)
             others[np.arange(len(rows)), nearest] = np.inf
             labels[rows], distances[rows] = nearest, np.sqrt(squares)
-            margins[rows] = np.maximum(np.sqrt(np.maximum(others.min(axis=1), 0.0)) - distances[rows], 0.0)
-        return pd.DataFrame(dict(zip(("label", "distance", "margin"), found, strict=True))).astype({"label": "Int64"})
+            margins[rows] = np.maximum(
+                np.sqrt(np.maximum(others.min(axis=1), 0.0)) - distances[rows], 0.0
+            )
+        return pd.DataFrame(
+            dict(zip(("label", "distance", "margin"), found, strict=True))
+        ).astype({"label": "Int64"})
 
     def _points(self, X: Any) -> NDArray[np.float64]:
-        """The model's columns as numbers, (n_rows, n_features), NaN in a row that a node would leave out."""
+        """The model's columns as numbers, (n_rows, n_features), NaN in a row that a
+        node would leave out.
+        """
         import pandas as pd
 
         if self.schema is not None:
@@ -304,40 +444,75 @@ class Model:
         if not isinstance(X, RawTable):
             named = bool(frame_columns(X))
             if not named and (cells := as_array(X)).ndim != 2:
-                raise DataError(f"the table has {cells.ndim} dimensions, but it must have 2: rows and columns.")
+                raise DataError(
+                    f"the table has {cells.ndim} dimensions, but it must have 2: rows"
+                    " and columns."
+                )
             if not (named or self.feature_names):
                 whose = range(self.scaled.shape[1])
-                require_same_labels("the table has the columns", column_labels(X), "the model", whose)
+                require_same_labels(
+                    "the table has the columns", column_labels(X), "the model", whose
+                )
             raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
-        columns = raw.one_each(self.feature_names, "the model") if raw.named and self.feature_names else raw.columns
+        columns = (
+            raw.one_each(self.feature_names, "the model")
+            if raw.named and self.feature_names
+            else raw.columns
+        )
         if len(columns) != (d := self.scaled.shape[1]):
-            raise DataError(f"the table has {len(columns)} columns, but the model {d}: give just these, in its order.")
+            raise DataError(
+                f"the table has {len(columns)} columns, but the model {d}: give just"
+                " these, in its order."
+            )
         own = [column.name for column in columns]
-        if raw.named and not self.feature_names and own not in (list(self.names), list(map(str, range(d)))):
-            told = f"the model has no column names, so the table's {listed(map(repr, own))} are taken by position."
+        if (
+            raw.named
+            and not self.feature_names
+            and own not in (list(self.names), list(map(str, range(d))))
+        ):
+            told = (
+                "the model has no column names, so the table's"
+                f" {listed(map(repr, own))} are taken by position."
+            )
             warnings.warn(told, stacklevel=3)
         return np.stack([column.numbers() for column in columns], axis=1)
 
     def profile(self, table: Any) -> Any:
-        """Describe a data frame's rows by cluster (`flwr_dpkmeans.results.profile`): exact, for their owner only."""
+        """Describe a data frame's rows by cluster (`flwr_dpkmeans.results.profile`).
+
+        Exact, for their owner only.
+        """
         frame = as_frame(table)
-        return profile(frame, self.assign(frame)["label"].to_numpy(np.int64, na_value=-1), len(self.scaled))
+        return profile(
+            frame,
+            self.assign(frame)["label"].to_numpy(np.int64, na_value=-1),
+            len(self.scaled),
+        )
 
     def to_json(self) -> bytes:
         """The file's content; each number is read again as the same float64."""
         return json.dumps(self._plain(), indent=1, allow_nan=False).encode() + b"\n"
 
     def _plain(self) -> dict[str, Any]:
-        figures = {"federated_profile": list(map(asdict, self.federated_profile))} if self.federated_profile else {}
+        figures = (
+            {"federated_profile": list(map(asdict, self.federated_profile))}
+            if self.federated_profile
+            else {}
+        )
         means, version = dict[str, Any](), 2 if figures else 1
         if self.gaps.columns:
             # JSON has no NaN.
             rows = self.cell_means.tolist()
-            means["cell_means"] = [[None if math.isnan(value) else value for value in row] for row in rows]
+            means["cell_means"] = [
+                [None if math.isnan(value) else value for value in row] for row in rows
+            ]
             version = 3
         half_width_rows = self.cluster_centers_error.tolist()
         # JSON has no infinity.
-        errors = [[value if math.isfinite(value) else None for value in row] for row in half_width_rows]
+        errors = [
+            [value if math.isfinite(value) else None for value in row]
+            for row in half_width_rows
+        ]
         deviations = None if self.deviations is None else self.deviations.tolist()
         return {
             "version": version,
@@ -361,7 +536,10 @@ class Model:
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
-        """Read a file that `save` or a run wrote; a `DataError` of one sentence says what is wrong with another."""
+        """Read a file that `save` or a run wrote.
+
+        a `DataError` of one sentence says what is wrong with another.
+        """
         located = locate_file(path, "model", DataError)
         try:
             return cls._of_plain(json.loads(located.read_bytes()))
@@ -369,11 +547,18 @@ class Model:
             problem = f"it has no {error}"
         except LocalMisuseError as error:
             problem = printable(error, 300).removesuffix(".")
-        except (OSError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
+        except (
+            OSError,
+            TypeError,
+            AttributeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             problem = f"{type(error).__name__} in what it holds"
         raise DataError(
-            f"the model {str(located)!r} cannot be read ({problem}): copy the file again, or use the version of "
-            "flwr-dpkmeans that wrote it."
+            f"the model {str(located)!r} cannot be read ({problem}): copy the file"
+            " again, or use the version of flwr-dpkmeans that wrote it."
         )
 
     @classmethod
@@ -394,9 +579,16 @@ class Model:
         if not _ERRORS & set(said):
             # A file of an earlier version says nothing of errors.
             again = {key: value for key, value in again.items() if key not in _ERRORS}
-        wrong = [key for key in again | said if key not in said or key not in again or said[key] != again[key]]
+        wrong = [
+            key
+            for key in again | said
+            if key not in said or key not in again or said[key] != again[key]
+        ]
         if wrong or _REPORT.validate_python(asdict(report)) != report:
-            raise DataError(f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of this version")
+            raise DataError(
+                f"its {' and '.join(wrong or ['privacy'])} cannot stand in a model of"
+                " this version"
+            )
         json.dumps(again, allow_nan=False)
         return model
 

@@ -1,4 +1,6 @@
-"""The picture of a run: what the clusters look like, what each release cost, and the radius of each round."""
+"""The picture of a run: what the clusters look like, what each release cost, and the
+radius of each round.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
-_BLUE, _ORANGE, _GREEN, _PALE, _GREY = "#0072B2", "#E69F00", "#009E73", "#B3E2D5", "#999999"
+_BLUE, _ORANGE, _GREEN, _PALE, _GREY = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#B3E2D5",
+    "#999999",
+)
 _MOST_COLUMNS = 5  # images beside each other
 _MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
@@ -33,27 +41,40 @@ _MOST_CELLS = 160  # whose values there is room for
 _MOST_VALUES = 6  # clusters whose values there is room for beside each other
 _MOST_SHOWN = 24  # columns, and clusters, of a heat map
 _LONGEST_NAME = 18
-_COUNT_CHARACTER = 0.015  # part of the summary's width that a character of a count takes
+_COUNT_CHARACTER = (
+    0.015  # part of the summary's width that a character of a count takes
+)
 _CHARACTER = 0.016  # part of the strip's width that a character of its labels takes
 _DPI = 110
 _SUMMARY_DPI = 160
 _WIDTH = 4.0  # inches: on a telephone's 390 pixels, eight points are ten pixels high
 _WRAP = 62  # characters of the smallest texts that the width has room for
-_FULL_SHADE = 1.25  # of the colours' ends only some may be used, on which a number can be read
+_FULL_SHADE = (
+    1.25  # of the colours' ends only some may be used, on which a number can be read
+)
 _SMALL = 8
 _LINE_HEIGHT, _ROW_HEIGHT, _SCATTER_HEIGHT = 0.16, 0.26, 3.2
 _CHARACTER_HEIGHT = 0.08  # of an upright label
 _FEW_CLUSTERS = 3  # whose labels stand beside each other
 _CLEAR = 3.0
-"""Deviations of its noise above which a centre's difference from the others is told from noise."""
+"""Deviations of its noise above which a centre's difference from the others is told
+from noise.
+"""
 _ALARM = "#A00000"
 
 
 def draw_summary(result: RunResult) -> bytes:
-    """Draw what came out as a PNG: the clusters, and what speaks against them; narrow, so that a telephone shows it."""
+    """Draw what came out as a PNG: the clusters, and what speaks against them.
+
+    Narrow, so that a telephone shows it.
+    """
     figure = new_figure(_WIDTH, 1.0, _SUMMARY_DPI)
-    wrapped = textwrap.TextWrapper(_WRAP, initial_indent="WARNING  ", subsequent_indent=" " * 4).wrap
-    cautions = [line for sentence in result.report.warnings for line in wrapped(sentence)][:_MOST_CAUTIONS]
+    wrapped = textwrap.TextWrapper(
+        _WRAP, initial_indent="WARNING  ", subsequent_indent=" " * 4
+    ).wrap
+    cautions = [
+        line for sentence in result.report.warnings for line in wrapped(sentence)
+    ][:_MOST_CAUTIONS]
     sentences = [*headline(result.report, result), result.report.line]
     sentences += [str(result.evaluation)] if result.evaluation is not None else []
     words = [line for sentence in sentences for line in textwrap.wrap(sentence, _WRAP)]
@@ -61,37 +82,58 @@ def draw_summary(result: RunResult) -> bytes:
     last = _LINE_HEIGHT * len(cautions) + 0.01
     whole = sum(heights) + last + _LINE_HEIGHT * (len(words) + 1)
     figure.set_size_inches(_WIDTH, whole)
-    *parts, below = figure.subfigures(len(heights) + 1, 1, height_ratios=(*heights, last))
-    below.text(0.01, 0.5, "\n".join(cautions), fontsize=_SMALL, va="center", color=_ALARM)
+    *parts, below = figure.subfigures(
+        len(heights) + 1, 1, height_ratios=(*heights, last)
+    )
+    below.text(
+        0.01, 0.5, "\n".join(cautions), fontsize=_SMALL, va="center", color=_ALARM
+    )
     if result.image_shape is not None:
         _draw_images(parts[0], result)
     elif result.model.scaled.shape[1] > 2:
         _draw_columns(parts[0], result)
-    if len(parts) > 1 or (result.image_shape is None and result.model.scaled.shape[1] <= 2):
+    if len(parts) > 1 or (
+        result.image_shape is None and result.model.scaled.shape[1] <= 2
+    ):
         # Beside columns, the counts stand below these.
-        axis = parts[-1].subplots() if len(parts) > 1 else _beside_counts(parts[-1], result)
+        axis = (
+            parts[-1].subplots()
+            if len(parts) > 1
+            else _beside_counts(parts[-1], result)
+        )
         _draw_scatter(axis, result)
     figure.suptitle("\n".join(words), fontsize=_SMALL)
     return _finished(figure, result.report)
 
 
 def _heights(result: RunResult) -> list[float]:
-    """Of the parts, in inches: images, or columns, and a scatter plot where two axes have most of the differences."""
+    """Of the parts, in inches: images, or columns, and a scatter plot where two axes
+    have most of the differences.
+    """
     points = result.model.scaled
     if result.image_shape is not None:
         return [1.05 * math.ceil(len(points) / _MOST_COLUMNS)]
     if points.shape[1] <= 2:
         return [_SCATTER_HEIGHT]
     shown = min(points.shape[1], _MOST_SHOWN)
-    labels = [_count_label(j, count, result.report) for j, count in enumerate(result.model.counts[:_MOST_SHOWN])]
-    upright = _CHARACTER_HEIGHT * max(map(len, labels)) if len(labels) > _FEW_CLUSTERS else 0.0
+    labels = [
+        _count_label(j, count, result.report)
+        for j, count in enumerate(result.model.counts[:_MOST_SHOWN])
+    ]
+    upright = (
+        _CHARACTER_HEIGHT * max(map(len, labels))
+        if len(labels) > _FEW_CLUSTERS
+        else 0.0
+    )
     heat = 1.0 + upright + _ROW_HEIGHT * shown
     says_most = _axes_of(points)[1][:2].sum() >= 0.5
     return [heat, _SCATTER_HEIGHT] if says_most else [heat]
 
 
 def draw_rounds(result: RunResult) -> bytes:
-    """Draw how the run went as a PNG: what each release cost, and the radius and movement of each round."""
+    """Draw how the run went as a PNG: what each release cost, and the radius and
+    movement of each round.
+    """
     figure = new_figure(11, 4.0)
     left, right = figure.subplots(1, 2)
     _draw_epsilon(left, result.report)
@@ -100,15 +142,27 @@ def draw_rounds(result: RunResult) -> bytes:
     return _finished(figure, result.report)
 
 
-def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport) -> bytes:
-    """Draw a cost curve for k = 1, 2, ..., (largest k,), as a PNG, with its elbow at `n_clusters`."""
+def draw_cost_curve(
+    costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport
+) -> bytes:
+    """Draw a cost curve for k = 1, 2, ..., (largest k,), as a PNG, with its elbow at
+    `n_clusters`.
+    """
     figure = new_figure(6.5, 4)
     axes = figure.subplots()
     ks = np.arange(1, len(costs) + 1)
-    axes.plot(ks, costs, color=_BLUE, marker="o", markersize=4, label="weighted server points")
+    axes.plot(
+        ks, costs, color=_BLUE, marker="o", markersize=4, label="weighted server points"
+    )
     if 1 <= n_clusters <= len(costs):
-        axes.axvline(n_clusters, color=_ORANGE, linestyle="--", label=f"elbow: k = {n_clusters}")
-    axes.set(xlabel="number of clusters k", ylabel="k-means cost per row (projected)", ylim=(0.0, None))
+        axes.axvline(
+            n_clusters, color=_ORANGE, linestyle="--", label=f"elbow: k = {n_clusters}"
+        )
+    axes.set(
+        xlabel="number of clusters k",
+        ylabel="k-means cost per row (projected)",
+        ylim=(0.0, None),
+    )
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend()
     figure.suptitle(report.line, fontsize=9)
@@ -116,7 +170,10 @@ def draw_cost_curve(costs: NDArray[np.float64], n_clusters: int, report: Privacy
 
 
 def new_figure(width: float, height: float, dpi: int | None = None) -> Any:
-    """A figure of so many inches; it needs no display and leaves matplotlib's global state alone."""
+    """A figure of so many inches.
+
+    It needs no display and leaves matplotlib's global state alone.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -133,7 +190,10 @@ def png_of(figure: Any) -> bytes:
 
 
 def _finished(figure: Any, report: PrivacyReport) -> bytes:
-    """The PNG, its origin at the foot; texts are drawn as they are: two dollar signs in names make no formula."""
+    """The PNG, its origin at the foot.
+
+    Texts are drawn as they are: two dollar signs in names make no formula.
+    """
     from matplotlib.text import Text
 
     if report.provenance is not None:
@@ -154,57 +214,96 @@ def _draw_images(figure: Any, result: RunResult) -> None:
     low, high = float(result.model.centroids.min()), float(result.model.centroids.max())
     for axis in axes:
         axis.set_axis_off()
-    for j, (centroid, count) in enumerate(zip(result.model.centroids, result.model.counts, strict=True)):
-        axes[j].imshow(centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high)
+    for j, (centroid, count) in enumerate(
+        zip(result.model.centroids, result.model.counts, strict=True)
+    ):
+        axes[j].imshow(
+            centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high
+        )
         axes[j].set_title(_count_label(j, count, result.report), fontsize=_SMALL - 1)
     figure.suptitle(
-        f"Centroids, with {'noisy ' * (not result.report.is_exact)}counts of the last release", fontsize=_SMALL
+        f"Centroids, with {'noisy ' * (not result.report.is_exact)}counts of the last"
+        " release",
+        fontsize=_SMALL,
     )
 
 
 def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
-    """Noisy count of a cluster, with a word of caution where it is within three noise scales of zero."""
+    """Noisy count of a cluster, with a word of caution where it is within three noise
+    scales of zero.
+    """
     caution = ", mostly noise" if faint_clusters([count], report) else ""
     return f"{cluster}: n ~ {size_text(count)}{caution}"
 
 
 def _draw_columns(figure: Any, result: RunResult) -> None:
-    """Columns x clusters: values in units, each column shaded by how its clusters differ from one another."""
+    """Columns x clusters: values in units, each column shaded by how its clusters
+    differ from one another.
+    """
     model = result.model
     columns, clusters = model.leading(_MOST_SHOWN), slice(0, _MOST_SHOWN)
     axis = figure.subplots()
     unsure = np.isin(columns, unsure_columns(model))
     # A column that tells no clusters apart is left grey.
-    shades = np.where(unsure[:, None], 0.0, column_shades(model, result.radius)[columns, clusters])
-    axis.imshow(shades, cmap="RdBu_r", vmin=-_FULL_SHADE, vmax=_FULL_SHADE, aspect="auto")
+    shades = np.where(
+        unsure[:, None], 0.0, column_shades(model, result.radius)[columns, clusters]
+    )
+    axis.imshow(
+        shades, cmap="RdBu_r", vmin=-_FULL_SHADE, vmax=_FULL_SHADE, aspect="auto"
+    )
     has_room = shades.shape[1] <= _MOST_VALUES and shades.size <= _MOST_CELLS
     shown = with_errors(model) if has_room else []
     for (row, cluster), shade in np.ndenumerate(shades) if shown else ():
         colour = "white" if abs(shade) > 0.75 else "black"
         colour = _GREY if unsure[row] else colour
         text = shown[columns[row]][cluster].replace(" ±", "\n±")
-        axis.text(cluster, row, text, ha="center", va="center", size=_SMALL, color=colour)
+        axis.text(
+            cluster, row, text, ha="center", va="center", size=_SMALL, color=colour
+        )
     own = model.shown_names
     half = _LONGEST_NAME // 2 - 1
-    names = [own[i] if len(own[i]) <= _LONGEST_NAME else f"{own[i][: half - 1]}...{own[i][-half:]}" for i in columns]
+    names = [
+        (
+            own[i]
+            if len(own[i]) <= _LONGEST_NAME
+            else f"{own[i][: half - 1]}...{own[i][-half:]}"
+        )
+        for i in columns
+    ]
     axis.set_yticks(range(len(columns)), names, fontsize=_SMALL)
-    labels = [_count_label(j, count, result.report) for j, count in enumerate(model.counts[clusters])]
+    labels = [
+        _count_label(j, count, result.report)
+        for j, count in enumerate(model.counts[clusters])
+    ]
     upright = 90 if len(labels) > _FEW_CLUSTERS else 0
     axis.set_xticks(range(len(labels)), labels, rotation=upright, fontsize=_SMALL)
     cut = [f"{len(columns)} of {len(own)} columns"] * (len(columns) < len(own))
-    cut += [f"{len(labels)} of {len(model.counts)} clusters"] * (len(labels) < len(model.counts))
+    cut += [f"{len(labels)} of {len(model.counts)} clusters"] * (
+        len(labels) < len(model.counts)
+    )
     told = f" ({', '.join(cut)})" if cut else ""
-    axis.set_title(f"Centroids{told}\nby column: red high, blue low, faint may be noise", fontsize=_SMALL)
+    axis.set_title(
+        f"Centroids{told}\nby column: red high, blue low, faint may be noise",
+        fontsize=_SMALL,
+    )
 
 
-def column_shades(model: Model, radius: float | NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """How clusters differ from one another by column, (n_columns, n_clusters), from -1 to 1.
+def column_shades(
+    model: Model, radius: float | NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """How clusters differ from one another by column, (n_columns, n_clusters), from -1
+    to 1.
 
-    Each column is compared with itself, not with its bounds; where noise may make all of the difference it stays pale.
+    Each column is compared with itself, not with its bounds; where noise may make all
+    of the difference it stays pale.
     """
     differences = (model.scaled - model.scaled.mean(axis=0)).T
     lengths = model.centre_noise(radius)
-    noise = np.zeros(len(model.scaled)) if lengths is None else lengths / math.sqrt(len(differences))
+    noise = (
+        np.zeros(len(model.scaled))
+        if lengths is None
+        else lengths / math.sqrt(len(differences))
+    )
     is_clear = np.abs(differences) > _CLEAR * noise
     largest = np.where(is_clear, np.abs(differences), 0.0).max(axis=1, initial=0.0)
     whole = np.maximum(largest[:, None], 2.0 * _CLEAR * noise)
@@ -214,7 +313,10 @@ def column_shades(model: Model, radius: float | NDArray[np.float64] | None = Non
 
 def _beside_counts(figure: Any, result: RunResult) -> Any:
     """Axes of a scatter plot, with the noisy counts listed beside them."""
-    listed = [_count_label(j, count, result.report) for j, count in enumerate(result.model.counts[:_LINES])]
+    listed = [
+        _count_label(j, count, result.report)
+        for j, count in enumerate(result.model.counts[:_LINES])
+    ]
     share = _COUNT_CHARACTER * max(map(len, listed))
     axis, beside = figure.subplots(1, 2, width_ratios=(1.0 - share, share))
     beside.set_axis_off()
@@ -223,63 +325,102 @@ def _beside_counts(figure: Any, result: RunResult) -> Any:
     return axis
 
 
-def _axes_of(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _axes_of(
+    points: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Principal axes of points, in rows, and the part of their variance along each."""
     _, singular, axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
     return axes, singular**2 / max(float(np.sum(singular**2)), np.finfo(float).tiny)
 
 
 def _draw_scatter(axis: Any, result: RunResult) -> None:
-    """Centroids on their two principal axes, or as they are in two columns; areas from noisy counts."""
+    """Centroids on their two principal axes, or as they are in two columns.
+
+    Areas from noisy counts.
+    """
     model = result.model
-    faint = np.isin(np.arange(len(model.counts)), faint_clusters(model.counts, result.report))
-    # Centroids that are mostly noise are drawn, but the axes are those of the others, if there are two.
+    faint = np.isin(
+        np.arange(len(model.counts)), faint_clusters(model.counts, result.report)
+    )
+    # Centroids that are mostly noise are drawn, but the axes are those of the others,
+    # if there are two.
     leading = model.scaled[~faint] if np.count_nonzero(~faint) > 1 else model.scaled
     centred = model.scaled - leading.mean(axis=0)
     if centred.shape[1] <= 2:
-        shown = np.column_stack([model.placed_means, np.zeros((len(centred), 2))])[:, :2]
+        shown = np.column_stack([model.placed_means, np.zeros((len(centred), 2))])[
+            :, :2
+        ]
         labels = [*model.names, ""][:2]
         columns = model.schema.clustered.columns if model.schema else ()
         for side, column in zip((axis.xaxis, axis.yaxis), columns, strict=False):
             if column.kind == Kind.DATE:
-                side.set_major_formatter(lambda days, _, span=column.range: iso_date(days, *span))
+                side.set_major_formatter(
+                    lambda days, _, span=column.range: iso_date(days, *span)
+                )
                 side.get_major_locator().set_params(nbins=4)
     else:
         axes, shares = _axes_of(leading)
         shown = np.zeros((len(centred), 2))
-        kept = min(2, int(np.count_nonzero(shares > 1e-12)))  # k centroids have at most k - 1; rounding has no other
+        kept = min(
+            2, int(np.count_nonzero(shares > 1e-12))
+        )  # k centroids have at most k - 1; rounding has no other
         shown[:, :kept] = centred @ axes[:kept].T
-        labels = [f"principal axis {i + 1} ({shares[i]:.0%})" for i in range(kept)] + [""] * (2 - kept)
+        labels = [f"principal axis {i + 1} ({shares[i]:.0%})" for i in range(kept)] + [
+            ""
+        ] * (2 - kept)
     sizes = np.clip(model.counts, 0.0, None)
     area = 60.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
     colours = np.where(faint, _GREY, _BLUE)
-    axis.scatter(shown[:, 0], shown[:, 1], s=area, color=colours, alpha=0.55, edgecolor="black", linewidth=0.6)
+    axis.scatter(
+        shown[:, 0],
+        shown[:, 1],
+        s=area,
+        color=colours,
+        alpha=0.55,
+        edgecolor="black",
+        linewidth=0.6,
+    )
     for j, place in enumerate(shown):
         axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
     axis.set(**({} if labels[1] else {"yticks": []}))
     axis.set_xlabel(labels[0], fontsize=_SMALL)
     axis.set_ylabel(labels[1], fontsize=_SMALL)
     axis.tick_params(labelsize=_SMALL)
-    axis.set_title(f"Centroids, area by {'noisy ' * (not result.report.is_exact)}count", fontsize=_SMALL)
+    axis.set_title(
+        f"Centroids, area by {'noisy ' * (not result.report.is_exact)}count",
+        fontsize=_SMALL,
+    )
     axis.margins(0.12)
 
 
 def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
-    """The budget as a strip, which each aggregation takes a part of: it ends at the cost so far."""
+    """The budget as a strip, which each aggregation takes a part of.
+
+    It ends at the cost so far.
+    """
     costs: dict[str, float] = {}
     attempts: dict[int, list[int]] = {}
     for line in report.releases:
-        # Attempts are numbered through the whole run, so what marks a repetition is an earlier one of the same round.
+        # Attempts are numbered through the whole run, so what marks a repetition is an
+        # earlier one of the same round.
         tried = attempts.setdefault(line.round_index, [line.attempt])
         if line.attempt not in tried:
             tried.append(line.attempt)
-        costs[str(line.round_index) + "'" * tried.index(line.attempt)] = line.epsilon_so_far
+        costs[str(line.round_index) + "'" * tried.index(line.attempt)] = (
+            line.epsilon_so_far
+        )
     axis.set_xlabel("epsilon so far")
     axis.set_title("Budget by round", fontsize=10)
     axis.set_yticks([])
     finite = [cost for cost in costs.values() if math.isfinite(cost)]
     if not finite:
-        axis.text(0.5, 0.5, "no noise was added: epsilon is infinite", ha="center", transform=axis.transAxes)
+        axis.text(
+            0.5,
+            0.5,
+            "no noise was added: epsilon is infinite",
+            ha="center",
+            transform=axis.transAxes,
+        )
         return
     beyond = 1.05 if len(finite) == len(costs) else 1.3
     whole, before = beyond * max(report.epsilon_requested, *finite), 0.0
@@ -288,41 +429,88 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         if math.isinf(cost):
             # What was released without noise reaches beyond the end.
             ends, label, shade = 1.5 * whole, f"{name}: infinite", "white"
-        axis.barh(0.0, ends - before, left=before, height=1.0, color=shade, edgecolor="black", linewidth=0.6)
+        axis.barh(
+            0.0,
+            ends - before,
+            left=before,
+            height=1.0,
+            color=shade,
+            edgecolor="black",
+            linewidth=0.6,
+        )
         if min(ends, whole) - before > _CHARACTER * (1 + len(label)) * whole:
-            axis.text((before + min(ends, whole)) / 2.0, 0.0, label, ha="center", va="center", fontsize=7)
+            axis.text(
+                (before + min(ends, whole)) / 2.0,
+                0.0,
+                label,
+                ha="center",
+                va="center",
+                fontsize=7,
+            )
         before = ends
-    axis.axvline(report.epsilon_requested, color=_ORANGE, linestyle="--", label="epsilon asked for")
+    axis.axvline(
+        report.epsilon_requested,
+        color=_ORANGE,
+        linestyle="--",
+        label="epsilon asked for",
+    )
     axis.set(xlim=(0.0, whole), ylim=(-2.0, 2.0))
     axis.legend(loc="upper left", fontsize=8)
     # Rounds before the first one have names, which are too long for the strip.
-    named = [f"{line.round_index}: {line.round_name}" for line in report.releases if Plan.discovers(line.round_index)]
+    named = [
+        f"{line.round_index}: {line.round_name}"
+        for line in report.releases
+        if Plan.discovers(line.round_index)
+    ]
     told = ["numbers are rounds", *dict.fromkeys(named)]
     told += ["' marks a repeated attempt"] if any("'" in name for name in costs) else []
-    axis.text(0.02, 0.05, textwrap.fill("; ".join(told), _TICK_CHARACTERS), fontsize=8, transform=axis.transAxes)
+    axis.text(
+        0.02,
+        0.05,
+        textwrap.fill("; ".join(told), _TICK_CHARACTERS),
+        fontsize=8,
+        transform=axis.transAxes,
+    )
 
 
 def _set_ticks(axis: Any, places: Sequence[int], labels: Sequence[str]) -> None:
     """Label as many places on the x-axis, evenly, as there is room for."""
-    step = math.ceil(len(labels) * (1 + max(map(len, labels), default=0)) / _TICK_CHARACTERS) or 1
+    step = (
+        math.ceil(
+            len(labels) * (1 + max(map(len, labels), default=0)) / _TICK_CHARACTERS
+        )
+        or 1
+    )
     axis.set_xticks(places[::step], labels[::step])
 
 
 def _draw_radius(axis: Any, result: RunResult) -> None:
     """Radius in force and largest movement of a centroid, in scaled units."""
-    own = [line for line in result.report.releases if not Plan.discovers(line.round_index)]
+    own = [
+        line for line in result.report.releases if not Plan.discovers(line.round_index)
+    ]
     moving = [line for line in own if line.round_name not in CLOSING_ROUNDS]
     radii = {line.round_index: line.radius for line in moving}
     rounds = sorted(radii)
     known = [(index, radii[index]) for index in rounds if radii[index] is not None]
     if known:
-        axis.step(*zip(*known, strict=True), where="mid", color=_BLUE, marker="o", label="radius")
+        axis.step(
+            *zip(*known, strict=True),
+            where="mid",
+            color=_BLUE,
+            marker="o",
+            label="radius",
+        )
     if result.movements:
         # Rounds before the first Lloyd round move nothing.
         shown = rounds[-len(result.movements) :]
-        axis.plot(shown, result.movements, color=_ORANGE, marker="s", label="largest movement")
+        axis.plot(
+            shown, result.movements, color=_ORANGE, marker="s", label="largest movement"
+        )
     _set_ticks(axis, rounds, [str(index) for index in rounds])
     axis.set(ylim=(0.0, None), xlabel="round", ylabel="distance (box [-1, 1])")
-    axis.set_title("Radius and movement per round" if known else "Movement per round", fontsize=10)
+    axis.set_title(
+        "Radius and movement per round" if known else "Movement per round", fontsize=10
+    )
     if known or result.movements:
         axis.legend(fontsize=8)

@@ -1,4 +1,7 @@
-"""How sure the values of centres are, as it is shown beside them: errors, and columns that tell no clusters apart."""
+"""How sure the values of centres are, as it is shown beside them.
+
+Errors, and columns that tell no clusters apart.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +19,52 @@ if TYPE_CHECKING:
 
 
 def error_texts(model: Model) -> list[list[str]]:
-    """Say beside each value of `Model.shown` how far it may be off, n_features lists of n_clusters.
+    """Say beside each value of `Model.shown` how far it may be off, n_features lists of
+    n_clusters.
 
-    In the column's units: dates have days, flags and categories percent. Nothing is said where nothing is known.
+    In the column's units: dates have days, flags and categories percent. Nothing is
+    said where nothing is known.
     """
     if model.schema is None:
-        return [[_text(error, None) for error in errors] for errors in model.cell_means_error.T.tolist()]
+        return [
+            [_text(error, None) for error in errors]
+            for errors in model.cell_means_error.T.tolist()
+        ]
     means, half_widths = model.placed_means, model.cell_means_error
     texts = list[list[str]]()
     for column, features in model.schema.features_of_columns:
         errors = column.errors_in_units(means[:, features], half_widths[:, features])
-        texts += [[_text(error, column.kind) for error in of_feature] for of_feature in errors.T.tolist()]
+        texts += [
+            [_text(error, column.kind) for error in of_feature]
+            for of_feature in errors.T.tolist()
+        ]
     return texts
 
 
 def with_errors(model: Model) -> list[list[str]]:
     """Write values of centres with their errors, n_features lists of n_clusters."""
     pairs = zip(model.shown(), error_texts(model), strict=True)
-    return [[value + error for value, error in zip(values, errors, strict=True)] for values, errors in pairs]
+    return [
+        [value + error for value, error in zip(values, errors, strict=True)]
+        for values, errors in pairs
+    ]
 
 
 def unsure_columns(model: Model) -> list[int]:
     """List the columns in which no two centres differ by more than their errors.
 
-    Clusters that are mostly noise are left out, and columns that are not told to be unsure: where errors are not known,
-    or are those of exact sums.
+    Clusters that are mostly noise are left out, and columns that are not told to be
+    unsure: where errors are not known, or are those of exact sums.
     """
     errors = np.delete(model.cell_means_error, _faint(model), axis=0)
     values = np.delete(model.placed_means, _faint(model), axis=0)
     if len(values) < 2 or model.privacy.is_exact or not np.isfinite(errors).all():
         return []
-    return [column for column in range(values.shape[1]) if not _are_apart(values[:, column], errors[:, column])]
+    return [
+        column
+        for column in range(values.shape[1])
+        if not _are_apart(values[:, column], errors[:, column])
+    ]
 
 
 def untold(model: Model) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""Values of a private statistic as people read them: with the names of columns and classes, and the noise's error."""
+"""Values of a private statistic as people read them.
+
+With the names of columns and classes, and the noise's error.
+"""
 
 from __future__ import annotations
 
@@ -57,11 +60,16 @@ class Values:
         axes: Mapping[str, Sequence[str]],
         names: Mapping[str, Sequence[str]],
     ) -> Values:
-        """Name each entry of the arrays by `names` of its `axes`; an axis without names has numbers.
+        """Name each entry of the arrays by `names` of its `axes`.
 
-        Entries of the axis "bin" are named by the edges that stand beside them, which are no lines of their own.
+        An axis without names has numbers.
+
+        Entries of the axis "bin" are named by the edges that stand beside them, which
+        are no lines of their own.
         """
-        edges = arrays.get("edges") if any("bin" in one for one in axes.values()) else None
+        edges = (
+            arrays.get("edges") if any("bin" in one for one in axes.values()) else None
+        )
         values = list[Value]()
         for array, entries in arrays.items():
             if array == "edges" and edges is not None:
@@ -76,23 +84,34 @@ class Values:
         """A pandas.DataFrame with ``array``, ``of``, ``value`` and ``error``."""
         import pandas as pd
 
-        rows = [(one.array, ", ".join(one.labels), one.value, one.error) for one in self.values]
+        rows = [
+            (one.array, ", ".join(one.labels), one.value, one.error)
+            for one in self.values
+        ]
         return pd.DataFrame(rows, columns=["array", "of", "value", "error"])
 
     def __str__(self) -> str:
         cells = self._cells()
-        widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)]
+        widths = [
+            max(map(len, column), default=0) for column in zip(*cells, strict=True)
+        ]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
         return "\n".join([self.title, *lines, *self._notes()])
 
     def _repr_html_(self) -> str:
-        rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._cells()]
+        rows = [
+            "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+            for row in self._cells()
+        ]
         table = "".join(f"<tr>{row}</tr>" for row in rows)
         notes = "".join(f"<p>{html.escape(line)}</p>" for line in self._notes())
         return f"<p>{html.escape(self.title)}</p><table>{table}</table>{notes}"
 
     def _cells(self) -> list[tuple[str, str, str]]:
-        return [(one.array, ", ".join(one.labels), one.text) for one in self.values[:_MOST_LINES]]
+        return [
+            (one.array, ", ".join(one.labels), one.text)
+            for one in self.values[:_MOST_LINES]
+        ]
 
     def _notes(self) -> list[str]:
         """What is left out, and what an error is, where there is one."""
@@ -103,7 +122,10 @@ class Values:
 
 
 def _labels(
-    axes: Sequence[str], index: tuple[int, ...], names: Mapping[str, Sequence[str]], edges: Array | None
+    axes: Sequence[str],
+    index: tuple[int, ...],
+    names: Mapping[str, Sequence[str]],
+    edges: Array | None,
 ) -> tuple[str, ...]:
     """What each number of an index stands for."""
     labels = list[str]()

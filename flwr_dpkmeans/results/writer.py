@@ -1,4 +1,7 @@
-"""Files of a run, whole or not at all: centroids, privacy report, metrics and picture; the model is beside them."""
+"""Files of a run, whole or not at all: centroids, privacy report, metrics and picture.
+
+The model is beside them.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,11 @@ if TYPE_CHECKING:
 _logger = placed_logger("flwr_dpkmeans.results")
 _LEAST_FREE = 1 << 24  # bytes that a run's files may take
 
-MODEL_FILE, REPORT_FILE, METRICS_FILE = "model.json", "privacy_report.json", "metrics.json"
+MODEL_FILE, REPORT_FILE, METRICS_FILE = (
+    "model.json",
+    "privacy_report.json",
+    "metrics.json",
+)
 CENTROIDS_FILE, ARRAYS_FILE = "centroids.npz", "result.npz"
 PICTURE_FILE, ROUNDS_FILE, CURVE_FILE = "summary.png", "rounds.png", "cost_curve.png"
 PROFILE_FILE, FEDERATED_PROFILE_FILE = "profile.csv", "federated_profile.csv"
@@ -59,17 +66,27 @@ class RunResult:
     scaled_costs: NDArray[np.float64] | None = field(default=None, repr=False)
     """(largest k,): the cost curve of a run that chose k, in squared scaled units."""
     radius: NDArray[np.float64] | None = field(default=None, repr=False)
-    """What the last released residuals were divided by, about, in scaled units; (k,) or (1,); None if they were not."""
+    """What the last released residuals were divided by, about, in scaled units.
+
+    (k,) or (1,); None if they were not.
+    """
     profile: Any = field(default=None, repr=False)
-    """A data frame of the party's own rows by cluster, exact; None where there is none."""
+    """A data frame of the party's own rows by cluster, exact; None where there is none.
+    """
     spent: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, model: Model, report: PrivacyReport, state: State, **known: Any) -> RunResult:
+    def of(
+        cls, model: Model, report: PrivacyReport, state: State, **known: Any
+    ) -> RunResult:
         """With what a run's last state tells, and warns of."""
         curve, found = state.extras.get(COST_CURVE), state.extras.get(RADIUS)
         radius = None if found is None else found[: len(model.scaled)]
-        alone = (told("one_cluster"),) if curve is not None and len(model.scaled) == 1 else ()
+        alone = (
+            (told("one_cluster"),)
+            if curve is not None and len(model.scaled) == 1
+            else ()
+        )
         warnings = (
             report.warnings
             + (model.drowned(radius) or untold(model))
@@ -91,24 +108,37 @@ class RunResult:
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """The number of clusters that a run chose: the elbow of a private cost curve, which costs nothing more."""
+    """The number of clusters that a run chose.
+
+    The elbow of a private cost curve, which costs nothing more.
+    """
 
     n_clusters: int
     costs: NDArray[np.float64]
-    """k-means cost per unit of weight of the weighted server points for k = 1, 2, ..., in the projected space; squared
-    units of the caller where all features have bounds of one width, else squared scaled units."""
+    """k-means cost per unit of weight of the weighted server points for k = 1, 2, ...,
+    in the projected space; squared units of the caller where all features have bounds
+    of one width, else squared scaled units.
+    """
     privacy: PrivacyReport
     """What the two releases behind the curve cost."""
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the curve with its elbow as a PNG, whole or not at all; returns its absolute path."""
+        """Draw the curve with its elbow as a PNG, whole or not at all.
+
+        Returns its absolute path.
+        """
         from flwr_dpkmeans.results.picture import draw_cost_curve
 
-        return write_whole(Path(path), draw_cost_curve(self.costs, self.n_clusters, self.privacy))
+        return write_whole(
+            Path(path), draw_cost_curve(self.costs, self.n_clusters, self.privacy)
+        )
 
 
 def result_files(result: RunResult) -> dict[str, bytes]:
-    """Contents of a run's files, by name; if it chose k, with the cost curve as a picture and as numbers."""
+    """Contents of a run's files, by name.
+
+    If it chose k, with the cost curve as a picture and as numbers.
+    """
     from flwr_dpkmeans.results.picture import draw_cost_curve, draw_rounds, draw_summary
 
     report, costs, model = result.report, result.costs, result.model
@@ -125,21 +155,32 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     if report.provenance is not None:
         arrays["provenance"] = np.str_(json.dumps(report.provenance.to_dict()))
     metrics = metrics_of(report, model.counts, result.movements, result.evaluation)
-    files = {MODEL_FILE: model.to_json(), CENTROIDS_FILE: _archive(arrays), PICTURE_FILE: _drawn(draw_summary, result)}
+    files = {
+        MODEL_FILE: model.to_json(),
+        CENTROIDS_FILE: _archive(arrays),
+        PICTURE_FILE: _drawn(draw_summary, result),
+    }
     files[ROUNDS_FILE] = _drawn(draw_rounds, result)
     if costs is not None:
-        metrics |= {"n_clusters": len(model.scaled), "costs": [float(cost) for cost in costs]}
+        metrics |= {
+            "n_clusters": len(model.scaled),
+            "costs": [float(cost) for cost in costs],
+        }
         files[CURVE_FILE] = _drawn(draw_cost_curve, costs, len(model.scaled), report)
     if result.profile is not None:
         files[PROFILE_FILE] = str(result.profile.to_csv(index=False)).encode()
     if model.federated_profile:
-        files[FEDERATED_PROFILE_FILE] = str(as_frame(model.federated_profile).to_csv(index=False)).encode()
+        files[FEDERATED_PROFILE_FILE] = str(
+            as_frame(model.federated_profile).to_csv(index=False)
+        ).encode()
     files |= _report_files(report, metrics, result, files[PICTURE_FILE])
     return {name: content for name, content in files.items() if content}
 
 
 def add_profile(folder: Path, result: RunResult) -> list[Path]:
-    """Add the party's own profile to the files of a run that are there, and its tables to the pages."""
+    """Add the party's own profile to the files of a run that are there, and its tables
+    to the pages.
+    """
     picture = folder / PICTURE_FILE
     drawn = picture.read_bytes() if picture.exists() else b""
     files = {
@@ -166,7 +207,10 @@ def _archive(arrays: Mapping[str, Any]) -> bytes:
 
 
 def _report_files(
-    report: PrivacyReport, metrics: dict[str, Any], result: RunResult | None = None, picture: bytes = b""
+    report: PrivacyReport,
+    metrics: dict[str, Any],
+    result: RunResult | None = None,
+    picture: bytes = b"",
 ) -> dict[str, bytes]:
     """What every party may have; a run that is not private is none of the registry's."""
     files = {
@@ -175,11 +219,17 @@ def _report_files(
         PAGE_FILE: page(HTML, report, result, picture),
         TEXT_FILE: page(MARKDOWN, report, result, picture),
     }
-    return files | ({RECORD_FILE: registry_record(report, result)} if report.is_private else {})
+    return files | (
+        {RECORD_FILE: registry_record(report, result)} if report.is_private else {}
+    )
 
 
-def write_report(folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] | None = None) -> list[Path]:
-    """Write the report and its metrics, which every party may have, with the arrays of a task that is no clustering."""
+def write_report(
+    folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] | None = None
+) -> list[Path]:
+    """Write the report and its metrics, which every party may have, with the arrays of
+    a task that is no clustering.
+    """
     files = {} if arrays is None else {ARRAYS_FILE: _archive(arrays)}
     return write_folder(folder, files | _report_files(report, metrics_of(report)))
 
@@ -190,20 +240,36 @@ def metrics_of(
     movements: tuple[float, ...] | None = None,
     evaluation: EvaluationResult | None = None,
 ) -> dict[str, Any]:
-    """Numbers of a run that follow from the plan and the releases; counts, movements and metrics where known."""
+    """Numbers of a run that follow from the plan and the releases.
+
+    Counts, movements and metrics where known.
+    """
     plain = report.to_dict()
     rounds: dict[int, dict[str, Any]] = {}
     for line, shown in zip(report.releases, plain["releases"], strict=True):
-        first = {"round": line.round_index, "name": line.round_name, "epsilon": 0.0, "radius": line.radius}
+        first = {
+            "round": line.round_index,
+            "name": line.round_name,
+            "epsilon": 0.0,
+            "radius": line.radius,
+        }
         entry = rounds.setdefault(line.round_index, first)
         entry["epsilon"] = shown["epsilon_so_far"]
         entry[f"noise_{line.array}"] = line.released_scale
     listed = [rounds[index] for index in sorted(rounds)]
     # Steps before the first Lloyd round, and what closes the run, move nothing.
-    moving = [entry for entry in listed if entry["round"] > 0 and entry["name"] not in CLOSING_ROUNDS]
-    for entry, movement in zip(moving[-len(movements or moving) :], movements or (), strict=False):
+    moving = [
+        entry
+        for entry in listed
+        if entry["round"] > 0 and entry["name"] not in CLOSING_ROUNDS
+    ]
+    for entry, movement in zip(
+        moving[-len(movements or moving) :], movements or (), strict=False
+    ):
         entry["movement"] = movement
-    metrics: dict[str, Any] = {name: plain[name] for name in ("epsilon", "delta", "is_private")}
+    metrics: dict[str, Any] = {
+        name: plain[name] for name in ("epsilon", "delta", "is_private")
+    }
     metrics |= {"n_rounds": sum(1 for e in listed if e["round"] > 0), "rounds": listed}
     if movements is not None:
         metrics["n_iterations"] = len(movements)
@@ -217,10 +283,12 @@ def metrics_of(
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Write a folder that appears with all of its files or not at all, and never replaces another result.
+    """Write a folder that appears with all of its files or not at all, and never
+    replaces another result.
 
-    If something is at its place already, the same name with ``-2``, ``-3``, ... is taken. Returns the absolute paths of
-    the files, in their order; a folder that cannot be written is a LocalMisuseError.
+    If something is at its place already, the same name with ``-2``, ``-3``, ... is
+    taken. Returns the absolute paths of the files, in their order; a folder that cannot
+    be written is a LocalMisuseError.
     """
     folder = folder.absolute()
     temporary = folder.parent / f".{folder.name}.{secrets.token_hex(8)}"
@@ -234,38 +302,52 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
         if not isinstance(error, OSError):
             raise
         raise LocalMisuseError(
-            f"the folder {folder} cannot be written ({error.strerror}): choose another output folder."
+            f"the folder {folder} cannot be written ({error.strerror}): choose another"
+            " output folder."
         ) from error
     return [placed / name for name in files]
 
 
 def require_writable(folder: Path) -> None:
-    """Refuse a place for results that cannot be written, before they are paid for; nothing is made yet."""
+    """Refuse a place for results that cannot be written, before they are paid for.
+
+    Nothing is made yet.
+    """
     above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise LocalMisuseError(
-            f"the folder {folder.absolute()} cannot be written ({above} is no folder that this user may write into): "
-            "choose another output folder."
+            f"the folder {folder.absolute()} cannot be written ({above} is no folder"
+            " that this user may write into): choose another output folder."
         )
-    # No error: what is left may depend on the table, which may be kept on the same disk, and an error would be seen.
+    # No error: what is left may depend on the table, which may be kept on the same
+    # disk, and an error would be seen.
     if (free := shutil.disk_usage(above).free) < _LEAST_FREE:
-        _logger.warning("%s: %.0f MiB are left, too few for a result: make room now", folder, free / 2**20)
+        _logger.warning(
+            "%s: %.0f MiB are left, too few for a result: make room now",
+            folder,
+            free / 2**20,
+        )
 
 
 def _write_synced(place: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a new file, onto the disk, that only this user may read."""
-    with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    with os.fdopen(
+        os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+    ) as file:
         file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
 
 
 def _renamed(temporary: Path, folder: Path) -> Path:
-    """Give a complete folder its name, or the first one like it that is free, and sync that."""
+    """Give a complete folder its name, or the first one like it that is free, and sync
+    that.
+    """
     for number in itertools.count(1):
         place = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         try:
-            # A folder is never renamed onto a file or onto one that holds anything, whoever else writes here.
+            # A folder is never renamed onto a file or onto one that holds anything,
+            # whoever else writes here.
             os.rename(temporary, place)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
@@ -277,11 +359,16 @@ def _renamed(temporary: Path, folder: Path) -> Path:
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes]) -> Path:
-    """Write a file that is either complete or absent: a temporary file beside it, synced, then renamed.
+    """Write a file that is either complete or absent.
+
+    a temporary file beside it, synced, then renamed.
 
     What is raised where `content` is made, piece by piece, leaves no file.
     """
-    folder, temporary = path.parent.absolute(), path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    folder, temporary = (
+        path.parent.absolute(),
+        path.with_name(f".{path.name}.{secrets.token_hex(8)}"),
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write_synced(temporary, content)
@@ -293,5 +380,7 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> Path:
             temporary.unlink()
         if not isinstance(error, OSError):
             raise
-        raise LocalMisuseError(f"the {what} cannot be written ({error.strerror}): {mend}.") from error
+        raise LocalMisuseError(
+            f"the {what} cannot be written ({error.strerror}): {mend}."
+        ) from error
     return path.absolute()

@@ -1,4 +1,7 @@
-"""Masked secure aggregation over Z_2^64, without I/O: keys, mask streams, graphs and the two state machines.
+"""Masked secure aggregation over Z_2^64, without I/O.
 
-Nothing here knows of clustering, of privacy accounting or of Flower; see README.md beside this file.
+Keys, mask streams, graphs and the two state machines.
+
+Nothing here knows of clustering, of privacy accounting or of Flower; see README.md
+beside this file.
 """

@@ -1,25 +1,30 @@
-"""Both sides of a masked aggregation, and sums that are repeated without whoever fell silent.
+"""Both sides of a masked aggregation, and sums that are repeated without whoever fell
+silent.
 
-`Party` is a client and `Session` the server, as far as all kinds agree. A client is a frozen state with pure
-transitions: what is refused leaves it as it was.
+`Party` is a client and `Session` the server, as far as all kinds agree. A client is a
+frozen state with pure transitions: what is refused leaves it as it was.
 
-In `Retry`, each pair of clients adds and subtracts one mask, so that masks cancel in the sum of all; if a vector is
-missing they do not, and a new attempt is asked for.
+In `Retry`, each pair of clients adds and subtracts one mask, so that masks cancel in
+the sum of all; if a vector is missing they do not, and a new attempt is asked for.
 
-====================  ==========================  ==================================================
-state                 event                       next state
-====================  ==========================  ==================================================
-`KEYED`               first `SumRequest`          `SUMMING` at (first round, attempt)
-`SUMMING` at (r, a)   `SumRequest` (r + 1, a)     `SUMMING` at (r + 1, a); opens release (r, a)
-`SUMMING` at (r, a)   `SumRequest` (r, a' > a)    `SUMMING` at (r, a'); smaller roster, no release
+====================  ==========================
+================================================== state                 event
+next state
+====================  ==========================
+================================================== `KEYED`               first
+`SumRequest`          `SUMMING` at (first round, attempt) `SUMMING` at (r, a)
+`SumRequest` (r + 1, a)     `SUMMING` at (r + 1, a); opens release (r, a) `SUMMING` at
+(r, a)   `SumRequest` (r, a' > a)    `SUMMING` at (r, a'); smaller roster, no release
 `SUMMING` at (r, a)   `FinishRequest` (r, a)      `FINISHED`; opens release (r, a)
-anything              `StopRequest`               `FINISHED`
-anything else                                     `ProtocolError`, and the state stays as it was
-====================  ==========================  ==================================================
+anything              `StopRequest`               `FINISHED` anything else
+`ProtocolError`, and the state stays as it was
+====================  ==========================
+==================================================
 
-Between `admit` and `answer` a state is `ADMITTED`: `answer` accepts no other one, and no request is admitted in it.
-A (round, attempt) pair is therefore answered at most once, whatever the server sends. A caller that puts an *old*
-state back could still answer twice under the same masks: the ledger above this package guards against that.
+Between `admit` and `answer` a state is `ADMITTED`: `answer` accepts no other one, and
+no request is admitted in it. A (round, attempt) pair is therefore answered at most
+once, whatever the server sends. A caller that puts an *old* state back could still
+answer twice under the same masks: the ledger above this package guards against that.
 """
 
 from __future__ import annotations
@@ -34,7 +39,12 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
+from flwr_dpkmeans.errors import (
+    CohortError,
+    DisagreementError,
+    LocalMisuseError,
+    ProtocolError,
+)
 from flwr_dpkmeans.secagg import keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Stage
@@ -49,17 +59,26 @@ _T = TypeVar("_T")
 
 
 def changed(state: _T, **fields: Any) -> _T:
-    """`dataclasses.replace` in a tenth of its time, for classes that have nothing but their fields."""
+    """`dataclasses.replace` in a tenth of its time, for classes that have nothing but
+    their fields.
+    """
     if not fields.keys() <= vars(state).keys():
-        raise LocalMisuseError(f"{type(state).__name__} lacks a field of {sorted(fields)}: name those that it has.")
-    # Past a frozen class' `__init__`, which writes each of some twenty fields by a call.
+        raise LocalMisuseError(
+            f"{type(state).__name__} lacks a field of {sorted(fields)}: name those that"
+            " it has."
+        )
+    # Past a frozen class' `__init__`, which writes each of some twenty fields by a
+    # call.
     found = object.__new__(type(state))
     vars(found).update(vars(state), **fields)
     return found
 
 
 class Phase(Enum):
-    """Where a client stands in a run; the tables above and of `secagg.recover` have the transitions."""
+    """Where a client stands in a run.
+
+    The tables above and of `secagg.recover` have the transitions.
+    """
 
     KEYED = "keyed"
     SHARED = "shared"
@@ -89,7 +108,10 @@ class Party(ABC):
     phase: Phase = Phase.KEYED
     round_index: int = messages.NO_ROUND
     attempt: int = -1
-    """The last (round, attempt) that was admitted, answered or unmasked; `NO_ROUND` and -1 before the first."""
+    """The last (round, attempt) that was admitted, answered or unmasked.
+
+    `NO_ROUND` and -1 before the first.
+    """
     roster: Roster | None = None
     """Of the current attempt."""
     own_group_key: bytes = field(default=b"", repr=False)
@@ -113,7 +135,9 @@ class Party(ABC):
     def cohort(self) -> Roster:
         """The roster in force; asking before the first request is a `ProtocolError`."""
         if self.roster is None:
-            raise ProtocolError("no roster was announced before the first round: restart the run.")
+            raise ProtocolError(
+                "no roster was announced before the first round: restart the run."
+            )
         return self.roster
 
     @property
@@ -123,72 +147,132 @@ class Party(ABC):
 
     @property
     def announced(self) -> Roster | None:
-        """The first roster of the run, or one that followed from it; None before it came."""
+        """The first roster of the run, or one that followed from it.
+
+        None before it came.
+        """
         return self.roster
 
     def with_plan(self, plan_digest: bytes, last_round: int) -> Self:
-        """Return the state with another plan in force (the final plan after a preliminary one)."""
+        """Return the state with another plan in force (the final plan after a
+        preliminary one).
+        """
         return changed(self, plan_digest=plan_digest)
 
     def share(self, request: Any) -> tuple[Any, Any]:
-        """Share the keys of all aggregations or (`unmask`) what takes masks away, where sums are recovered."""
-        raise ProtocolError("key shares were asked for in a run whose plan repeats lost sums instead: stop the run.")
+        """Share the keys of all aggregations or (`unmask`) what takes masks away, where
+        sums are recovered.
+        """
+        raise ProtocolError(
+            "key shares were asked for in a run whose plan repeats lost sums instead:"
+            " stop the run."
+        )
 
     unmask = share
 
     @abstractmethod
-    def admit(self, request: messages.SumRequest, first_round: int, closing_round: int = 0) -> Self:
-        """Check a request and take in its roster or cohort, and boxes; nothing is answered yet.
+    def admit(
+        self, request: messages.SumRequest, first_round: int, closing_round: int = 0
+    ) -> Self:
+        """Check a request and take in its roster or cohort, and boxes.
 
-        Rounds follow each other; before `closing_round` some may be left out, which the caller holds against the plan.
+        Nothing is answered yet.
+
+        Rounds follow each other; before `closing_round` some may be left out, which the
+        caller holds against the plan.
         """
 
     def answer(
-        self, request: messages.SumRequest, vector: keys.FixedPointVector, *, blinded: bool, state_digest: bytes
+        self,
+        request: messages.SumRequest,
+        vector: keys.FixedPointVector,
+        *,
+        blinded: bool,
+        state_digest: bytes,
     ) -> tuple[Self, messages.SumReply]:
         """Mask a vector and move on."""
         asked = request.asked
-        if self.phase is not Phase.ADMITTED or asked != (self.round_index, self.attempt):
-            # Against a second vector under the same masks: the difference of both would be readable.
-            raise ProtocolError(f"round {asked[0]}, attempt {asked[1]} is not open for an answer: admit it first.")
+        if self.phase is not Phase.ADMITTED or asked != (
+            self.round_index,
+            self.attempt,
+        ):
+            # Against a second vector under the same masks: the difference of both would
+            # be readable.
+            raise ProtocolError(
+                f"round {asked[0]}, attempt {asked[1]} is not open for an answer: admit"
+                " it first."
+            )
         if blinded and not self.authored:
             # Against a sum that the server reads although it knows the noise.
-            raise ProtocolError("the round is blinded, but the run has no key authors: check the plan's trust model.")
+            raise ProtocolError(
+                "the round is blinded, but the run has no key authors: check the plan's"
+                " trust model."
+            )
         transcript = transcript_of(self.plan_digest, self.cohort.digest)
         values = vector.values.copy()
         masked, boxes = self._add_masks(values, transcript)
         if blinded and self.own_group_key:
-            values += _blind_stream(self.run_id, asked, self.node_id, self.own_group_key, transcript, len(values))
-        reply = messages.SumReply(*asked, keys.MaskedVector(values), self.tag(*asked, state_digest), boxes)
+            values += _blind_stream(
+                self.run_id,
+                asked,
+                self.node_id,
+                self.own_group_key,
+                transcript,
+                len(values),
+            )
+        reply = messages.SumReply(
+            *asked, keys.MaskedVector(values), self.tag(*asked, state_digest), boxes
+        )
         return changed(masked, phase=self._ANSWERED, transcript=transcript), reply
 
-    def _add_masks(self, values: Ring, transcript: bytes) -> tuple[Self, dict[int, bytes]]:
-        """Add the own masks to a vector, in place; return the state after it, and what its reply holds for others."""
+    def _add_masks(
+        self, values: Ring, transcript: bytes
+    ) -> tuple[Self, dict[int, bytes]]:
+        """Add the own masks to a vector, in place.
+
+        Return the state after it, and what its reply holds for others.
+        """
         return self, {}
 
-    def require_confirmed(self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]) -> None:
-        """Hold what neighbours signed of the survivors against what this client was told, where sums are recovered."""
+    def require_confirmed(
+        self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]
+    ) -> None:
+        """Hold what neighbours signed of the survivors against what this client was
+        told, where sums are recovered.
+        """
         del identities, confirmations
 
     def finish(self, request: messages.FinishRequest) -> Self:
         """Check the last message and take in its boxes, if they are still due."""
         release = request.release
-        if self.phase is not self._COMPLETE or release.asked != (self.round_index, self.attempt):
+        if self.phase is not self._COMPLETE or release.asked != (
+            self.round_index,
+            self.attempt,
+        ):
             did = "unmasked" if self._COMPLETE is Phase.UNMASKED else "answered"
-            # Against a release of another sum, which would end the run with another result than the others'.
+            # Against a release of another sum, which would end the run with another
+            # result than the others'.
             raise ProtocolError(
-                f"the last release is of round {release.round_index}, attempt {release.attempt}, but this client "
-                f"{did} round {self.round_index}, attempt {self.attempt}: it is late, replayed or of another run."
+                f"the last release is of round {release.round_index}, attempt"
+                f" {release.attempt}, but this client {did} round {self.round_index},"
+                f" attempt {self.attempt}: it is late, replayed or of another run."
             )
         return changed(self._with_boxes(request.boxes), phase=Phase.FINISHED)
 
     def stopped(self) -> Self:
-        """The state of a run that is over: whatever comes is refused, as after a result."""
+        """The state of a run that is over: whatever comes is refused, as after a
+        result.
+        """
         return changed(self, phase=Phase.FINISHED)
 
     def forgotten(self) -> Self:
-        """The state without its secrets, all that ``repr`` leaves out: against who reads it when the run is over."""
-        hidden = {one.name: getattr(self, one.name) for one in fields(self) if not one.repr}
+        """The state without its secrets, all that ``repr`` leaves out.
+
+        Against who reads it when the run is over.
+        """
+        hidden = {
+            one.name: getattr(self, one.name) for one in fields(self) if not one.repr
+        }
         return changed(self, **{name: type(value)() for name, value in hidden.items()})
 
     def unblind(self, release: messages.Release, *, blinded: bool) -> AggregateVector:
@@ -199,10 +283,13 @@ class Party(ABC):
             if not group_keys or not self.transcript or release.attempt != self.attempt:
                 # Against noise that is taken for a result.
                 raise ProtocolError(
-                    f"the release of round {release.round_index}, attempt {release.attempt} is blinded, but its group "
-                    "keys are not at hand: restart the run."
+                    f"the release of round {release.round_index}, attempt"
+                    f" {release.attempt} is blinded, but its group keys are not at"
+                    " hand: restart the run."
                 )
-            values -= _all_streams(group_keys, self.run_id, release.asked, self.transcript, len(values))
+            values -= _all_streams(
+                group_keys, self.run_id, release.asked, self.transcript, len(values)
+            )
         return AggregateVector(values, blinded=False)
 
     def _blinding_keys(self) -> Keys:
@@ -210,99 +297,181 @@ class Party(ABC):
         return self.group_keys
 
     def tag(self, round_index: int, attempt: int, state_digest: bytes) -> bytes:
-        """Tag what this client has computed under a key that only clients share; empty while there is none."""
+        """Tag what this client has computed under a key that only clients share.
+
+        Empty while there is none.
+        """
         if not self.tag_key:
             return b""
-        return keys.keyed_tag(self.tag_key, self.run_id, round_index, attempt, state_digest)
+        return keys.keyed_tag(
+            self.tag_key, self.run_id, round_index, attempt, state_digest
+        )
 
-    def _require_admissible(self, request: messages.SumRequest, first_round: int, closing_round: int) -> None:
+    def _require_admissible(
+        self, request: messages.SumRequest, first_round: int, closing_round: int
+    ) -> None:
         """Raise unless the transition table has a line for the request."""
         (index, attempt), release = request.asked, request.release
         answered = (self.round_index, self.attempt)
         if self.phase is self._START:
-            allowed = index == first_round and 0 <= attempt <= self._LAST_START and release is None
+            allowed = (
+                index == first_round
+                and 0 <= attempt <= self._LAST_START
+                and release is None
+            )
         elif self.phase not in (self._ANSWERED, self._COMPLETE):
             allowed = False
         elif index == self.round_index:
             allowed = attempt > self.attempt and release is None
         else:
             following = self.round_index + 1
-            allowed = self.phase is self._COMPLETE and index in (following, max(following, closing_round))
+            allowed = self.phase is self._COMPLETE and index in (
+                following,
+                max(following, closing_round),
+            )
             allowed = allowed and attempt == self.attempt
-            allowed = allowed and release is not None and (release.round_index, release.attempt) == answered
+            allowed = (
+                allowed
+                and release is not None
+                and (release.round_index, release.attempt) == answered
+            )
         if not allowed:
-            # Against one round that is answered twice, or for other centroids: the ledger would not know of it.
+            # Against one round that is answered twice, or for other centroids: the
+            # ledger would not know of it.
             raise ProtocolError(
-                f"a vector was asked for round {index}, attempt {attempt}, but this client is {self.phase.value} with "
-                f"round {self.round_index}, attempt {self.attempt} answered last: the request is replayed, late or out "
-                "of order and stays unanswered."
+                f"a vector was asked for round {index}, attempt {attempt}, but this"
+                f" client is {self.phase.value} with round {self.round_index}, attempt"
+                f" {self.attempt} answered last: the request is replayed, late or out"
+                " of order and stays unanswered."
             )
 
     def _require_own_place(self, roster: Roster, attempt: int) -> None:
-        """Raise unless a roster is of this attempt, and lists this client and enough others."""
-        if roster.attempt != attempt or roster.keys.get(self.node_id) != self.public_key:
+        """Raise unless a roster is of this attempt, and lists this client and enough
+        others.
+        """
+        if (
+            roster.attempt != attempt
+            or roster.keys.get(self.node_id) != self.public_key
+        ):
             # Against a server that takes part in this client's place.
-            raise ProtocolError(f"the roster does not list node {self.node_id} under its own key: check the server.")
+            raise ProtocolError(
+                f"the roster does not list node {self.node_id} under its own key: check"
+                " the server."
+            )
         if len(roster.members) < self.min_cohort:
             # Against a sum of so few that it tells about one of them.
             raise ProtocolError(
-                f"the roster has {len(roster.members)} clients, but this client's minimum cohort is {self.min_cohort}: "
-                "start more clients or lower min-clients."
+                f"the roster has {len(roster.members)} clients, but this client's"
+                f" minimum cohort is {self.min_cohort}: start more clients or lower"
+                " min-clients."
             )
 
     def _fresh_group_key(self, roster: Roster) -> bytes:
         is_author = self.authored and self.node_id in roster.authors(self.max_silent)
         return keys.generate_group_key() if is_author else b""
 
-    def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Pair keys with `peers`: those that are known, and newly agreed ones for the rest."""
-        missing = {peer: roster.keys[peer] for peer in peers if peer not in known and peer != self.node_id}
-        return {**known, **keys.agree_pair_keys(self.private_key, missing, self.run_id, self.node_id)}
+    def _agreed_keys(
+        self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]
+    ) -> dict[int, bytes]:
+        """Pair keys with `peers`: those that are known, and newly agreed ones for the
+        rest.
+        """
+        missing = {
+            peer: roster.keys[peer]
+            for peer in peers
+            if peer not in known and peer != self.node_id
+        }
+        return {
+            **known,
+            **keys.agree_pair_keys(
+                self.private_key, missing, self.run_id, self.node_id
+            ),
+        }
 
     def _box_context(self, purpose: str, author: int, recipient: int) -> bytes:
-        """What a box is bound to: it opens for nobody else, and in no other run, attempt or roster."""
+        """What a box is bound to: it opens for nobody else, and in no other run,
+        attempt or roster.
+        """
         roster = self.announced or self.cohort
-        return keys.digest(purpose, self.run_id, *self._box_scope, author, recipient, roster.digest)
+        return keys.digest(
+            purpose, self.run_id, *self._box_scope, author, recipient, roster.digest
+        )
 
     @property
     def _box_scope(self) -> tuple[int, ...]:
         """What a box is bound to besides, where it is not of the whole run."""
         return ()
 
-    def _seal(self, pair_key: bytes, purpose: str, recipient: int, secret: bytes) -> bytes:
+    def _seal(
+        self, pair_key: bytes, purpose: str, recipient: int, secret: bytes
+    ) -> bytes:
         context = self._box_context(purpose, self.node_id, recipient)
         return keys.seal(keys.derive_key(pair_key, purpose, context), secret, context)
 
-    def _open(self, pair_key: bytes, purpose: str, author: int, box: bytes, length: int) -> bytes:
+    def _open(
+        self, pair_key: bytes, purpose: str, author: int, box: bytes, length: int
+    ) -> bytes:
         context = self._box_context(purpose, author, self.node_id)
         secret = keys.unseal(keys.derive_key(pair_key, purpose, context), box, context)
         if len(secret) != length:
-            # Against an author whose keys or shares are cut short, so that others read them at wrong places.
-            raise ProtocolError(f"node {author} sealed {len(secret)} bytes instead of {length}: restart the run.")
+            # Against an author whose keys or shares are cut short, so that others read
+            # them at wrong places.
+            raise ProtocolError(
+                f"node {author} sealed {len(secret)} bytes instead of {length}: restart"
+                " the run."
+            )
         return secret
 
     def _with_boxes(self, boxes: Mapping[int, bytes]) -> Self:
         """Take in the boxes that came; there are none but where they are due."""
         if boxes:
-            # Against keys of another attempt or run in the place of those that are in use.
-            raise ProtocolError("sealed group keys came although none are due: they are replayed or of another run.")
+            # Against keys of another attempt or run in the place of those that are in
+            # use.
+            raise ProtocolError(
+                "sealed group keys came although none are due: they are replayed or of"
+                " another run."
+            )
         return self
 
     def _with_group_keys(self, opened: Mapping[int, bytes], roster: Roster) -> Self:
-        """The state with all authors' keys, and the tag's key, which follows from them or (without any) the plan."""
+        """The state with all authors' keys, and the tag's key, which follows from them
+        or (without any) the plan.
+        """
         own = {self.node_id: self.own_group_key} if self.own_group_key else {}
         ordered = tuple(sorted({**opened, **own}.items()))
-        secret = b"".join(key for _, key in ordered) if self.authored else self.plan_digest
-        return changed(self, group_keys=ordered, tag_key=keys.derive_key(secret, "tag", self.run_id, roster.digest))
+        secret = (
+            b"".join(key for _, key in ordered) if self.authored else self.plan_digest
+        )
+        return changed(
+            self,
+            group_keys=ordered,
+            tag_key=keys.derive_key(secret, "tag", self.run_id, roster.digest),
+        )
 
 
-def _blind_stream(run_id: int, asked: tuple[int, int], author: int, key: bytes, transcript: bytes, length: int) -> Ring:
+def _blind_stream(
+    run_id: int,
+    asked: tuple[int, int],
+    author: int,
+    key: bytes,
+    transcript: bytes,
+    length: int,
+) -> Ring:
     return keys.mask(key, asked, length, "blind", run_id, author, transcript)
 
 
 @lru_cache(maxsize=1)
-def _all_streams(group_keys: Keys, run_id: int, asked: tuple[int, int], transcript: bytes, length: int) -> Ring:
-    """The sum of all authors' streams; made once for all virtual clients of one process, which need the same."""
+def _all_streams(
+    group_keys: Keys,
+    run_id: int,
+    asked: tuple[int, int],
+    transcript: bytes,
+    length: int,
+) -> Ring:
+    """The sum of all authors' streams.
+
+    Made once for all virtual clients of one process, which need the same.
+    """
     total = np.zeros(length, dtype=np.uint64)
     for author, key in group_keys:
         total += _blind_stream(run_id, asked, author, key, transcript, length)
@@ -310,7 +479,10 @@ def _all_streams(group_keys: Keys, run_id: int, asked: tuple[int, int], transcri
 
 
 class Session(ABC):
-    """One run of an aggregation protocol, as the server sees it: it adds up vectors that it cannot read."""
+    """One run of an aggregation protocol, as the server sees it.
+
+    It adds up vectors that it cannot read.
+    """
 
     sharers: Roster | None = None
     """Everybody that shared keys, where sums are recovered."""
@@ -327,8 +499,8 @@ class Session(ABC):
     ) -> None:
         if len(roster.members) < least:
             raise CohortError(
-                f"{len(roster.members)} clients take part, but at least {least} are needed: start more clients or "
-                "lower min-clients."
+                f"{len(roster.members)} clients take part, but at least {least} are"
+                " needed: start more clients or lower min-clients."
             )
         self.roster = roster
         self.round_index = messages.NO_ROUND
@@ -371,28 +543,39 @@ class Session(ABC):
         self._open, self.due = True, Stage.SUM
 
     def receive(self, node_id: int, reply: messages.SumReply) -> None:
-        """Take one vector in; one that is late, replayed or malformed is a `ProtocolError` and changes nothing."""
+        """Take one vector in.
+
+        One that is late, replayed or malformed is a `ProtocolError` and changes
+        nothing.
+        """
         asked = (self.round_index, self.roster.attempt)
         if node_id not in self.roster.keys:
             # Against a sum with somebody in it whom nobody masks with.
-            raise ProtocolError(f"node {node_id} answered, but is not in the roster of attempt {asked[1]}: ignored.")
+            raise ProtocolError(
+                f"node {node_id} answered, but is not in the roster of attempt"
+                f" {asked[1]}: ignored."
+            )
         is_open = self._open and self.due is Stage.SUM
         if not is_open or (reply.round_index, reply.attempt) != asked:
             # Against vectors of other masks, which would make the sum noise.
             raise ProtocolError(
-                f"node {node_id} answered round {reply.round_index}, attempt {reply.attempt}, but round {asked[0]}, "
-                f"attempt {asked[1]} is {'open' if is_open else 'complete'}: the reply is late or replayed and is "
-                "discarded."
+                f"node {node_id} answered round {reply.round_index}, attempt"
+                f" {reply.attempt}, but round {asked[0]}, attempt {asked[1]} is"
+                f" {'open' if is_open else 'complete'}: the reply is late or replayed"
+                " and is discarded."
             )
         if node_id in self._tags:
             # Against a vector that counts twice.
-            raise ProtocolError(f"node {node_id} answered round {asked[0]} twice: the second reply is discarded.")
+            raise ProtocolError(
+                f"node {node_id} answered round {asked[0]} twice: the second reply is"
+                " discarded."
+            )
         values = reply.masked.values
         if values.shape != (self._length,) or values.dtype != np.uint64:
             # Against words that NumPy would spread over others, or round.
             raise ProtocolError(
-                f"node {node_id} sent {values.size} entries of {values.dtype}, but the plan has {self._length} of "
-                "uint64: discarded."
+                f"node {node_id} sent {values.size} entries of {values.dtype}, but the"
+                f" plan has {self._length} of uint64: discarded."
             )
         self._require_parts(node_id, reply)
         self._tags[node_id], self._sealed[node_id] = reply.tag, reply.boxes
@@ -403,7 +586,9 @@ class Session(ABC):
 
     @abstractmethod
     def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
-        """Raise unless a reply's tag, and what it holds for other clients, are as they are due."""
+        """Raise unless a reply's tag, and what it holds for other clients, are as they
+        are due.
+        """
 
     def missing(self) -> tuple[int, ...]:
         """Nodes of the roster that have not answered the open round."""
@@ -412,7 +597,10 @@ class Session(ABC):
     def _require_blinding(self, *, blinded: bool) -> None:
         """Raise if authors' streams are to be in a sum of a run that has none."""
         if blinded and not self._authored:
-            raise LocalMisuseError("a run without key authors has no blinded sums: check the plan's trust model.")
+            raise LocalMisuseError(
+                "a run without key authors has no blinded sums: check the plan's trust"
+                " model."
+            )
 
 
 def require_equal_tags(tags: dict[int, bytes], round_index: int) -> None:
@@ -421,11 +609,15 @@ def require_equal_tags(tags: dict[int, bytes], round_index: int) -> None:
     if len(counts) <= 1:
         return
     common, votes = counts.most_common(1)[0]
-    suspects = [node for node, tag in tags.items() if tag != common or votes * 2 <= len(tags)]
-    # Against clients that were told different releases, and go on from different centroids.
+    suspects = [
+        node for node, tag in tags.items() if tag != common or votes * 2 <= len(tags)
+    ]
+    # Against clients that were told different releases, and go on from different
+    # centroids.
     raise DisagreementError(
-        f"the state of node(s) {sorted(suspects)} differs from the others' in round {round_index}: check that all "
-        "nodes run the same versions of flwr-dpkmeans and NumPy, and start a new run."
+        f"the state of node(s) {sorted(suspects)} differs from the others' in round"
+        f" {round_index}: check that all nodes run the same versions of flwr-dpkmeans"
+        " and NumPy, and start a new run."
     )
 
 
@@ -438,32 +630,50 @@ class Retry(Party):
     mask_keys: bytes = field(default=b"", repr=False)
     """Keys of the masks under `transcript`, end to end, in the order of `pair_keys`."""
 
-    def admit(self, request: messages.SumRequest, first_round: int, closing_round: int = 0) -> Retry:
+    def admit(
+        self, request: messages.SumRequest, first_round: int, closing_round: int = 0
+    ) -> Retry:
         self._require_admissible(request, first_round, closing_round)
         if request.attempt == self.attempt:
             if request.roster is not None:
                 # Against a second cohort under the masks of the first.
-                raise ProtocolError("a second roster was announced for an attempt that has one: stop the run.")
+                raise ProtocolError(
+                    "a second roster was announced for an attempt that has one: stop"
+                    " the run."
+                )
             entered = self._with_boxes(request.boxes)
         else:
             entered = self._in_attempt(request)
         return changed(entered, phase=Phase.ADMITTED, round_index=request.round_index)
 
     def _in_attempt(self, request: messages.SumRequest) -> Retry:
-        """Check a new attempt's roster, agree on keys with its neighbours and become an author if named."""
+        """Check a new attempt's roster, agree on keys with its neighbours and become an
+        author if named.
+        """
         roster = request.roster
         if roster is None or roster.attempt != request.attempt:
             # Against an old roster under a new attempt's number, and so masks of both.
-            raise ProtocolError(f"attempt {request.attempt} was opened without its own roster: restart the run.")
+            raise ProtocolError(
+                f"attempt {request.attempt} was opened without its own roster: restart"
+                " the run."
+            )
         self._require_own_place(roster, request.attempt)
         if request.boxes:
             # Against group keys that the new attempt's authors did not draw for it.
-            raise ProtocolError("sealed group keys came with a new roster: they are replayed or of another attempt.")
+            raise ProtocolError(
+                "sealed group keys came with a new roster: they are replayed or of"
+                " another attempt."
+            )
         if self.roster is not None:
             known = self.roster.keys
-            if len(roster.members) >= len(known) or any(known.get(node) != key for node, key in roster.members):
+            if len(roster.members) >= len(known) or any(
+                known.get(node) != key for node, key in roster.members
+            ):
                 # Against clients that join when identities are looked at no more.
-                raise ProtocolError("a later attempt's roster adds a node or changes a key: stop the run.")
+                raise ProtocolError(
+                    "a later attempt's roster adds a node or changes a key: stop the"
+                    " run."
+                )
         neighbours = roster.neighbours(self.node_id, self.max_silent)
         pairs = self._agreed_keys(roster, neighbours, dict(self.pair_keys))
         entered = changed(
@@ -481,22 +691,39 @@ class Retry(Party):
         if not self.authored or self.group_keys:
             return super()._with_boxes(boxes)
         cohort = self.cohort
-        others = [author for author in cohort.authors(self.max_silent) if author != self.node_id]
+        others = [
+            author
+            for author in cohort.authors(self.max_silent)
+            if author != self.node_id
+        ]
         if sorted(boxes) != sorted(others):
             # Against a sum that fewer authors blind than the plan says.
             raise ProtocolError(
-                f"sealed group keys came from nodes {sorted(boxes)}, but the authors of attempt {self.attempt} are "
-                f"{sorted(others)}: restart the run."
+                f"sealed group keys came from nodes {sorted(boxes)}, but the authors of"
+                f" attempt {self.attempt} are {sorted(others)}: restart the run."
             )
         pairs = self._agreed_keys(cohort, others, dict(self.pair_keys))
-        opened = {author: self._open(pairs[author], "box", author, box, KEY_BYTES) for author, box in boxes.items()}
+        opened = {
+            author: self._open(pairs[author], "box", author, box, KEY_BYTES)
+            for author, box in boxes.items()
+        }
         return self._with_group_keys(opened, cohort)
 
-    def _add_masks(self, values: Ring, transcript: bytes) -> tuple[Retry, dict[int, bytes]]:
-        """Add the masks of later neighbours and subtract those of earlier ones; an author seals its new key."""
+    def _add_masks(
+        self, values: Ring, transcript: bytes
+    ) -> tuple[Retry, dict[int, bytes]]:
+        """Add the masks of later neighbours and subtract those of earlier ones.
+
+        An author seals its new key.
+        """
         length, asked, masked = len(values), (self.round_index, self.attempt), self
         if transcript != self.transcript:
-            derived = b"".join([self._shared(keys.derive_key, key, "mask", transcript) for _, key in self.pair_keys])
+            derived = b"".join(
+                [
+                    self._shared(keys.derive_key, key, "mask", transcript)
+                    for _, key in self.pair_keys
+                ]
+            )
             masked = changed(self, mask_keys=derived)
         for place, (peer, _) in enumerate(self.pair_keys):
             key = masked.mask_keys[place * KEY_BYTES : (place + 1) * KEY_BYTES]
@@ -509,7 +736,10 @@ class Retry(Party):
             return masked, {}
         peers = [peer for peer in self.cohort.node_ids if peer != self.node_id]
         pairs = self._agreed_keys(self.cohort, peers, dict(self.pair_keys))
-        return masked, {peer: self._seal(pairs[peer], "box", peer, self.own_group_key) for peer in peers}
+        return masked, {
+            peer: self._seal(pairs[peer], "box", peer, self.own_group_key)
+            for peer in peers
+        }
 
     def _shared(self, compute: Callable[..., _T], *arguments: Any) -> _T:
         """What a neighbour computes of equal arguments."""
@@ -530,26 +760,35 @@ class RetrySession(Session):
 
     def authors(self) -> frozenset[int]:
         """Whoever seals a group key in the first reply of the attempt."""
-        return frozenset(self.roster.authors(self._max_silent) if self._authored else ())
+        return frozenset(
+            self.roster.authors(self._max_silent) if self._authored else ()
+        )
 
     def retry(self) -> None:
-        """Open a new attempt of the same round with those that answered, if they are enough (else `CohortError`)."""
+        """Open a new attempt of the same round with those that answered, if they are
+        enough (else `CohortError`).
+        """
         missing = self.missing()
         if self._open and not missing:
             # Clients would refuse a roster that did not shrink.
-            raise LocalMisuseError(f"every client answered round {self.round_index}: aggregate it instead of retrying.")
+            raise LocalMisuseError(
+                f"every client answered round {self.round_index}: aggregate it instead"
+                " of retrying."
+            )
         left = len(self.roster.members) - len(missing)
         if left < self._least:
             lower = ", or lower min-clients" if left > 1 else ""
             raise CohortError(
-                f"nodes {list(missing)} did not answer round {self.round_index}; {left} clients are left, but at least "
-                f"{self._least} are needed: look at their logs and start a new run{lower}."
+                f"nodes {list(missing)} did not answer round {self.round_index}; {left}"
+                f" clients are left, but at least {self._least} are needed: look at"
+                f" their logs and start a new run{lower}."
             )
         if self.attempt >= self._max_retries:
             raise CohortError(
-                f"nodes {list(missing)} did not answer round {self.round_index} and the plan's {self._max_retries} "
-                "retries are used up: start a new run, or raise max-retries (each costs budget), or round-timeout if "
-                "they are only slow."
+                f"nodes {list(missing)} did not answer round {self.round_index} and the"
+                f" plan's {self._max_retries} retries are used up: start a new run, or"
+                " raise max-retries (each costs budget), or round-timeout if they are"
+                " only slow."
             )
         self.roster = self.roster.without(self.attempt + 1, missing)
         self._boxes = {}
@@ -557,24 +796,37 @@ class RetrySession(Session):
         self._reset()
 
     def aggregate(self, *, blinded: bool) -> AggregateVector:
-        """The sum of the open round, once everybody answered; `blinded`: the authors' streams are still in it."""
+        """The sum of the open round, once everybody answered.
+
+        `blinded`: the authors' streams are still in it.
+        """
         self._require_blinding(blinded=blinded)
         missing = self.missing()
         if missing:
-            raise CohortError(f"nodes {list(missing)} have not answered round {self.round_index}: retry without them.")
+            raise CohortError(
+                f"nodes {list(missing)} have not answered round {self.round_index}:"
+                " retry without them."
+            )
         require_equal_tags(self._tags, self.round_index)
         if self._first:
-            # Looked through once, so that 10,000 clients are not held against each other.
+            # Looked through once, so that 10,000 clients are not held against each
+            # other.
             sealed = {author: boxes for author, boxes in self._sealed.items() if boxes}
             self._boxes = {
-                node: {author: boxes[node] for author, boxes in sealed.items() if node in boxes}
+                node: {
+                    author: boxes[node]
+                    for author, boxes in sealed.items()
+                    if node in boxes
+                }
                 for node in self.roster.node_ids
             }
         self._first = False
         self._open = False
         return AggregateVector(self._total, blinded)
 
-    def request(self, node_id: int, release: messages.Release | None, state: bytes) -> messages.SumRequest:
+    def request(
+        self, node_id: int, release: messages.Release | None, state: bytes
+    ) -> messages.SumRequest:
         """What one client is asked."""
         return messages.SumRequest(
             self.round_index,
@@ -584,15 +836,23 @@ class RetrySession(Session):
             boxes=self.take_boxes(node_id),
             state=state,
             # Clients know the keys of later rosters, which can only be smaller.
-            credentials=self._credentials if self._first and self.roster.attempt == 0 else {},
+            credentials=(
+                self._credentials if self._first and self.roster.attempt == 0 else {}
+            ),
         )
 
-    def finish_request(self, node_id: int, release: messages.Release, state: bytes) -> messages.FinishRequest:
+    def finish_request(
+        self, node_id: int, release: messages.Release, state: bytes
+    ) -> messages.FinishRequest:
         """The last message to one client."""
         return messages.FinishRequest(release, self.take_boxes(node_id), state)
 
-    def close(self, plan_digest: bytes, *, blinded: bool) -> tuple[AggregateVector | None, messages.Silence | None]:
-        """Go on with what has come: to the sum, or to a new attempt without the silent ones."""
+    def close(
+        self, plan_digest: bytes, *, blinded: bool
+    ) -> tuple[AggregateVector | None, messages.Silence | None]:
+        """Go on with what has come: to the sum, or to a new attempt without the silent
+        ones.
+        """
         missing = self.missing()
         if missing:
             self.retry()
@@ -600,18 +860,28 @@ class RetrySession(Session):
         return self.aggregate(blinded=blinded), None
 
     def take_boxes(self, node_id: int) -> dict[int, bytes]:
-        """Sealed group keys to relay to one node with its next message; handed out once an attempt."""
+        """Sealed group keys to relay to one node with its next message.
+
+        Handed out once an attempt.
+        """
         return self._boxes.pop(node_id, {})
 
     def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
-        """A tag, once a key is shared; a key author, and nobody else, seals its key for everybody else."""
+        """A tag, once a key is shared.
+
+        a key author, and nobody else, seals its key for everybody else.
+        """
         if len(reply.tag) not in (0, TAG_BYTES):
-            raise ProtocolError(f"node {node_id} sent a tag of {len(reply.tag)} bytes, not {TAG_BYTES}: discarded.")
+            raise ProtocolError(
+                f"node {node_id} sent a tag of {len(reply.tag)} bytes, not {TAG_BYTES}:"
+                " discarded."
+            )
         due: list[int] = []
         if self._first and node_id in self.authors():
             due = [other for other in self.roster.node_ids if other != node_id]
         if sorted(reply.boxes) != due:
             # Against clients that get no key, or one of somebody who is no author.
             raise ProtocolError(
-                f"node {node_id} sealed its key for {len(reply.boxes)} clients, but {len(due)} were due: discarded."
+                f"node {node_id} sealed its key for {len(reply.boxes)} clients, but"
+                f" {len(due)} were due: discarded."
             )

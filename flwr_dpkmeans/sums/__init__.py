@@ -1,8 +1,12 @@
-"""Private sums, whatever they are of: what is summed is a `Task`, handed in; who adds noise is a `TrustModel`.
+"""Private sums, whatever they are of: what is summed is a `Task`, handed in.
 
-A package of somebody else's adds one or the other in one file (``A_METHOD.md`` beside this one), and makes it known by
-`register` or `register_trust` or, without being imported first, by an entry point of the group ``flwr_dpkmeans.tasks``
-or ``flwr_dpkmeans.trust_models``. Every party of a run needs it: each client builds the rounds itself.
+Who adds noise is a `TrustModel`.
+
+A package of somebody else's adds one or the other in one file (``A_METHOD.md`` beside
+this one), and makes it known by `register` or `register_trust` or, without being
+imported first, by an entry point of the group ``flwr_dpkmeans.tasks`` or
+``flwr_dpkmeans.trust_models``. Every party of a run needs it: each client builds the
+rounds itself.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-# Names are looked up when they are first used: whoever needs one module of this room does not load SciPy for another.
+# Names are looked up when they are first used: whoever needs one module of this room
+# does not load SciPy for another.
 _EXPORTS = {
     "privacy.release": "Block NoiseShape Norm PrivacyUnit ReleasedSum Sensitivity",
     "sums.neighbours": "check_sensitivity",
@@ -19,7 +24,11 @@ _EXPORTS = {
     "sums.task": "Known Result Task register",
     "sums.trust": "Broadcast Shares TrustModel register_trust",
 }
-_HOMES = {name: f"flwr_dpkmeans.{module}" for module, names in _EXPORTS.items() for name in names.split()}
+_HOMES = {
+    name: f"flwr_dpkmeans.{module}"
+    for module, names in _EXPORTS.items()
+    for name in names.split()
+}
 
 __all__ = [*_HOMES]
 

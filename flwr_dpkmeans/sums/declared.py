@@ -1,7 +1,9 @@
-"""What is declared of the rows, held against the counts that a run released: post-processing, so it costs nothing.
+"""What is declared of the rows, held against the counts that a run released.
 
-A true declaration is hardly ever doubted: the difference must be of five standard deviations of the noise, and large
-enough to matter.
+Post-processing, so it costs nothing.
+
+A true declaration is hardly ever doubted: the difference must be of five standard
+deviations of the noise, and large enough to matter.
 """
 
 from __future__ import annotations
@@ -38,8 +40,12 @@ class _Total:
         return self.rows + _DEVIATIONS * self.deviation < most
 
 
-def declared_cautions(plan: Plan, report: PrivacyReport, state: State) -> tuple[str, ...]:
-    """Say so where the counts in a run's last state do not agree with the numbers of rows that were declared."""
+def declared_cautions(
+    plan: Plan, report: PrivacyReport, state: State
+) -> tuple[str, ...]:
+    """Say so where the counts in a run's last state do not agree with the numbers of
+    rows that were declared.
+    """
     counted = plan.task.counted_rows(state)
     if counted is None:
         return ()
@@ -64,9 +70,15 @@ def _last_line(report: PrivacyReport, array: str) -> ReleaseLine | None:
     return lines[-1] if lines else None
 
 
-def _against_rows(plan: Plan, total: _Total, counted: CountedRows, *, is_whole: bool) -> tuple[str, ...]:
+def _against_rows(
+    plan: Plan, total: _Total, counted: CountedRows, *, is_whole: bool
+) -> tuple[str, ...]:
     declared = plan.settings.n_examples or 0
-    values = {"declared": declared, "rows": max(0.0, total.rows), "deviation": total.deviation}
+    values = {
+        "declared": declared,
+        "rows": max(0.0, total.rows),
+        "deviation": total.deviation,
+    }
     least = min(1.0 - _PART, counted.least_part) * declared
     if is_whole and total.is_below(least):
         silent = "" if plan.model.alone else told("silent")
@@ -80,15 +92,24 @@ def _against_rows(plan: Plan, total: _Total, counted: CountedRows, *, is_whole: 
     return (told("more_counted", delta=delta, **values),)
 
 
-def _against_rows_of_a_client(plan: Plan, total: _Total, bound: float) -> tuple[str, ...]:
-    """Of counts that were clipped to the norm `bound`: a client with as many rows as declared reaches either."""
+def _against_rows_of_a_client(
+    plan: Plan, total: _Total, bound: float
+) -> tuple[str, ...]:
+    """Of counts that were clipped to the norm `bound`.
+
+    a client with as many rows as declared reaches either.
+    """
     declared = plan.settings.examples_per_client
     n_clients = plan.n_clients * plan.settings.client_sampling_rate
     # Which clients a round samples is chance, too.
     chance = math.sqrt(n_clients * (1.0 - plan.settings.client_sampling_rate))
     deviation = math.hypot(total.deviation, chance * declared)
     average = _Total(total.rows / n_clients, deviation / n_clients)
-    values = {"declared": declared, "rows": max(0.0, average.rows), "deviation": average.deviation}
+    values = {
+        "declared": declared,
+        "rows": max(0.0, average.rows),
+        "deviation": average.deviation,
+    }
     if average.is_below((1.0 - _PART_OF_A_CLIENT) * min(declared, bound)):
         return (told("fewer_of_a_client", **values),)
     if average.is_above((1.0 + _PART) * declared):

@@ -1,7 +1,10 @@
-"""All parties of a run in this process, without Flower's messages: for experiments with thousands of virtual clients.
+"""All parties of a run in this process, without Flower's messages.
 
-`run_direct` drives the same `Server` and `Client` as Flower does. They hand each other requests and replies as they are
-instead of bytes, one client after another, so that 10,000 clients need no 10,000 vectors.
+For experiments with thousands of virtual clients.
+
+`run_direct` drives the same `Server` and `Client` as Flower does. They hand each other
+requests and replies as they are instead of bytes, one client after another, so that
+10,000 clients need no 10,000 vectors.
 """
 
 from __future__ import annotations
@@ -30,39 +33,65 @@ from flwr_dpkmeans.sums.wire import Request
 logger = placed_logger("flwr_dpkmeans.local")
 
 FIRST_NODE_ID = 2
-"""As in the other engines, where node 1 is the SuperLink: seeded noise depends on a client's id."""
+"""As in the other engines, where node 1 is the SuperLink.
+
+Seeded noise depends on a client's id.
+"""
 
 
 def run_direct(plan: Plan, parts: Sequence[Array], **options: Any) -> LocalRun:
-    """Run a plan over clients in this process, one table (n_i, n_features) for each; see `LocalRun` for `options`."""
+    """Run a plan over clients in this process, one table (n_i, n_features) for each.
+
+    See `LocalRun` for `options`.
+    """
     return LocalRun(plan, parts, **options).play()
 
 
 _MOST_WORDS = 1 << 22
-"""Of masks of which one end waits for the other; four times as many, as clients are asked along the circle."""
+"""Of masks of which one end waits for the other.
+
+Four times as many, as clients are asked along the circle.
+"""
 
 
 @dataclass(frozen=True)
 class Paired(Retry):
-    """A client whose peers are all in this process: what the first of two computes, the second looks up.
+    """A client whose peers are all in this process.
 
-    X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it names the run and both ids.
-    Masks and their keys are functions of arguments that both have.
+    What the first of two computes, the second looks up.
+
+    X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it
+    names the run and both ids. Masks and their keys are functions of arguments that
+    both have.
     """
 
     agreed: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """Keys of pairs of which one has asked so far, by both public keys, and what `_shared` computed of arguments."""
+    """Keys of pairs of which one has asked so far, by both public keys, and what
+    `_shared` computed of arguments.
+    """
 
-    def _agreed_keys(self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]) -> dict[int, bytes]:
-        own, asked = roster.keys[self.node_id], [peer for peer in peers if peer not in known and peer != self.node_id]
+    def _agreed_keys(
+        self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]
+    ) -> dict[int, bytes]:
+        own, asked = (
+            roster.keys[self.node_id],
+            [peer for peer in peers if peer not in known and peer != self.node_id],
+        )
         pairs = {peer: b"".join(sorted((own, roster.keys[peer]))) for peer in asked}
-        found = {peer: self.agreed.pop(pair) for peer, pair in pairs.items() if pair in self.agreed}
+        found = {
+            peer: self.agreed.pop(pair)
+            for peer, pair in pairs.items()
+            if pair in self.agreed
+        }
         keys = super()._agreed_keys(roster, asked, {**known, **found})
-        self.agreed.update({pair: keys[peer] for peer, pair in pairs.items() if peer not in found})
+        self.agreed.update(
+            {pair: keys[peer] for peer, pair in pairs.items() if peer not in found}
+        )
         return keys
 
     def _shared(self, compute: Callable[..., Any], *arguments: Any) -> Any:
-        # Both have as many neighbours and come to the same answer here, so that nothing is left over.
+        # Both have as many neighbours and come to the same answer here, so that nothing
+        # is left over.
         if compute is stream and arguments[-1] * len(self.pair_keys) ** 2 > _MOST_WORDS:
             return compute(*arguments)
         if (found := self.agreed.pop((compute, *arguments), None)) is None:
@@ -71,17 +100,27 @@ class Paired(Retry):
 
 
 class Virtual(Guard, Statistic):
-    """One client of this process while it answers; nothing is refused, charged or logged."""
+    """One client of this process while it answers.
+
+    Nothing is refused, charged or logged.
+    """
 
     def __init__(self, run: LocalRun, node_id: int) -> None:
         self.run_id, self.node_id, self.stream = run.plan.run_id, node_id, node_id
-        self._run, self._place, self._settings = run, node_id - FIRST_NODE_ID, run.plan.settings
+        self._run, self._place, self._settings = (
+            run,
+            node_id - FIRST_NODE_ID,
+            run.plan.settings,
+        )
         self._labels = None if run.labels is None else run.labels[self._place]
 
     def _table(self) -> tuple[Array, Array]:
         """Points, and the columns of a profile beside them."""
         table, n_beside = self._run.parts[self._place], self._settings.n_beside
-        return table[:, : table.shape[1] - n_beside], table[:, table.shape[1] - n_beside :]
+        return (
+            table[:, : table.shape[1] - n_beside],
+            table[:, table.shape[1] - n_beside :],
+        )
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
         names, schema = self._settings.feature_names, planned_schema(self._settings)
@@ -94,11 +133,15 @@ class Virtual(Guard, Statistic):
         scaled = self._run.scaled.get(self._place)
         if scaled is None:
             scaled = self._run.scale(plan, points)
-            if isinstance(self._run.parts, list):  # what is made anew each time is not kept either
+            if isinstance(
+                self._run.parts, list
+            ):  # what is made anew each time is not kept either
                 self._run.scaled[self._place] = scaled
         assert memory.clusters is not None
         step = build_algorithm(plan).rounds[index - 1]
-        return step.arrays_of(scaled, memory.clusters.view(step.reads), self._labels, beside)
+        return step.arrays_of(
+            scaled, memory.clusters.view(step.reads), self._labels, beside
+        )
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
         """The memory is the result."""
@@ -106,14 +149,19 @@ class Virtual(Guard, Statistic):
 
 
 class LocalRun(Server):
-    """A server that asks clients of its own process, and what its run leaves: state, steps, attempts and plan.
+    """A server that asks clients of its own process, and what its run leaves.
 
-    The plan is final, or has its width and preliminary rounds; its ``config.masking`` decides on masks. `scale` puts a
-    table into the final plan's box, on the grid, where by default it is already, as `server_points` are, if the plan
-    does not hold them. `labels` are one array for each client; `on_step` is told of each aggregation. `parts` may be
-    any sequence: what is no list is asked for a table when its client is, and nothing made of it is kept.
+    State, steps, attempts and plan.
 
-    A plan that waits for what no round of its own finds, or is for another number of clients, is a `PlanError`.
+    The plan is final, or has its width and preliminary rounds; its ``config.masking``
+    decides on masks. `scale` puts a table into the final plan's box, on the grid, where
+    by default it is already, as `server_points` are, if the plan does not hold them.
+    `labels` are one array for each client; `on_step` is told of each aggregation.
+    `parts` may be any sequence: what is no list is asked for a table when its client
+    is, and nothing made of it is kept.
+
+    A plan that waits for what no round of its own finds, or is for another number of
+    clients, is a `PlanError`.
     """
 
     def __init__(
@@ -127,11 +175,26 @@ class LocalRun(Server):
         on_step: Callable[[Step], None] = logger.debug,
     ) -> None:
         if plan.is_final == bool(plan.preliminary) or plan.n_features is None:
-            raise PlanError("the plan waits for the tables' width, or knows what it is still to find: draft it again.")
+            raise PlanError(
+                "the plan waits for the tables' width, or knows what it is still to"
+                " find: draft it again."
+            )
         if len(parts) != plan.n_clients:
-            raise PlanError(f"the plan is for {plan.n_clients} clients, but there are {len(parts)}: draft it again.")
-        super().__init__(plan, node_ids=range(FIRST_NODE_ID, FIRST_NODE_ID + len(parts)), own_points=server_points)
-        self.parts, self.scale, self.labels, self._on_step = parts, scale, labels, on_step
+            raise PlanError(
+                f"the plan is for {plan.n_clients} clients, but there are {len(parts)}:"
+                " draft it again."
+            )
+        super().__init__(
+            plan,
+            node_ids=range(FIRST_NODE_ID, FIRST_NODE_ID + len(parts)),
+            own_points=server_points,
+        )
+        self.parts, self.scale, self.labels, self._on_step = (
+            parts,
+            scale,
+            labels,
+            on_step,
+        )
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
         self._pairs: dict[Any, Any] = {}
@@ -143,7 +206,9 @@ class LocalRun(Server):
         """Ask and answer until nothing is due."""
         while self.due is not None:
             # One client after another, so that 10,000 clients need no 10,000 vectors.
-            step = self.take((node, self.ask(node, request)) for node, request in self.requests())
+            step = self.take(
+                (node, self.ask(node, request)) for node, request in self.requests()
+            )
             if step is not None:
                 self.steps.append(step)
                 self._on_step(step)
@@ -151,11 +216,20 @@ class LocalRun(Server):
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """Along the circle on which neighbours are near each other: what one computes, the other soon asks for."""
+        """Along the circle on which neighbours are near each other.
+
+        What one computes, the other soon asks for.
+        """
         asked = super().asked
-        if self.due is not Stage.SUM or not self.plan.settings.masking or len(asked) <= ALL_PAIRS_UP_TO:
+        if (
+            self.due is not Stage.SUM
+            or not self.plan.settings.masking
+            or len(asked) <= ALL_PAIRS_UP_TO
+        ):
             return asked
-        return tuple(filter(frozenset(asked).__contains__, self.session.roster.hashed_order))
+        return tuple(
+            filter(frozenset(asked).__contains__, self.session.roster.hashed_order)
+        )
 
     def ask(self, node: int, request: Request) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
@@ -164,7 +238,9 @@ class LocalRun(Server):
         memory, reply = client.handle(request)
         assert memory is not None  # nobody is told that such a run is stopped
         if request.stage is Stage.KEYS and isinstance(memory.protocol, Retry):
-            memory = changed(memory, protocol=Paired(**vars(memory.protocol), agreed=self._pairs))
+            memory = changed(
+                memory, protocol=Paired(**vars(memory.protocol), agreed=self._pairs)
+            )
         self.memories[node], self.unmasked_vector = memory, client.unmasked_vector
         return lambda *_: reply
 
@@ -175,7 +251,10 @@ class LocalRun(Server):
 
     @property
     def state(self) -> State:
-        """After the last round; the server's has all that was computed, where it may have one."""
+        """After the last round.
+
+        The server's has all that was computed, where it may have one.
+        """
         state = self.clusters or self.first.clusters
         assert state is not None
         return state

@@ -1,6 +1,8 @@
-"""A check for whoever writes a round: do neighbouring tables move its statistic beyond what it declares?
+"""A check for whoever writes a round: do neighbouring tables move its statistic beyond
+what it declares?
 
-It looks for a counterexample by brute force and proves nothing: `Sensitivity.because` says what does.
+It looks for a counterexample by brute force and proves nothing: `Sensitivity.because`
+says what does.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit
 from flwr_dpkmeans.sums.round import Array
 
 _STEPS = 2**16
-_SIZES, _MANY = (0, 1, 4, 40), 4000  # rows; the many of a client show whether it is clipped at all
+_SIZES, _MANY = (
+    (0, 1, 4, 40),
+    4000,
+)  # rows; the many of a client show whether it is clipped at all
 
 
 def check_sensitivity(
@@ -28,14 +33,16 @@ def check_sensitivity(
     n_tables: int = 5,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Hold a statistic against its declared sensitivities on random neighbouring tables, in exact arithmetic.
+    """Hold a statistic against its declared sensitivities on random neighbouring
+    tables, in exact arithmetic.
 
     Parameters
     ----------
     blocks : sequence of Block
         What the statistic returns, with sensitivities.
     statistic : callable
-        ``statistic(points) -> arrays`` of one client, one for each block; a round's own with its state in place.
+        ``statistic(points) -> arrays`` of one client, one for each block; a round's own
+        with its state in place.
     n_features : int
         Width of the tables, whose rows lie in [-1, 1]^d on the grid.
     n_tables : int
@@ -46,14 +53,16 @@ def check_sensitivity(
     Returns
     -------
     dict of str to float
-        The largest change that was seen, over the bound, by name of the array; at most 1.
+        The largest change that was seen, over the bound, by name of the array; at most
+        1.
 
     Raises
     ------
     PlanError
-        If one row (record level) or one client's table (client level) moves an array beyond its bound or an entry
-        beyond `Block.entry_bound`, an array is off the grid or of another shape, or one that is declared nonnegative
-        has an entry below 0.
+        If one row (record level) or one client's table (client level) moves an array
+        beyond its bound or an entry beyond `Block.entry_bound`, an array is off the
+        grid or of another shape, or one that is declared nonnegative has an entry below
+        0.
 
     Examples
     --------
@@ -63,18 +72,32 @@ def check_sensitivity(
     >>> check_sensitivity([rows], lambda points: [np.array([float(len(points))])], n_features=2)
     {'rows': 1.0}
     """
-    generator, largest = np.random.default_rng(seed), dict.fromkeys((block.name for block in blocks), 0.0)
-    for before, after in _neighbours(blocks[0].sensitivity.unit, n_features, n_tables, generator):
-        pairs = zip(blocks, _in_steps(blocks, statistic(before)), _in_steps(blocks, statistic(after)), strict=True)
+    generator, largest = (
+        np.random.default_rng(seed),
+        dict.fromkeys((block.name for block in blocks), 0.0),
+    )
+    for before, after in _neighbours(
+        blocks[0].sensitivity.unit, n_features, n_tables, generator
+    ):
+        pairs = zip(
+            blocks,
+            _in_steps(blocks, statistic(before)),
+            _in_steps(blocks, statistic(after)),
+            strict=True,
+        )
         for block, old, new in pairs:
-            largest[block.name] = max(largest[block.name], _share_of_bound(block, (new - old).ravel()))
+            largest[block.name] = max(
+                largest[block.name], _share_of_bound(block, (new - old).ravel())
+            )
     return largest
 
 
 def _neighbours(
     unit: PrivacyUnit, n_features: int, n_tables: int, generator: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
-    """Pairs of tables: with and without one row, or, where a client is protected, with and without all of them."""
+    """Pairs of tables: with and without one row, or, where a client is protected, with
+    and without all of them.
+    """
     by_client = unit is PrivacyUnit.CLIENT
     for size in (*_SIZES, *[_MANY] * by_client) * n_tables:
         for table in _tables(size, n_features, generator):
@@ -83,7 +106,10 @@ def _neighbours(
                 continue
             # One like the others, one in a corner, one close to the middle.
             others = (_tables(1, n_features, generator) for _ in range(2))
-            rows = [*table[:1], *(row for group in others for one in group for row in one)]
+            rows = [
+                *table[:1],
+                *(row for group in others for one in group for row in one),
+            ]
             for row in rows:
                 yield table, np.vstack([table, row])
 
@@ -97,17 +123,23 @@ def _tables(size: int, n_features: int, generator: np.random.Generator) -> list[
     return [anywhere, corners, middle, np.repeat(corners[:1], size, axis=0)]
 
 
-def _in_steps(blocks: Sequence[Block], arrays: Sequence[Array]) -> list[NDArray[np.int64]]:
+def _in_steps(
+    blocks: Sequence[Block], arrays: Sequence[Array]
+) -> list[NDArray[np.int64]]:
     found = []
     for block, array in zip(blocks, arrays, strict=True):
         steps = np.rint(array * _STEPS)
         if array.shape != block.shape or not np.array_equal(steps, array * _STEPS):
             raise PlanError(
-                f"{block.name!r} has shape {array.shape}, or entries between multiples of 2^-16, but it is declared "
-                f"with shape {block.shape} and noise on that grid: round it toward zero."
+                f"{block.name!r} has shape {array.shape}, or entries between multiples"
+                f" of 2^-16, but it is declared with shape {block.shape} and noise on"
+                " that grid: round it toward zero."
             )
         if block.sensitivity.nonnegative and bool(np.any(steps < 0.0)):
-            raise PlanError(f"{block.name!r} has an entry below 0, but it is declared nonnegative: leave that out.")
+            raise PlanError(
+                f"{block.name!r} has an entry below 0, but it is declared nonnegative:"
+                " leave that out."
+            )
         found.append(steps.astype(np.int64))
     return found
 
@@ -117,13 +149,16 @@ def _share_of_bound(block: Block, change: NDArray[np.int64]) -> float:
     moved = [abs(int(step)) for step in change[change != 0]]
     bound = Fraction(block.sensitivity.bound) * _STEPS
     in_l1 = block.sensitivity.norm is Norm.L1
-    within = sum(moved) <= bound if in_l1 else sum(step**2 for step in moved) <= bound**2
+    within = (
+        sum(moved) <= bound if in_l1 else sum(step**2 for step in moved) <= bound**2
+    )
     norm = float(sum(moved)) if in_l1 else math.sqrt(sum(step**2 for step in moved))
     # A client's sum that is rounded to the grid may add a step.
     if not within or max(moved, default=0) > block.entry_bound * _STEPS + 1.0:
         raise PlanError(
-            f"{block.name!r} moves by {norm / _STEPS:.9g} between two neighbouring tables, but its sensitivity is "
-            f"declared as {block.sensitivity.bound:.9g} and {block.entry_bound:g} for one entry: clip the statistic or "
-            "declare the bound that holds."
+            f"{block.name!r} moves by {norm / _STEPS:.9g} between two neighbouring"
+            f" tables, but its sensitivity is declared as {block.sensitivity.bound:.9g}"
+            f" and {block.entry_bound:g} for one entry: clip the statistic or declare"
+            " the bound that holds."
         )
     return min(1.0, norm / float(bound))

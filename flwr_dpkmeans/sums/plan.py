@@ -1,10 +1,12 @@
-"""What a plan is: every release with its sensitivity and noise, what it costs, and which tables it is for.
+"""What a plan is: every release with its sensitivity and noise, what it costs, and
+which tables it is for.
 
-Columns are matched by name, and names never travel from a node. Where the server side knows them (a bounds file, named
-server data, an option) they stand in the plan, and every node puts its own table in their order. Elsewhere each node
-answers the plan with a digest of its names, sorted if bounds do not depend on the order, and the next plan carries the
-digest that all have in common: every node compares it with its own, so that a server that says something else is found
-out before anything is charged.
+Columns are matched by name, and names never travel from a node. Where the server side
+knows them (a bounds file, named server data, an option) they stand in the plan, and
+every node puts its own table in their order. Elsewhere each node answers the plan with
+a digest of its names, sorted if bounds do not depend on the order, and the next plan
+carries the digest that all have in common: every node compares it with its own, so that
+a server that says something else is found out before anything is charged.
 """
 
 from __future__ import annotations
@@ -33,17 +35,28 @@ from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
 from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
-from flwr_dpkmeans.sums.trust import AGGREGATORS, Repeated, Shares, TrustModel, trust_model
+from flwr_dpkmeans.sums.trust import (
+    AGGREGATORS,
+    Repeated,
+    Shares,
+    TrustModel,
+    trust_model,
+)
 
 ItemT = TypeVar("ItemT")
 COUNT = "count"
 """Name of the released number of rows."""
 FIRST_OWN_ROUND = 1
-"""Index of the first round that is the task's own; those before it find out what the plan still lacks."""
+"""Index of the first round that is the task's own.
+
+Those before it find out what the plan still lacks.
+"""
 MAX_CLIENTS = 2**20
 SECONDS_PER_ROUND_TRIP = 6.0
-"""Of a deployment, measured on a SuperLink with SuperNodes on one machine: 3 s between a SuperNode's questions, and its
-app's start."""
+"""Of a deployment, measured on a SuperLink with SuperNodes on one machine.
+
+3 s between a SuperNode's questions, and its app's start.
+"""
 _ROUNDS_TO_COME = 16
 _OTHER_ROUNDS = 8
 
@@ -55,26 +68,40 @@ class PublicPoints:
     n_points: int
     n_features: int
     grid_values: str
-    """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit integers."""
+    """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit
+    integers.
+    """
 
     @classmethod
     def of(cls, points: Array) -> PublicPoints:
         """Write a table of grid values."""
         values = np.rint(points * 2.0**16).astype("<i4")
-        return cls(len(points), points.shape[1], base64.b64encode(values.tobytes()).decode())
+        return cls(
+            len(points), points.shape[1], base64.b64encode(values.tobytes()).decode()
+        )
 
     @cached_property
     def table(self) -> Array:
-        """The points, read-only; text that is not base64 of so many values inside the box is a `ProtocolError`."""
+        """The points, read-only.
+
+        Text that is not base64 of so many values inside the box is a `ProtocolError`.
+        """
         try:
             data = base64.b64decode(self.grid_values.encode(), validate=True)
         except ValueError as error:
-            raise ProtocolError("the plan's server points are not base64: stop the run.") from error
+            raise ProtocolError(
+                "the plan's server points are not base64: stop the run."
+            ) from error
         if len(data) != 4 * self.n_points * self.n_features:
-            raise ProtocolError("the plan's server points have another shape than it says: stop the run.")
+            raise ProtocolError(
+                "the plan's server points have another shape than it says: stop the"
+                " run."
+            )
         values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
         if bool(np.any(np.abs(values) > 1.0)):
-            raise ProtocolError("the plan's server points leave the box of its bounds: stop the run.")
+            raise ProtocolError(
+                "the plan's server points leave the box of its bounds: stop the run."
+            )
         table: Array = values.reshape(self.n_points, self.n_features)
         table.flags.writeable = False
         return table
@@ -82,7 +109,9 @@ class PublicPoints:
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """One round as it stands in the plan: its release's trust model, its arrays, and the radius in scaled units."""
+    """One round as it stands in the plan: its release's trust model, its arrays, and
+    the radius in scaled units.
+    """
 
     name: str
     trust: str
@@ -102,7 +131,10 @@ class _ByIndex(dict[int, ItemT]):
     """What a plan has for each of its rounds; another index is a `ProtocolError`."""
 
     def __missing__(self, index: int) -> ItemT:
-        raise ProtocolError(f"the plan has rounds {min(self, default=1)} to {max(self, default=0)}, but not {index}.")
+        raise ProtocolError(
+            f"the plan has rounds {min(self, default=1)} to {max(self, default=0)}, but"
+            f" not {index}."
+        )
 
 
 @dataclass(frozen=True)
@@ -123,8 +155,9 @@ class Plan:
     n_features: int | None
     """d; None while unknown."""
     preliminary: tuple[PlannedRound, ...]
-    """Rounds up to 0 that steer the plan: a private count if N is not declared, and, as soon as the width is known,
-    histograms if the bounds are private."""
+    """Rounds up to 0 that steer the plan: a private count if N is not declared, and, as
+    soon as the width is known, histograms if the bounds are private.
+    """
     rounds: tuple[PlannedRound, ...]
     """Rounds 1..T; empty while the plan is preliminary."""
     server: ServerFacts | None = None
@@ -132,23 +165,35 @@ class Plan:
     public_points: PublicPoints | None = None
     """Those points themselves, where clients need them (trust model ``oblivious``)."""
     box: Box | None = None
-    """Private bounds as released, inside those of the configuration; None while unknown, or if bounds are declared."""
+    """Private bounds as released, inside those of the configuration.
+
+    None while unknown, or if bounds are declared.
+    """
     columns_digest: str = ""
-    """Of the columns' names in the agreed order (`sums.plan`); empty while unknown, or if the tables have none."""
+    """Of the columns' names in the agreed order (`sums.plan`).
+
+    Empty while unknown, or if the tables have none.
+    """
     version: int = 7
     fraction_bits: int = FRACTION_BITS
 
     def __post_init__(self) -> None:
-        # Before anything else is computed from a plan that came from elsewhere: prices take time that grows with it.
+        # Before anything else is computed from a plan that came from elsewhere: prices
+        # take time that grows with it.
         if self.n_clients > MAX_CLIENTS:
-            raise PlanError(f"the plan is for {self.n_clients} clients, but at most {MAX_CLIENTS} can: use fewer.")
+            raise PlanError(
+                f"the plan is for {self.n_clients} clients, but at most {MAX_CLIENTS}"
+                " can: use fewer."
+            )
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        """Computed once: a plan is looked up in caches with every message, and has hundreds of values."""
+        """Computed once: a plan is looked up in caches with every message, and has
+        hundreds of values.
+        """
         return hash(tuple([getattr(self, item.name) for item in fields(self)]))
 
     @cached_property
@@ -170,18 +215,30 @@ class Plan:
 
     @cached_property
     def server_advances(self) -> bool:
-        """Whether the server alone goes from release to release, because it alone holds the points that this takes."""
-        return self.server is not None and self.server.n_points > 0 and self.public_points is None
+        """Whether the server alone goes from release to release, because it alone holds
+        the points that this takes.
+        """
+        return (
+            self.server is not None
+            and self.server.n_points > 0
+            and self.public_points is None
+        )
 
     @cached_property
     def by_position(self) -> bool:
-        """Whether a plan without names says something for each column, so that tables cannot be put in order."""
+        """Whether a plan without names says something for each column, so that tables
+        cannot be put in order.
+        """
         settings = self.settings
-        return not settings.feature_names and (len(settings.bounds[0]) > 1 or settings.allow_unnamed)
+        return not settings.feature_names and (
+            len(settings.bounds[0]) > 1 or settings.allow_unnamed
+        )
 
     @cached_property
     def bounds(self) -> Box:
-        """The box that data are scaled by: the released one, or that of the configuration."""
+        """The box that data are scaled by: the released one, or that of the
+        configuration.
+        """
         return self.settings.bounds if self.box is None else self.box
 
     @cached_property
@@ -192,7 +249,14 @@ class Plan:
     @cached_property
     def count(self) -> PlannedRound | None:
         """The preliminary round that counts rows, if N is not declared."""
-        return next((r for r in self.preliminary if any(block.name == COUNT for block in r.blocks)), None)
+        return next(
+            (
+                r
+                for r in self.preliminary
+                if any(block.name == COUNT for block in r.blocks)
+            ),
+            None,
+        )
 
     @cached_property
     def last_round(self) -> int:
@@ -201,26 +265,51 @@ class Plan:
 
     @cached_property
     def closing_round(self) -> int:
-        """The first round that closes the run instead of changing the result; T + 1 if there is none."""
-        closing = [index for index, one in enumerate(self.rounds, start=FIRST_OWN_ROUND) if one.name in CLOSING_ROUNDS]
+        """The first round that closes the run instead of changing the result.
+
+        T + 1 if there is none.
+        """
+        closing = [
+            index
+            for index, one in enumerate(self.rounds, start=FIRST_OWN_ROUND)
+            if one.name in CLOSING_ROUNDS
+        ]
         return min(closing, default=self.last_round + 1)
 
     @cached_property
     def skips_to(self) -> int:
         """Where rounds may be left out, the round that can follow any other; else 0."""
-        return self.closing_round if self.is_final and self.task.tolerance is not None else 0
+        return (
+            self.closing_round
+            if self.is_final and self.task.tolerance is not None
+            else 0
+        )
 
     def round_after(self, index: int, state: State | None) -> int:
-        """The round that follows round `index`, after which the state is as given (None: not known); T + 1: the end.
+        """The round that follows round `index`, after which the state is as given
+        (None: not known); T + 1: the end.
 
-        Where the task has a tolerance, rounds are left out by what was released alone, so that server and clients find
-        the same; it costs nothing, and saves none of the price, which holds for whoever stops where he likes [C14].
+        Where the task has a tolerance, rounds are left out by what was released alone,
+        so that server and clients find the same; it costs nothing, and saves none of
+        the price, which holds for whoever stops where he likes [C14].
         """
-        tolerance, movements = self.task.tolerance, () if state is None else state.movements
+        tolerance, movements = (
+            self.task.tolerance,
+            () if state is None else state.movements,
+        )
         settled = tolerance is not None and movements and movements[-1] <= tolerance
-        if settled and movements[-1] == 0.0 and any(block.noise_multiplier for block in self.round_at(index).blocks):
-            settled = False  # noise moves whatever is found, so that all counts were lost in it
-        return self.closing_round if settled and FIRST_OWN_ROUND <= index < self.closing_round else index + 1
+        if (
+            settled
+            and movements[-1] == 0.0
+            and any(block.noise_multiplier for block in self.round_at(index).blocks)
+        ):
+            # noise moves whatever is found, so that all counts were lost in it
+            settled = False
+        return (
+            self.closing_round
+            if settled and FIRST_OWN_ROUND <= index < self.closing_round
+            else index + 1
+        )
 
     @cached_property
     def dropout(self) -> Dropout:
@@ -233,16 +322,22 @@ class Plan:
 
     @cached_property
     def slots(self) -> Slots:
-        """Aggregations that keys are shared for where sums are recovered; at first, of more rounds than can come."""
+        """Aggregations that keys are shared for where sums are recovered.
+
+        At first, of more rounds than can come.
+        """
         to_come = (self.task.max_rounds or _ROUNDS_TO_COME) + _OTHER_ROUNDS
         last = self.last_round if self.is_final else to_come
         return Slots(self.first_round, last, 1 + self.settings.max_retries)
 
     @cached_property
     def min_cohort(self) -> int:
-        """Smallest cohort whose sum is asked for: at least two clients besides those that may collude or be silent.
+        """Smallest cohort whose sum is asked for.
 
-        Where clients add the noise in shares, no more than those that the shares do not count on may be missing.
+        At least two clients besides those that may collude or be silent.
+
+        Where clients add the noise in shares, no more than those that the shares do not
+        count on may be missing.
         """
         least = max(self.settings.min_clients, self.max_silent + 2)
         return self.model.smallest_cohort(least, self.n_clients, self.max_silent)
@@ -253,15 +348,23 @@ class Plan:
         return self.shares_of(self.n_clients)
 
     def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
-        """How many clients add noise shares, where so many are asked; `n_sharers` shared keys (None: all) before."""
+        """How many clients add noise shares, where so many are asked.
+
+        `n_sharers` shared keys (None: all) before.
+        """
         return self.aggregator.shares(self, n_clients, n_sharers)
 
     discovers = staticmethod(FIRST_OWN_ROUND.__gt__)
-    """``discovers(index)``: whether a round finds out what the plan still lacks, and is none of the task's own."""
+    """``discovers(index)``: whether a round finds out what the plan still lacks, and is
+    none of the task's own.
+    """
 
     @cached_property
     def round_at(self) -> Callable[[int], PlannedRound]:
-        """``round_at(index)``: the round with this index, or a `ProtocolError`; those up to 0 are preliminary."""
+        """``round_at(index)``: the round with this index, or a `ProtocolError`.
+
+        Those up to 0 are preliminary.
+        """
         return _ByIndex(enumerate(self.all_rounds, start=self.first_round)).__getitem__
 
     @cached_property
@@ -269,13 +372,17 @@ class Plan:
         return (*self.preliminary, *self.rounds)
 
     def released_std(self, planned: PlannedRound, block: Block) -> float:
-        """Standard deviation on one entry of a sum of all clients, also of those whose shares are not counted on."""
+        """Standard deviation on one entry of a sum of all clients, also of those whose
+        shares are not counted on.
+        """
         return block.standard_deviation * planned.model.released_factor(self.shares)
 
     def events(self, indices: Iterable[int] | None = None) -> tuple[Event, ...]:
         """Privacy events of the given rounds (with repetitions), or of each round once."""
         by_round = self._events_by_round
-        rounds = by_round.values() if indices is None else map(by_round.__getitem__, indices)
+        rounds = (
+            by_round.values() if indices is None else map(by_round.__getitem__, indices)
+        )
         events = tuple(chain.from_iterable(rounds))
         # The number of rounds may follow from the count.
         return events if self.count is None else release.with_joint_pure_release(events)
@@ -288,12 +395,19 @@ class Plan:
     def _round_events(self, index: int) -> tuple[Event, ...]:
         planned = self.round_at(index)
         n_shares = planned.model.counted_shares(self.shares)
-        return _described(planned.blocks, self.fraction_bits, n_shares, self.rates[index])
+        return _described(
+            planned.blocks, self.fraction_bits, n_shares, self.rates[index]
+        )
 
     @cached_property
     def rates(self) -> Mapping[int, float]:
-        """Probability with which a client takes part in each round; everybody does in those that steer the plan."""
-        rates = [1.0] * len(self.preliminary) + [self.settings.client_sampling_rate] * len(self.rounds)
+        """Probability with which a client takes part in each round.
+
+        Everybody does in those that steer the plan.
+        """
+        rates = [1.0] * len(self.preliminary) + [
+            self.settings.client_sampling_rate
+        ] * len(self.rounds)
         return _ByIndex(enumerate(rates, start=self.first_round))
 
     @cached_property
@@ -303,10 +417,20 @@ class Plan:
 
     @cached_property
     def is_private(self) -> bool:
-        """Whether every release has noise, and that noise has no seed; a preliminary plan is judged by its task."""
-        exact = self.task.noise is NoiseShape.NONE or self.settings.evaluation is Evaluation.EXACT
-        exact = exact or any(isinstance(event, release.ExactRelease) for event in self.events())
-        return self.settings.noise is not NoiseKind.SEEDED and not (self.is_bare or exact)
+        """Whether every release has noise, and that noise has no seed.
+
+        a preliminary plan is judged by its task.
+        """
+        exact = (
+            self.task.noise is NoiseShape.NONE
+            or self.settings.evaluation is Evaluation.EXACT
+        )
+        exact = exact or any(
+            isinstance(event, release.ExactRelease) for event in self.events()
+        )
+        return self.settings.noise is not NoiseKind.SEEDED and not (
+            self.is_bare or exact
+        )
 
     @cached_property
     def epsilon(self) -> float:
@@ -315,44 +439,72 @@ class Plan:
 
     @cached_property
     def epsilon_worst_case(self) -> float:
-        """Cost of a run in which all retries are used where they cost most; infinite where delta leaves no room.
+        """Cost of a run in which all retries are used where they cost most.
 
-        One list of releases that holds whatever can take place, also for somebody who sees each release before deciding
-        what to repeat and where to stop (the proof page's row C14).
+        Infinite where delta leaves no room.
+
+        One list of releases that holds whatever can take place, also for somebody who
+        sees each release before deciding what to repeat and where to stop (the proof
+        page's row C14).
         """
         base = list(self._events_by_round)
         retries = self.settings.max_retries
         # Rounds whose width is not known yet have no releases.
-        distinct = {events: index for index in base if (events := self._events_by_round[index])}
+        distinct = {
+            events: index for index in base if (events := self._events_by_round[index])
+        }
         if retries == 0 or not distinct:
             return self.epsilon
-        kinds = {(type(event), event.sampling_rate < 1.0) for events in distinct for event in events}
+        kinds = {
+            (type(event), event.sampling_rate < 1.0)
+            for events in distinct
+            for event in events
+        }
         if len(kinds) > 1:
-            # Costs of different kinds do not add up along one axis, so every round is repeated: an upper bound.
-            return price_or_infinity(self.events(base + list(distinct.values()) * retries), self.delta)
+            # Costs of different kinds do not add up along one axis, so every round is
+            # repeated: an upper bound.
+            return price_or_infinity(
+                self.events(base + list(distinct.values()) * retries), self.delta
+            )
         ((kind, sampled),) = kinds
         if kind is release.GaussianRelease:
-            # Which rounds are repeated may depend on releases: one that is as strong as any stands for each retry.
+            # Which rounds are repeated may depend on releases: one that is as strong as
+            # any stands for each retry.
             repeated = release.dominating_release(list(distinct))
-            cost = price_or_infinity((*self.events(base), *[repeated] * retries), self.delta)
-            # Numerical prices of sampled releases differ by some 1e-9 of them from one list to another.
+            cost = price_or_infinity(
+                (*self.events(base), *[repeated] * retries), self.delta
+            )
+            # Numerical prices of sampled releases differ by some 1e-9 of them from one
+            # list to another.
             return cost * (1.0 + 1e-6) if sampled else cost
-        # Pure releases add up, so that the dearest one stands for each retry here as well.
-        return max(price_or_infinity(self.events(base + [index] * retries), self.delta) for index in distinct.values())
+        # Pure releases add up, so that the dearest one stands for each retry here as
+        # well.
+        return max(
+            price_or_infinity(self.events(base + [index] * retries), self.delta)
+            for index in distinct.values()
+        )
 
 
 _described = lru_cache(maxsize=256)(release.round_events)
-"""Most rounds of a plan release the same arrays; plan, price and report ask again and again."""
+"""Most rounds of a plan release the same arrays.
+
+Plan, price and report ask again and again.
+"""
 
 
 @lru_cache(maxsize=1024)
 def price(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events at delta; remembered, since server and clients price the same prefixes of a plan."""
+    """Epsilon of the events at delta.
+
+    Remembered, since server and clients price the same prefixes of a plan.
+    """
     return compose_epsilon(events, delta)
 
 
 def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events, infinite where their discrete noise is too far from a continuous one for delta."""
+    """Epsilon of the events, infinite where their discrete noise is too far from a
+    continuous one for delta.
+    """
     try:
         return price(events, delta)
     except PlanError:
@@ -360,21 +512,30 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
 
 
 def round_trips(plan: Plan) -> int:
-    """Round trips without dropouts: of each planned aggregation, as many for keys, one for the last release."""
+    """Round trips without dropouts: of each planned aggregation, as many for keys, one
+    for the last release.
+    """
     return plan.aggregator.trips * (1 + len(plan.all_rounds)) + 1
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
-    """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of the plan's seed."""
+    """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of
+    the plan's seed.
+    """
     kind = plan.settings.noise
-    return noise_source(kind, _stream(plan, *purpose) if kind is NoiseKind.SEEDED else None)
+    return noise_source(
+        kind, _stream(plan, *purpose) if kind is NoiseKind.SEEDED else None
+    )
 
 
 def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
-    """Throw a client's own coin for one aggregation; without sampling it always takes part.
+    """Throw a client's own coin for one aggregation.
 
-    The coin comes from OS entropy (seeded: from a stream of the plan's seed), and nobody but the client sees it: it
-    sends masked zeros, noise shares included, when it does not take part.
+    Without sampling it always takes part.
+
+    The coin comes from OS entropy (seeded: from a stream of the plan's seed), and
+    nobody but the client sees it: it sends masked zeros, noise shares included, when it
+    does not take part.
     """
     rate = plan.rates[round_index]
     if rate >= 1.0:
@@ -388,27 +549,35 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
 
 
 def _stream(plan: Plan, *purpose: str | int) -> int:
-    return int.from_bytes(hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8], "little")
+    return int.from_bytes(
+        hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8], "little"
+    )
 
 
-# -- the tables that a plan is for -------------------------------------------------------------------------------
+# -- the tables that a plan is for -----------------------------------------------------
 
 
 def columns_digest(run_id: int, names: Sequence[str]) -> str:
     """SHA-256 of names in their order, in hexadecimal; empty where there are none.
 
-    With the run's id in it, it does not tell that two runs have the same columns; a guess of the names it confirms.
+    With the run's id in it, it does not tell that two runs have the same columns; a
+    guess of the names it confirms.
     """
     if not names:
         return ""
-    return hashlib.sha256(json.dumps(["flwr-dpkmeans columns", run_id, *names]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(["flwr-dpkmeans columns", run_id, *names]).encode()
+    ).hexdigest()
 
 
 def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of a table's columns in the order that the run agrees on; empty where nobody knows any.
+    """Names of a table's columns in the order that the run agrees on.
 
-    The plan's own names hold. Without them the order is the sorted one, unless something else is matched by position:
-    bounds for each column, or tables without names.
+    Empty where nobody knows any.
+
+    The plan's own names hold. Without them the order is the sorted one, unless
+    something else is matched by position: bounds for each column, or tables without
+    names.
     """
     if plan.settings.feature_names:
         return plan.settings.feature_names
@@ -416,7 +585,9 @@ def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
-    """Where the columns of `order` stand among `names`; None if they stand there already, or have no names.
+    """Where the columns of `order` stand among `names`.
+
+    None if they stand there already, or have no names.
 
     Names that are not the same are a `DataError`, whose sentence tells numbers only.
 
@@ -430,81 +601,126 @@ def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
     n_unknown = len(set(order) - set(names))
     if n_unknown or len(names) != len(order):
         raise DataError(
-            f"{n_unknown} of {len(order)} columns that were agreed on are not in a table of {len(names)}: use the same "
-            "names everywhere."
+            f"{n_unknown} of {len(order)} columns that were agreed on are not in a"
+            f" table of {len(names)}: use the same names everywhere."
         )
     places = {name: place for place, name in enumerate(names)}
     return [places[name] for name in order]
 
 
 def require_width(plan: Plan, n_features: int) -> None:
-    """Refuse a plan for tables of another width; the width is schema, so it may be named."""
+    """Refuse a plan for tables of another width.
+
+    The width is schema, so it may be named.
+    """
     lengths = len(plan.settings.bounds[0])
     if plan.n_features not in (None, n_features):
         raise RefusalError(
-            f"this client's table has {n_features} features, but the plan has {plan.n_features}: use the same columns "
-            "on every client."
+            f"this client's table has {n_features} features, but the plan has"
+            f" {plan.n_features}: use the same columns on every client."
         )
     if lengths not in (1, n_features):
         raise RefusalError(
-            f"this client's table has {n_features} features, but the plan has bounds for {lengths}: give one pair for "
-            "all features or one pair for each, or choose the table's columns by 'columns'."
+            f"this client's table has {n_features} features, but the plan has bounds"
+            f" for {lengths}: give one pair for all features or one pair for each, or"
+            " choose the table's columns by 'columns'."
         )
 
 
 def require_labels(plan: Plan, *, has_labels: bool) -> None:
-    """Refuse a plan that looks at labels where this client has none; what they are decides nothing."""
+    """Refuse a plan that looks at labels where this client has none.
+
+    What they are decides nothing.
+    """
     n_classes = plan.task.n_classes(plan.settings)
     if n_classes > 0 and not has_labels:
         raise RefusalError(
-            f"the plan looks at labels of {n_classes} classes, but this client has no labels: name them on every "
-            "client (a deployed node's own label-column), or plan without them."
+            f"the plan looks at labels of {n_classes} classes, but this client has no"
+            " labels: name them on every client (a deployed node's own label-column),"
+            " or plan without them."
         )
 
 
-def schema_agreement(digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]) -> str:
-    """What all sides of a run must have alike: a schema's digest, and what follows from it (`planned_schema`)."""
-    return hashlib.sha256(json.dumps([digest, *names, *bounds, *columns]).encode()).hexdigest() if digest else ""
+def schema_agreement(
+    digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]
+) -> str:
+    """What all sides of a run must have alike.
+
+    a schema's digest, and what follows from it (`planned_schema`).
+    """
+    return (
+        hashlib.sha256(
+            json.dumps([digest, *names, *bounds, *columns]).encode()
+        ).hexdigest()
+        if digest
+        else ""
+    )
 
 
 def planned_schema(settings: Settings) -> str:
     """The same as a run's settings have it."""
-    columns = settings.standard_columns, settings.profile_widths, (settings.profile_share,)
+    columns = (
+        settings.standard_columns,
+        settings.profile_widths,
+        (settings.profile_share,),
+    )
     names, bounds = settings.feature_names, settings.bounds
-    return schema_agreement(settings.schema_digest, names, bounds, *columns, settings.gap_columns)
+    return schema_agreement(
+        settings.schema_digest, names, bounds, *columns, settings.gap_columns
+    )
 
 
 def require_schema(plan: Plan, schema: str) -> None:
-    """Refuse a plan of another schema than this client's own, or one whose names or bounds do not follow from it."""
+    """Refuse a plan of another schema than this client's own, or one whose names or
+    bounds do not follow from it.
+    """
     own = plan.settings
     if schema != planned_schema(own):
-        said = f"follows the schema {own.schema_digest[:12]}" if own.schema_digest else "has no schema"
-        here = f"follows {'another one' if own.schema_digest else 'one'}" if schema else "has none"
+        said = (
+            f"follows the schema {own.schema_digest[:12]}"
+            if own.schema_digest
+            else "has no schema"
+        )
+        here = (
+            f"follows {'another one' if own.schema_digest else 'one'}"
+            if schema
+            else "has none"
+        )
         told = "use the same schema file on every node, and as bounds of the run"
         raise RefusalError(f"the plan {said}, but this client's table {here}: {told}.")
 
 
 def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
-    """Hold a table's column names against the plan's, and return their digest in the agreed order.
+    """Hold a table's column names against the plan's, and return their digest in the
+    agreed order.
 
-    A refusal tells numbers only: names are the node's own, and in a file that lacks its header they are a row.
+    A refusal tells numbers only: names are the node's own, and in a file that lacks its
+    header they are a row.
     """
     planned = plan.settings.feature_names
     if planned and not names and not plan.settings.allow_unnamed:
         raise RefusalError(
-            f"this client's table has no column names, but the plan names {len(planned)}: name them on the node (a "
-            "header, or 'columns' in its configuration), or let them be matched by position with allow_unnamed."
+            "this client's table has no column names, but the plan names"
+            f" {len(planned)}: name them on the node (a header, or 'columns' in its"
+            " configuration), or let them be matched by position with allow_unnamed."
         )
-    if names and not planned and plan.server is not None and not plan.settings.allow_unnamed:
+    if (
+        names
+        and not planned
+        and plan.server is not None
+        and not plan.settings.allow_unnamed
+    ):
         raise RefusalError(
-            "the server's points have no column names, but this client's table has: name the columns of server_data, "
-            "or let them be matched by position with allow_unnamed."
+            "the server's points have no column names, but this client's table has:"
+            " name the columns of server_data, or let them be matched by position with"
+            " allow_unnamed."
         )
     n_unknown = len(set(planned) - set(names)) if names else 0
     if n_unknown or (planned and names and len(planned) != len(names)):
         raise RefusalError(
-            f"the plan names {len(planned)} columns, of which this client's table of {len(names)} lacks {n_unknown}: "
-            "use the same names everywhere, or choose the table's columns by 'columns'."
+            f"the plan names {len(planned)} columns, of which this client's table of"
+            f" {len(names)} lacks {n_unknown}: use the same names everywhere, or choose"
+            " the table's columns by 'columns'."
         )
     columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
     if plan.columns_digest:
@@ -513,12 +729,17 @@ def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
 
 
 def require_agreed_columns(plan: Plan, columns: str) -> None:
-    """Refuse a plan that says that other columns, or none, are agreed on than this client's own.
+    """Refuse a plan that says that other columns, or none, are agreed on than this
+    client's own.
 
-    A server that skipped the comparison, or lies about it, would have one vector added up under different names.
+    A server that skipped the comparison, or lies about it, would have one vector added
+    up under different names.
     """
-    if plan.columns_digest != columns and not (columns == "" and plan.settings.allow_unnamed):
+    if plan.columns_digest != columns and not (
+        columns == "" and plan.settings.allow_unnamed
+    ):
         raise RefusalError(
-            "the plan's digest of columns is not that of this client's table: use the same names everywhere (and, with "
-            "bounds for each column by position, the same order), or check the server."
+            "the plan's digest of columns is not that of this client's table: use the"
+            " same names everywhere (and, with bounds for each column by position, the"
+            " same order), or check the server."
         )

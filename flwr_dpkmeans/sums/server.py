@@ -1,27 +1,36 @@
-"""One run as the server conducts it, without I/O: it says whom to ask what, and takes in what came.
+"""One run as the server conducts it, without I/O.
 
-=================  ========================================  =======================================================
-what is asked      what follows                              when it fails
-=================  ========================================  =======================================================
-keys               who agreed is the cohort; its width and   a refusal, another version, table or plan stops the run
+It says whom to ask what, and takes in what came.
+
+=================  ========================================
+======================================================= what is asked      what follows
+when it fails
+=================  ========================================
+======================================================= keys               who agreed is
+the cohort; its width and   a refusal, another version, table or plan stops the run
                    columns may complete the plan
 key shares         (recovered sums only)                     who is silent is left out
-vectors            repeated sums: the sum, or vectors again  too few, or retries used up: `CohortError`;
-                   without the silent; recovered sums: who   clients' states differ: `DisagreementError`
-                   survived is asked for shares
-shares             the sum, without anybody's masks          vectors again, without the silent
-the end            the result is confirmed                   nobody has it: `CohortError`
-=================  ========================================  =======================================================
+vectors            repeated sums: the sum, or vectors again  too few, or retries used
+up: `CohortError`;
+                   without the silent; recovered sums: who   clients' states differ:
+                   `DisagreementError` survived is asked for shares
+shares             the sum, without anybody's masks          vectors again, without the
+silent the end            the result is confirmed                   nobody has it:
+`CohortError`
+=================  ========================================
+=======================================================
 
-After each sum the trust model says who adds noise and who may read it; what was released travels with the next
-request. `Server.requests` says what is due and `Server.take` takes answers in, in turn, until nothing is due:
+After each sum the trust model says who adds noise and who may read it; what was
+released travels with the next request. `Server.requests` says what is due and
+`Server.take` takes answers in, in turn, until nothing is due:
 
     while asked := list(server.requests()):
         server.take(exchange(asked))
 
-**The rules.** The server holds masked vectors and, where the trust model lets it, released sums; under ``oblivious`` it
-holds nothing that it could read. Answers may be missing, late, repeated, malformed or from whoever was not asked: none
-of that changes anything but who takes part.
+**The rules.** The server holds masked vectors and, where the trust model lets it,
+released sums; under ``oblivious`` it holds nothing that it could read. Answers may be
+missing, late, repeated, malformed or from whoever was not asked: none of that changes
+anything but who takes part.
 """
 
 from __future__ import annotations
@@ -37,14 +46,32 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
-from flwr_dpkmeans.secagg.roster import Credential, Roster, fingerprints, require_known_peers
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state, redraft_plan, require_plausible
+from flwr_dpkmeans.secagg.roster import (
+    Credential,
+    Roster,
+    fingerprints,
+    require_known_peers,
+)
+from flwr_dpkmeans.sums.draft import (
+    build_algorithm,
+    initial_state,
+    redraft_plan,
+    require_plausible,
+)
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import Broadcast, Session, session_of
-from flwr_dpkmeans.sums.wire import Failure, KeysReply, Request, dump_plan, load_plan, own_versions, plan_digest
+from flwr_dpkmeans.sums.wire import (
+    Failure,
+    KeysReply,
+    Request,
+    dump_plan,
+    load_plan,
+    own_versions,
+    plan_digest,
+)
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -52,19 +79,29 @@ _NODES_SHOWN = 20
 
 
 Answer = Callable[[Stage, int], Any]
-"""What came from a node, not yet looked at: called with what it was asked, and its id, it is the reply or a `Failure`;
-a `ProtocolError` if it cannot be read."""
+"""What came from a node, not yet looked at.
+
+Called with what it was asked, and its id, it is the reply or a `Failure`; a
+`ProtocolError` if it cannot be read.
+"""
 
 
 class Server:
     """State machine of one run on the server.
 
-    `own_points`, (n_server, n_features), are the server's own, if clients do not see them; `started` and `app_hash` (of
-    the FAB that is running, where Flower knows it) are for the report's provenance.
+    `own_points`, (n_server, n_features), are the server's own, if clients do not see
+    them; `started` and `app_hash` (of the FAB that is running, where Flower knows it)
+    are for the report's provenance.
     """
 
     def __init__(
-        self, plan: Plan, *, node_ids: Sequence[int], own_points: Any = None, started: str = "", app_hash: str = ""
+        self,
+        plan: Plan,
+        *,
+        node_ids: Sequence[int],
+        own_points: Any = None,
+        started: str = "",
+        app_hash: str = "",
     ) -> None:
         self.joined = tuple(node_ids)
         """Who is asked for keys."""
@@ -98,7 +135,9 @@ class Server:
     def session(self) -> Session:
         """The aggregation session, once keys are agreed on."""
         if self._session is None:
-            raise ProtocolError("no keys have been agreed on yet: run the key phase first.")
+            raise ProtocolError(
+                "no keys have been agreed on yet: run the key phase first."
+            )
         return self._session
 
     @property
@@ -111,9 +150,13 @@ class Server:
         """What the run guarantees, so far."""
         signed = told("unsigned", so=told("not_pinned"))
         if self._credentials:
-            signed = told("signed", n=len(self._credentials), n_clients=len(self.joined))
+            signed = told(
+                "signed", n=len(self._credentials), n_clients=len(self.joined)
+            )
         state = self.clusters if self.has_ended else None
-        report = build_report(self.plan, self.attempts, signed, state=state, unclear=self._found.unclear)
+        report = build_report(
+            self.plan, self.attempts, signed, state=state, unclear=self._found.unclear
+        )
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
             self.plan.run_id,
@@ -131,12 +174,18 @@ class Server:
         """Nodes that are asked now."""
         if self._session is None:
             return self.joined
-        return self._session.roster.node_ids if self.due is Stage.FINISH else self._session.asked
+        return (
+            self._session.roster.node_ids
+            if self.due is Stage.FINISH
+            else self._session.asked
+        )
 
     def requests(self) -> Iterator[tuple[int, Request]]:
         """Whom to ask what; nothing once the run is over."""
         if self._to_open is not None:
-            self.session.open_round(self._to_open, self.plan.round_at(self._to_open).length)
+            self.session.open_round(
+                self._to_open, self.plan.round_at(self._to_open).length
+            )
             self._to_open = None
         if self.due is Stage.SUM:
             self._begin_attempt()
@@ -147,7 +196,10 @@ class Server:
         stage = self.due
         if stage is Stage.KEYS:
             for node in self.joined:
-                yield node, Request(stage, plan=self._plan_blob, versions=own_versions())
+                yield (
+                    node,
+                    Request(stage, plan=self._plan_blob, versions=own_versions()),
+                )
             return
         if stage is None:
             return
@@ -156,20 +208,37 @@ class Server:
             assert self._release is not None
             release, state = self._release, self._state_for(None)
             for node in self.asked:
-                yield node, Request(stage, session.finish_request(node, release, state), run_id=self.plan.run_id)
+                yield (
+                    node,
+                    Request(
+                        stage,
+                        session.finish_request(node, release, state),
+                        run_id=self.plan.run_id,
+                    ),
+                )
             return
-        # What was released, and what follows from it, travels with the next round's first request.
+        # What was released, and what follows from it, travels with the next round's
+        # first request.
         has_news = stage is Stage.SUM and not self._is_repeated
         plan, news = (self._new_plan, self._release) if has_news else (None, None)
         state = self._state_for(session.round_index) if has_news else b""
         run_id = self.plan.run_id if stage is Stage.SUM else None
         for node in self.asked:
-            yield node, Request(stage, session.request(node, news, state), plan=plan, run_id=run_id)
+            yield (
+                node,
+                Request(
+                    stage, session.request(node, news, state), plan=plan, run_id=run_id
+                ),
+            )
 
     def _begin_attempt(self) -> None:
-        """Note that one more aggregation is asked for, and whether the same one was before."""
+        """Note that one more aggregation is asked for, and whether the same one was
+        before.
+        """
         session = self.session
-        self._is_repeated = bool(self.attempts) and self.attempts[-1][0] == session.round_index
+        self._is_repeated = (
+            bool(self.attempts) and self.attempts[-1][0] == session.round_index
+        )
         self.attempts += ((session.round_index, session.attempt),)
         now_at(session.round_index, session.attempt)
         if self._new_plan is not None and not self._is_repeated:
@@ -185,24 +254,37 @@ class Server:
             return self._take_part(answers)
         return None
 
-    def require_answers(self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str) -> None:
-        """Stop by a `CohortError` if so many nodes sent nothing in time that no sum can follow.
+    def require_answers(
+        self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str
+    ) -> None:
+        """Stop by a `CohortError` if so many nodes sent nothing in time that no sum can
+        follow.
 
-        `heard` are those from whom anything came at all within `timeout` seconds, which `option` bounds.
+        `heard` are those from whom anything came at all within `timeout` seconds, which
+        `option` bounds.
         """
         silent = [node for node in asked if node not in heard]
         n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)
         if not silent or n_answered >= least:
             return
-        charged = "what those that answered charged stays charged" if self.attempts else "nobody has charged anything"
+        charged = (
+            "what those that answered charged stays charged"
+            if self.attempts
+            else "nobody has charged anything"
+        )
         raise CohortError(
-            f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s (silent: nodes {silent[:20]}), but at "
-            f"least {least} are needed, and {charged}: see whether the silent ones are off, overloaded or busy with "
-            f"another run, then start a new run, or raise {option}."
+            f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s"
+            f" (silent: nodes {silent[:20]}), but at least {least} are needed, and"
+            f" {charged}: see whether the silent ones are off, overloaded or busy with"
+            f" another run, then start a new run, or raise {option}."
         )
 
-    def _heard(self, answers: Iterable[tuple[int, Answer]], stage: Stage) -> Iterator[tuple[int, Any]]:
-        """Replies of nodes that were asked, or the `Failure` or `VersionError` that came instead; others are logged."""
+    def _heard(
+        self, answers: Iterable[tuple[int, Answer]], stage: Stage
+    ) -> Iterator[tuple[int, Any]]:
+        """Replies of nodes that were asked, or the `Failure` or `VersionError` that
+        came instead; others are logged.
+        """
         asked = frozenset(self.asked)
         for node, answer in answers:
             if node not in asked:
@@ -218,7 +300,11 @@ class Server:
             yield node, heard
 
     def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Collect public keys; a refusal, another version or a table of another width stops the run with a sentence."""
+        """Collect public keys.
+
+        a refusal, another version or a table of another width stops the run with a
+        sentence.
+        """
         agreed = self._agreed(answers)
         missing = sorted(set(self.joined) - set(agreed))
         if missing:
@@ -227,47 +313,70 @@ class Server:
             logger.warning(told, missing, extra=event("left out", missing=names))
         if len(agreed) < self.plan.min_cohort:
             raise CohortError(
-                f"{len(agreed)} of {len(self.joined)} clients answered the plan, but at least {self.plan.min_cohort} "
-                f"are needed: look at the logs of nodes {missing}."
+                f"{len(agreed)} of {len(self.joined)} clients answered the plan, but at"
+                f" least {self.plan.min_cohort} are needed: look at the logs of nodes"
+                f" {missing}."
             )
         for node, reply in agreed.items():
             if reply.plan_digest != self._plan_in_force:
-                raise ProtocolError(f"node {node} agreed to another plan than the one sent: stop and check it.")
+                raise ProtocolError(
+                    f"node {node} agreed to another plan than the one sent: stop and"
+                    " check it."
+                )
         agreed_plan = self.plan
         self._take_schema(agreed)
         signed = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
         require_known_peers(signed, marks, self.plan.run_id)
-        self._credentials = {node: credential for node, credential in signed.items() if credential is not None}
-        roster = Roster.of(0, {node: reply.public_key for node, reply in agreed.items()})
+        self._credentials = {
+            node: credential
+            for node, credential in signed.items()
+            if credential is not None
+        }
+        roster = Roster.of(
+            0, {node: reply.public_key for node, reply in agreed.items()}
+        )
         self._cohort = fingerprints(roster, self._credentials)
         self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
         self.due = self._session.due
         self._to_open = self.plan.first_round if self.due is Stage.SUM else None
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
-        """Who agreed to the plan; a node that refuses it, or speaks another version, stops the run."""
+        """Who agreed to the plan.
+
+        a node that refuses it, or speaks another version, stops the run.
+        """
         agreed: dict[int, KeysReply] = {}
         stopping: dict[int, Exception] = {}
         foreign: dict[int, VersionError] = {}
         for node, reply in self._heard(answers, Stage.KEYS):
             if isinstance(reply, VersionError):
-                logger.warning("%s", reply, extra=event("refused", by=str(node), kind=type(reply).__name__))
+                logger.warning(
+                    "%s",
+                    reply,
+                    extra=event("refused", by=str(node), kind=type(reply).__name__),
+                )
                 foreign.setdefault(node, reply)
             elif isinstance(reply, Failure):
                 error = reply.stop(node, always=True)
-                logger.warning("%s", error, extra=event("refused", by=str(node), kind=reply.code))
+                logger.warning(
+                    "%s", error, extra=event("refused", by=str(node), kind=reply.code)
+                )
                 stopping.setdefault(node, error)
             else:
                 agreed.setdefault(node, reply)
-        # What comes from a node that agreed besides, such as a refusal of the plan's copy, changes nothing.
+        # What comes from a node that agreed besides, such as a refusal of the plan's
+        # copy, changes nothing.
         for node, difference in (stopping | foreign).items():
             if node not in agreed:
                 raise difference
         return agreed
 
     def _take_part(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
-        """Take in vectors, or what comes before and after them; None while the sum is not complete."""
+        """Take in vectors, or what comes before and after them.
+
+        None while the sum is not complete.
+        """
         session = self.session
         stage = session.due
         for node, reply in self._heard(answers, stage):
@@ -276,17 +385,31 @@ class Server:
                     raise reply.stop(node, always=False)
                 session.take(node, reply)
             except ProtocolError as error:
-                kind = reply.code if isinstance(reply, Failure) else type(error).__name__
-                logger.warning("%s", error, extra=event("refused", by=str(node), kind=kind))
+                kind = (
+                    reply.code if isinstance(reply, Failure) else type(error).__name__
+                )
+                logger.warning(
+                    "%s", error, extra=event("refused", by=str(node), kind=kind)
+                )
         # Keys are shared before any round.
-        model = self.plan.model if stage is Stage.SHARE else self.plan.round_at(session.round_index).model
-        aggregate, silence = session.close(self._plan_in_force, blinded=model.hides_sums())
+        model = (
+            self.plan.model
+            if stage is Stage.SHARE
+            else self.plan.round_at(session.round_index).model
+        )
+        aggregate, silence = session.close(
+            self._plan_in_force, blinded=model.hides_sums()
+        )
         if silence is not None:
             self._log_silence(silence)
         self.due = session.due
         if stage is Stage.SHARE:
             self._to_open = self.plan.first_round
-        return None if aggregate is None else self._finish_round(aggregate, session.n_summed)
+        return (
+            None
+            if aggregate is None
+            else self._finish_round(aggregate, session.n_summed)
+        )
 
     def _log_silence(self, silence: Silence) -> None:
         """Log who fell silent, and whether the sum goes on without them or is repeated."""
@@ -297,29 +420,56 @@ class Server:
         if silence.left_out is None:
             n_left = len(session.roster.members)
             left = f"attempt {session.attempt} without them, with the {n_left} that did"
-            details = event("retry", missing=names, next_attempt=session.attempt, n_left=n_left)
-            logger.warning("nodes %s did not answer: %s", list(nodes), left, extra=details)
+            details = event(
+                "retry", missing=names, next_attempt=session.attempt, n_left=n_left
+            )
+            logger.warning(
+                "nodes %s did not answer: %s", list(nodes), left, extra=details
+            )
         elif nodes:
-            shown = ", ".join(names[:_NODES_SHOWN]) + (", ..." if len(nodes) > _NODES_SHOWN else "")
+            shown = ", ".join(names[:_NODES_SHOWN]) + (
+                ", ..." if len(nodes) > _NODES_SHOWN else ""
+            )
             details = event("left out", missing=names)
-            logger.warning("%d node(s) %s and are left out: %s", len(nodes), silence.left_out, shown, extra=details)
+            logger.warning(
+                "%d node(s) %s and are left out: %s",
+                len(nodes),
+                silence.left_out,
+                shown,
+                extra=details,
+            )
 
     def _finish_round(self, aggregate: AggregateVector, n_clients: int) -> Step:
-        """Add noise if this trust model has the server do it, and keep what may be known."""
+        """Add noise if this trust model has the server do it, and keep what may be
+        known.
+        """
         session = self.session
         index = session.round_index
         planned = self.plan.round_at(index)
         broadcast = self._broadcast(aggregate, planned)
         if broadcast.released is not None:
-            n_sharers = None if session.sharers is None else len(session.sharers.members)
-            require_plausible(self.plan, index, broadcast.released, n_clients, n_sharers)
-        # Where the server goes on by itself, clients are sent its state and need no release.
+            n_sharers = (
+                None if session.sharers is None else len(session.sharers.members)
+            )
+            require_plausible(
+                self.plan, index, broadcast.released, n_clients, n_sharers
+            )
+        # Where the server goes on by itself, clients are sent its state and need no
+        # release.
         needs_none = self.plan.server_advances and not self.plan.discovers(index)
-        self._release = Release(index, session.attempt, broadcast.values[:0] if needs_none else broadcast.values)
+        self._release = Release(
+            index,
+            session.attempt,
+            broadcast.values[:0] if needs_none else broadcast.values,
+        )
         self._new_plan = None
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
-        movement = self.clusters.movements[-1] if self.clusters is not None and self.clusters.movements else None
+        movement = (
+            self.clusters.movements[-1]
+            if self.clusters is not None and self.clusters.movements
+            else None
+        )
         step = describe_step(self.plan, self.attempts, n_clients, movement)
         following = self.plan.round_after(index, self.clusters)
         if self.plan.is_final and following > self.plan.last_round:
@@ -328,56 +478,96 @@ class Server:
             self.due, self._to_open = Stage.SUM, following
         return step
 
-    def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
-        return planned.model.broadcast(aggregate, planned.blocks, self.plan.fraction_bits, self._noise)
+    def _broadcast(
+        self, aggregate: AggregateVector, planned: PlannedRound
+    ) -> Broadcast:
+        return planned.model.broadcast(
+            aggregate, planned.blocks, self.plan.fraction_bits, self._noise
+        )
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Check that all clients ended with the same state, and note whose result is confirmed."""
+        """Check that all clients ended with the same state, and note whose result is
+        confirmed.
+        """
         tags: dict[int, bytes] = {}
         for node, reply in self._heard(answers, Stage.FINISH):
             if isinstance(reply, Failure):
-                logger.warning("node %d could not take its result (%s): %s", node, reply.code, reply.sentence)
+                logger.warning(
+                    "node %d could not take its result (%s): %s",
+                    node,
+                    reply.code,
+                    reply.sentence,
+                )
             else:
                 tags.setdefault(node, reply.tag)
         require_equal_tags(tags, self.plan.last_round + 1)
         missing = [node for node in self.asked if node not in tags]
         if missing:
-            logger.warning("nodes %s did not confirm that they have the result", missing)
+            logger.warning(
+                "nodes %s did not confirm that they have the result", missing
+            )
         if not tags and self.clusters is None:
             raise CohortError(
-                f"none of the {len(missing)} clients confirmed that it has the result, and the server has none: look "
-                "at the clients' logs and output folders, and start a new run if they are empty."
+                f"none of the {len(missing)} clients confirmed that it has the result,"
+                " and the server has none: look at the clients' logs and output"
+                " folders, and start a new run if they are empty."
             )
         self.confirmed, self.due = tuple(sorted(tags)), None
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
-        """Use a released sum: the last preliminary one makes the plan final, the others move the centroids."""
+        """Use a released sum: the last preliminary one makes the plan final, the others
+        move the centroids.
+        """
         if self.plan.discovers(index):
-            self._found = self.plan.task.take_preliminary(self.plan, index, released, self._found)
+            self._found = self.plan.task.take_preliminary(
+                self.plan, index, released, self._found
+            )
             if COUNT in released.arrays:
                 logger.info("private count: about %d rows", self._found.n_examples)
             if index == 0:
                 found, width = self._found, self.plan.n_features
-                self._next_plan(redraft_plan(self.plan, n_features=width, n_examples=found.n_examples, box=found.box))
+                self._next_plan(
+                    redraft_plan(
+                        self.plan,
+                        n_features=width,
+                        n_examples=found.n_examples,
+                        box=found.box,
+                    )
+                )
         elif self.clusters is not None:
-            self.clusters = build_algorithm(self.plan).rounds[index - 1].advance(self.clusters, released)
+            self.clusters = (
+                build_algorithm(self.plan)
+                .rounds[index - 1]
+                .advance(self.clusters, released)
+            )
 
     def _take_schema(self, agreed: Mapping[int, KeysReply]) -> None:
-        """Learn the tables' width and columns if they were not declared; all must be equal."""
+        """Learn the tables' width and columns if they were not declared.
+
+        All must be equal.
+        """
         widths = {reply.n_features for reply in agreed.values()}
         if len(widths) > 1:
-            listed = ", ".join(f"node {node}: {agreed[node].n_features}" for node in sorted(agreed))
-            raise RefusalError(f"the clients' tables have different numbers of features ({listed}): use the same.")
+            listed = ", ".join(
+                f"node {node}: {agreed[node].n_features}" for node in sorted(agreed)
+            )
+            raise RefusalError(
+                f"the clients' tables have different numbers of features ({listed}):"
+                " use the same."
+            )
         columns = {node: reply.columns for node, reply in agreed.items()}
         names = _common_columns(columns, allow_unnamed=self.plan.settings.allow_unnamed)
         if not names:
-            logger.info("the clients' tables have no column names: columns are matched by position")
+            logger.info(
+                "the clients' tables have no column names: columns are matched by"
+                " position"
+            )
         unknown = names and not self.plan.columns_digest
         if self.plan.n_features is None or unknown:
             plan = redraft_plan(self.plan, n_features=widths.pop(), columns=names)
             if plan.is_final or plan.settings.private_bounds or unknown:
-                # Histograms are as wide as the tables, so clients need the width before the first of them; and each
-                # compares the columns before it is charged.
+                # Histograms are as wide as the tables, so clients need the width before
+                # the first of them; and each compares the columns before it is charged.
                 self._next_plan(plan)
             else:
                 # The width joins the plan together with the count.
@@ -393,28 +583,45 @@ class Server:
             self.clusters = initial_state(plan, self._own_points)
 
     def _state_for(self, index: int | None) -> bytes:
-        """What clients need to know for a round, or (None) of the result, where the server alone can compute it."""
+        """What clients need to know for a round, or (None) of the result, where the
+        server alone can compute it.
+        """
         if not self.plan.server_advances or self.clusters is None:
             return b""
         plan = self.plan
-        reads = plan.task.result_arrays(plan.config) if index is None else build_algorithm(plan).rounds[index - 1].reads
+        reads = (
+            plan.task.result_arrays(plan.config)
+            if index is None
+            else build_algorithm(plan).rounds[index - 1].reads
+        )
         return self.clusters.view(reads).packed
 
 
 def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:
-    """The digest of column names that all clients sent; the sentence about others names nodes and no columns."""
+    """The digest of column names that all clients sent.
+
+    The sentence about others names nodes and no columns.
+    """
     unnamed = sorted(node for node, digest in columns.items() if not digest)
     named = sorted(set(columns.values()) - {""})
     if unnamed and named and not allow_unnamed:
         raise RefusalError(
-            f"the tables of nodes {unnamed[:_NODES_SHOWN]} have no column names, but others have: name their columns, "
-            "or let them be matched by position with allow_unnamed."
+            f"the tables of nodes {unnamed[:_NODES_SHOWN]} have no column names, but"
+            " others have: name their columns, or let them be matched by position with"
+            " allow_unnamed."
         )
     if len(named) > 1:
-        groups = [sorted(node for node, digest in columns.items() if digest == one) for one in named]
-        listed = "; ".join(f"nodes {group[:_NODES_SHOWN]}" for group in sorted(groups, key=len)[:_NODES_SHOWN])
+        groups = [
+            sorted(node for node, digest in columns.items() if digest == one)
+            for one in named
+        ]
+        listed = "; ".join(
+            f"nodes {group[:_NODES_SHOWN]}"
+            for group in sorted(groups, key=len)[:_NODES_SHOWN]
+        )
         raise RefusalError(
-            f"the clients' tables have columns of different names, or an order that cannot be made the same "
-            f"({listed}): use the same names everywhere, and a bounds file with names where bounds differ."
+            "the clients' tables have columns of different names, or an order that"
+            f" cannot be made the same ({listed}): use the same names everywhere, and a"
+            " bounds file with names where bounds differ."
         )
     return named[0] if named else ""

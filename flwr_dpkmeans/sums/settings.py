@@ -1,7 +1,10 @@
-"""What every run has, whatever it computes: budget, unit, trust, bounds, cohort; and how one option is checked.
+"""What every run has, whatever it computes: budget, unit, trust, bounds, cohort.
 
-An option is declared once, as a field with its range and its description (`whole`, `real`, `choice`, `flag`). All of
-it is public: it travels to every client inside the plan, so what a client builds from it is bounded here.
+And how one option is checked.
+
+An option is declared once, as a field with its range and its description (`whole`,
+`real`, `choice`, `flag`). All of it is public: it travels to every client inside the
+plan, so what a client builds from it is bounded here.
 """
 
 from __future__ import annotations
@@ -15,20 +18,34 @@ from enum import Enum
 from functools import cached_property, lru_cache, partial
 from typing import Any, ClassVar, TypeVar
 
-from flwr_dpkmeans.errors import ConfigurationError, invalid, member, nearest, require_ranges, require_whole
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    invalid,
+    member,
+    nearest,
+    require_ranges,
+    require_whole,
+)
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 RECOVER_ABOVE = 100
-"""Deployed cohorts larger than this recover sums unless told otherwise: a repetition would hardly find them all."""
+"""Deployed cohorts larger than this recover sums unless told otherwise.
+
+a repetition would hardly find them all.
+"""
 _MOST_BESIDE = 65_536
 OptionsT = TypeVar("OptionsT", bound="Options")
 Box = tuple[tuple[float, ...], tuple[float, ...]]
-"""Lower and upper bounds, one pair for each feature (or one for all), in the units of the data."""
+"""Lower and upper bounds, one pair for each feature (or one for all), in the units of
+the data.
+"""
 
 
 class Evaluation(Enum):
-    """Metrics of the result: none, one more private round, or exact sums, which only a simulation may release."""
+    """Metrics of the result: none, one more private round, or exact sums, which only a
+    simulation may release.
+    """
 
     NONE = "none"
     PRIVATE = "private"
@@ -36,7 +53,10 @@ class Evaluation(Enum):
 
 
 class Dropout(Enum):
-    """What happens when clients fall silent: the sum is asked for again without them, or recovered from key shares."""
+    """What happens when clients fall silent.
+
+    The sum is asked for again without them, or recovered from key shares.
+    """
 
     RETRY = "retry"
     RECOVER = "recover"
@@ -48,23 +68,34 @@ class Dropout(Enum):
 
     @classmethod
     def undisturbed(cls) -> Dropout:
-        """Where nobody falls silent, so that a second round trip for each sum would be for nothing."""
+        """Where nobody falls silent, so that a second round trip for each sum would be
+        for nothing.
+        """
         return cls.RETRY
 
 
-def require_integer(name: str, value: object, low: int, example: int, most: int | None = None) -> int:
-    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number), from `low` to `most`."""
+def require_integer(
+    name: str, value: object, low: int, example: int, most: int | None = None
+) -> int:
+    """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number),
+    from `low` to `most`.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or value < low:
         value = require_whole(name, value, low, f"give {example}")
     if most is not None and value > most:
-        raise ConfigurationError(f"{name} is {value}, but it must be at most {most}: give a smaller one.")
+        raise ConfigurationError(
+            f"{name} is {value}, but it must be at most {most}: give a smaller one."
+        )
     return value
 
 
 def _as_float(value: object) -> float | None:
-    """Any real number as a float, None of what is no number; an integer beyond their range becomes infinite."""
+    """Any real number as a float, None of what is no number.
+
+    An integer beyond their range becomes infinite.
+    """
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return None
     try:
@@ -74,7 +105,10 @@ def _as_float(value: object) -> float | None:
 
 
 def as_numbers(value: Any) -> Any:
-    """A tuple of floats from numbers, or from text with commas; what is neither stays, for a check to refuse."""
+    """A tuple of floats from numbers, or from text with commas.
+
+    What is neither stays, for a check to refuse.
+    """
     parts = value.split(",") if isinstance(value, str) else value
     try:
         return tuple(float(part) for part in parts)
@@ -83,10 +117,17 @@ def as_numbers(value: Any) -> Any:
 
 
 def require_bounds(bounds: object) -> None:
-    """One sentence for bounds that are missing, no numbers, reversed, not finite or of the wrong number."""
+    """One sentence for bounds that are missing, no numbers, reversed, not finite or of
+    the wrong number.
+    """
     sides = bounds if isinstance(bounds, tuple) and len(bounds) == 2 else (None,)
-    if not all(isinstance(side, tuple) and None not in map(_as_float, side) for side in sides):
-        raise ConfigurationError(f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0).")
+    if not all(
+        isinstance(side, tuple) and None not in map(_as_float, side) for side in sides
+    ):
+        raise ConfigurationError(
+            f"bounds are {bounds!r}, but they must be a pair (lower, upper): give"
+            " (-1.0, 1.0)."
+        )
     require_ranges(*sides)
 
 
@@ -95,27 +136,42 @@ class Rule:
     """How one option is read and checked."""
 
     take: Callable[[str, Any], Any]
-    """``take(name, value) -> value``, from what a person or a file may give (such as a string for a choice), or one
-    `ConfigurationError` with value, bound and mend."""
+    """``take(name, value) -> value``, from what a person or a file may give (such as a
+    string for a choice), or one `ConfigurationError` with value, bound and mend.
+    """
     about: str
     optional: bool = False
     """Whether None stands for "automatic": left to the run."""
 
 
-def whole(default: Any, low: int, example: int, about: str, *, most: int | None = None) -> Any:
-    """Declare an option that is an integer of at least `low` and at most `most`; optional if its default is None."""
-    return _declared(default, partial(require_integer, low=low, example=example, most=most), about)
+def whole(
+    default: Any, low: int, example: int, about: str, *, most: int | None = None
+) -> Any:
+    """Declare an option that is an integer of at least `low` and at most `most`.
+
+    Optional if its default is None.
+    """
+    return _declared(
+        default, partial(require_integer, low=low, example=example, most=most), about
+    )
 
 
 def real(default: Any, low: float, high: float, example: str, about: str) -> Any:
-    """Declare an option that is a number in the open interval (low, high); optional if its default is None."""
+    """Declare an option that is a number in the open interval (low, high).
+
+    Optional if its default is None.
+    """
 
     def take(name: str, value: Any) -> float:
         number = _as_float(value)
         if number is None or not low < number < high:
             given = value if number is None else number
             least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
-            both = f"strictly between {low:g} and {high:g}" if low >= 0.0 else f"{least} and below {high:g}"
+            both = (
+                f"strictly between {low:g} and {high:g}"
+                if low >= 0.0
+                else f"{least} and below {high:g}"
+            )
             bound = least if math.isinf(high) else both
             raise invalid(name, given, f"a finite number {bound}", f"give {example}")
         return number
@@ -124,9 +180,14 @@ def real(default: Any, low: float, high: float, example: str, about: str) -> Any
 
 
 def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
-    """Declare an option that is a member of an enumeration; optional if its default is None."""
+    """Declare an option that is a member of an enumeration.
+
+    Optional if its default is None.
+    """
     names = ", ".join(str(one.value) for one in kind)
-    return _declared(default, lambda name, value: member(name, value, kind), f"{about} ({names})")
+    return _declared(
+        default, lambda name, value: member(name, value, kind), f"{about} ({names})"
+    )
 
 
 def flag(default: bool, about: str) -> Any:
@@ -140,7 +201,12 @@ def flag(default: bool, about: str) -> Any:
     return _declared(default, take, about)
 
 
-def option(default: Any, check: Callable[[str, Any], None], about: str, read: Callable[..., Any] | None = None) -> Any:
+def option(
+    default: Any,
+    check: Callable[[str, Any], None],
+    about: str,
+    read: Callable[..., Any] | None = None,
+) -> Any:
     """Declare an option with a check of its own, of what `read` makes of the value."""
 
     def take(name: str, value: Any) -> Any:
@@ -152,19 +218,31 @@ def option(default: Any, check: Callable[[str, Any], None], about: str, read: Ca
 
 
 def _declared(default: Any, take: Callable[[str, Any], Any], about: str) -> Any:
-    """A field with its rule; one whose default is None may be left to the run, another default is taken now."""
-    ready = default if default is None or default is MISSING else take("the default", default)
-    return field(default=ready, metadata={"rule": Rule(take, about, optional=default is None)})
+    """A field with its rule.
+
+    One whose default is None may be left to the run, another default is taken now.
+    """
+    ready = (
+        default
+        if default is None or default is MISSING
+        else take("the default", default)
+    )
+    return field(
+        default=ready, metadata={"rule": Rule(take, about, optional=default is None)}
+    )
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options that belong together: frozen, each read and checked by its own field's rule.
+    """Options that belong together: frozen, each read and checked by its own field's
+    rule.
 
-    Plain values will do: strings for choices, whole floats for integers, any real for a float.
+    Plain values will do: strings for choices, whole floats for integers, any real for a
+    float.
     """
 
-    # A plan with options that its task does not have is malformed: a client would ignore what others may not.
+    # A plan with options that its task does not have is malformed: a client would
+    # ignore what others may not.
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -173,14 +251,21 @@ class Options:
             if given is default or (given is None and rule.optional):
                 continue
             value = rule.take(name, given)
-            # What is equal stays the same object, which scikit-learn's `clone` looks for.
+            # What is equal stays the same object, which scikit-learn's `clone` looks
+            # for.
             if type(value) is not type(given) or value != given:
                 object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a file of any format keeps: plain values, the text of an enumeration's member."""
+        """What a file of any format keeps: plain values, the text of an enumeration's
+        member.
+        """
         values = self.get_params()
-        members = {name: value.value for name, value in values.items() if isinstance(value, Enum)}
+        members = {
+            name: value.value
+            for name, value in values.items()
+            if isinstance(value, Enum)
+        }
         return values | members
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -192,18 +277,28 @@ class Options:
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every option that may be left out, with its default."""
-        return {one.name: one.default for one in fields(cls) if one.default is not MISSING}
+        return {
+            one.name: one.default for one in fields(cls) if one.default is not MISSING
+        }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Options by name, as scikit-learn's `clone` and nested parameters ask for them."""
+        """Options by name, as scikit-learn's `clone` and nested parameters ask for
+        them.
+        """
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def set_params(self: OptionsT, **values: Any) -> OptionsT:
-        """The same options with other values of some; unlike scikit-learn's, this leaves the object as it is."""
+        """The same options with other values of some.
+
+        Unlike scikit-learn's, this leaves the object as it is.
+        """
         known = self.get_params()
         for name in values:
             if name not in known:
-                raise ConfigurationError(f"{type(self).__name__} has no option {name!r}: {nearest(name, known)}")
+                raise ConfigurationError(
+                    f"{type(self).__name__} has no option {name!r}:"
+                    f" {nearest(name, known)}"
+                )
         return replace(self, **values)
 
 
@@ -214,7 +309,13 @@ def rule_of(one: Field[Any]) -> Rule | None:
 
 @lru_cache(maxsize=256)
 def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
-    return tuple([(one.name, rule, one.default) for one in fields(kind) if (rule := rule_of(one)) is not None])
+    return tuple(
+        [
+            (one.name, rule, one.default)
+            for one in fields(kind)
+            if (rule := rule_of(one)) is not None
+        ]
+    )
 
 
 def _require_name(name: str, value: Any) -> None:
@@ -224,7 +325,9 @@ def _require_name(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class Settings(Options):
-    """What every run has, whatever it computes; values that are wrong or do not fit are a `ConfigurationError`.
+    """What every run has, whatever it computes.
+
+    Values that are wrong or do not fit are a `ConfigurationError`.
 
     Examples
     --------
@@ -239,101 +342,172 @@ class Settings(Options):
         -5e-324,
         1.0,
         "1e-6",
-        "of the guarantee; 0 where all noise is Laplace; automatic: 1/(N ln N) if N is declared, else 1e-6, which a "
-        "private count may lower",
+        "of the guarantee; 0 where all noise is Laplace; automatic: 1/(N ln N) if N is"
+        " declared, else 1e-6, which a private count may lower",
     )
-    unit: PrivacyUnit = choice(PrivacyUnit, PrivacyUnit.RECORD, "what is protected: one row, or all rows of one client")
+    unit: PrivacyUnit = choice(
+        PrivacyUnit,
+        PrivacyUnit.RECORD,
+        "what is protected: one row, or all rows of one client",
+    )
     trust: str = option(
-        "oblivious", _require_name, "who sees what: oblivious, central, distributed, or another registered model"
+        "oblivious",
+        _require_name,
+        "who sees what: oblivious, central, distributed, or another registered model",
     )
     noise: NoiseKind = choice(
-        NoiseKind, NoiseKind.SECURE, "how noise is drawn; opendp is exact too, but slow; seeded protects nobody"
+        NoiseKind,
+        NoiseKind.SECURE,
+        "how noise is drawn; opendp is exact too, but slow; seeded protects nobody",
     )
     n_examples: int | None = whole(
-        None, 1, 1000, "number of rows in all, if it is public; automatic: estimated privately", most=10**15
+        None,
+        1,
+        1000,
+        "number of rows in all, if it is public; automatic: estimated privately",
+        most=10**15,
     )
     n_features: int | None = whole(
-        None, 1, 2, "width of the table; automatic: asked from the clients (it is schema, not data)", most=65_536
+        None,
+        1,
+        2,
+        "width of the table; automatic: asked from the clients (it is schema, not"
+        " data)",
+        most=65_536,
     )
     random_state: int | None = whole(
         None,
         0,
         7,
-        "seed of the public randomness (and of the noise, if that is seeded; it does not fix secure noise); automatic: "
-        "drawn for the run",
+        "seed of the public randomness (and of the noise, if that is seeded; it does"
+        " not fix secure noise); automatic: drawn for the run",
     )
-    n_clients: int | None = whole(None, 2, 10, "cohort to wait for; automatic: whoever is there")
+    n_clients: int | None = whole(
+        None, 2, 10, "cohort to wait for; automatic: whoever is there"
+    )
     min_clients: int = whole(2, 2, 2, "smallest cohort whose sum is released")
     max_silent: int | None = whole(
         None,
         0,
         1,
-        "clients that may collude or fall silent; automatic: with dropout 'retry' 0 up to 32 clients, above that a "
-        "tenth of them, at most 20; with 'recover' an eighth of them, at least 1",
+        "clients that may collude or fall silent; automatic: with dropout 'retry' 0 up"
+        " to 32 clients, above that a tenth of them, at most 20; with 'recover' an"
+        " eighth of them, at least 1",
     )
     max_retries: int = whole(
-        1, 0, 1, "attempts that may follow a dropout; what they can cost is charged beforehand", most=1_000
+        1,
+        0,
+        1,
+        "attempts that may follow a dropout; what they can cost is charged beforehand",
+        most=1_000,
     )
     max_epsilon: float | None = real(
-        None, 0.0, math.inf, "2.0", "refuse a plan whose worst case (all retries used) costs more"
+        None,
+        0.0,
+        math.inf,
+        "2.0",
+        "refuse a plan whose worst case (all retries used) costs more",
     )
-    count_share: float = real(0.02, 0.0, 0.5, "0.02", "share of the budget that a private count takes")
+    count_share: float = real(
+        0.02, 0.0, 0.5, "0.02", "share of the budget that a private count takes"
+    )
     feature_names: tuple[str, ...] = ()
     schema_digest: str = ""
     standard_columns: tuple[tuple[int, float], ...] = ()
     profile_widths: tuple[int, ...] = ()
     profile_share: float = 0.05
     gap_columns: tuple[int, ...] = ()
-    allow_unnamed: bool = flag(False, "let tables without column names take part, matched by position")
+    allow_unnamed: bool = flag(
+        False, "let tables without column names take part, matched by position"
+    )
     examples_per_client: int = whole(
         50,
         1,
         50,
-        "declared number of rows of a client, for the clip bounds of client-level privacy; a private count counts no "
-        "more of each",
+        "declared number of rows of a client, for the clip bounds of client-level"
+        " privacy; a private count counts no more of each",
         most=10_000_000,
     )
     client_sampling_rate: float = real(
-        1.0, 0.0, math.inf, "0.1", "client level: each client takes part in a round with this probability"
+        1.0,
+        0.0,
+        math.inf,
+        "0.1",
+        "client level: each client takes part in a round with this probability",
     )
-    masking: bool = flag(True, "False turns masks off, in simulation without Flower only")
-    private_bounds: bool = flag(False, "let private histograms find each column's range; bounds are the public domain")
-    bounds_share: float = real(0.1, 0.0, 0.5, "0.1", "share of the budget that these histograms take together")
-    evaluation: Evaluation = choice(Evaluation, Evaluation.NONE, "whether one more round measures the result")
-    evaluation_share: float = real(0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes")
-    n_classes: int = whole(0, 0, 3, "public number of label classes that an evaluation counts by; 0: none", most=10**5)
+    masking: bool = flag(
+        True, "False turns masks off, in simulation without Flower only"
+    )
+    private_bounds: bool = flag(
+        False,
+        "let private histograms find each column's range; bounds are the public domain",
+    )
+    bounds_share: float = real(
+        0.1, 0.0, 0.5, "0.1", "share of the budget that these histograms take together"
+    )
+    evaluation: Evaluation = choice(
+        Evaluation, Evaluation.NONE, "whether one more round measures the result"
+    )
+    evaluation_share: float = real(
+        0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes"
+    )
+    n_classes: int = whole(
+        0,
+        0,
+        3,
+        "public number of label classes that an evaluation counts by; 0: none",
+        most=10**5,
+    )
     evaluation_radius: float | None = real(
-        None, 1e-6, 1e6, "0.5", "distance, in scaled units, at which an evaluation clips rows"
+        None,
+        1e-6,
+        1e6,
+        "0.5",
+        "distance, in scaled units, at which an evaluation clips rows",
     )
     dropout: Dropout | None = choice(
         Dropout,
         None,
-        "what happens when clients fall silent; automatic: recover in deployments of more than 100 clients, else retry",
+        "what happens when clients fall silent; automatic: recover in deployments of"
+        " more than 100 clients, else retry",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_bounds(self.bounds)
-        n_stated = sum(one[0] for one in self.standard_columns) if self.schema_digest and self.private_bounds else -1
+        n_stated = (
+            sum(one[0] for one in self.standard_columns)
+            if self.schema_digest and self.private_bounds
+            else -1
+        )
         if self.standard_columns and n_stated != len(self.bounds[0]):
-            raise ConfigurationError("standard_columns follow from a schema, but there is none like it: give one.")
+            raise ConfigurationError(
+                "standard_columns follow from a schema, but there is none like it: give"
+                " one."
+            )
         self._require_description()
         self.require_width(self.n_features)
         self._require_shares()
         n, by_record = self.n_examples, self.unit is PrivacyUnit.RECORD
-        if by_record and self.delta is not None and n is not None and self.delta >= 1.0 / n:
+        if (
+            by_record
+            and self.delta is not None
+            and n is not None
+            and self.delta >= 1.0 / n
+        ):
             raise ConfigurationError(
-                f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a run may publish "
-                "whole rows: leave delta unset for 1/(N ln N)."
+                f"delta is {self.delta:g}, but it must be below 1/N = {1.0 / n:g} or a"
+                " run may publish whole rows: leave delta unset for 1/(N ln N)."
             )
         if self.dropout not in (None, Dropout.undisturbed()) and not self.masking:
             raise ConfigurationError(
-                "masking is False, but dropout is 'recover', which always masks: leave masking on, or use 'retry'."
+                "masking is False, but dropout is 'recover', which always masks: leave"
+                " masking on, or use 'retry'."
             )
         if self.n_clients is not None and self.n_clients < self.min_clients:
             raise ConfigurationError(
-                f"n_clients is {self.n_clients}, but min_clients asks for at least {self.min_clients}: "
-                "start more clients or lower min_clients."
+                f"n_clients is {self.n_clients}, but min_clients asks for at least"
+                f" {self.min_clients}: start more clients or lower min_clients."
             )
 
     def _require_description(self) -> None:
@@ -342,13 +516,23 @@ class Settings(Options):
         asks = bool(widths or gaps)
         shared = 0.0 < share < 0.5 if asks else share == 0.05
         if not shared or not _are_widths(widths) or (asks and not self.schema_digest):
-            raise ConfigurationError("profile_widths follow from a schema, but there is none like it: give one.")
-        if not _are_indices(gaps, len(widths[2:]) + sum(widths[:2])) or self.n_beside > _MOST_BESIDE:
-            raise ConfigurationError("gap_columns follow from a schema, but there is none like it: give one.")
+            raise ConfigurationError(
+                "profile_widths follow from a schema, but there is none like it: give"
+                " one."
+            )
+        if (
+            not _are_indices(gaps, len(widths[2:]) + sum(widths[:2]))
+            or self.n_beside > _MOST_BESIDE
+        ):
+            raise ConfigurationError(
+                "gap_columns follow from a schema, but there is none like it: give one."
+            )
 
     @property
     def n_beside(self) -> int:
-        """How many columns stand beside the points, for the round that describes the clusters."""
+        """How many columns stand beside the points, for the round that describes the
+        clusters.
+        """
         return sum(self.profile_widths) + len(self.gap_columns)
 
     def dropout_of(self, n_clients: int) -> Dropout:
@@ -356,69 +540,96 @@ class Settings(Options):
         return self.dropout or Dropout.usual(n_clients, masked=self.masking)
 
     def preliminary_share(self, *, counts: bool) -> float:
-        """Share of the budget that the releases before the task's own take, with a private count or without."""
+        """Share of the budget that the releases before the task's own take, with a
+        private count or without.
+        """
         count = self.count_share if counts and self.n_examples is None else 0.0
         return count + (self.bounds_share if self.private_bounds else 0.0)
 
     @cached_property
     def closing_share(self) -> float:
-        """Share of the budget that the releases after the task's own take: a description, and a private evaluation."""
-        evaluated = self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
+        """Share of the budget that the releases after the task's own take.
+
+        a description, and a private evaluation.
+        """
+        evaluated = (
+            self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
+        )
         return evaluated + (self.profile_share if self.n_beside else 0.0)
 
     def reserved_share(self, *, counts: bool) -> float:
-        """Share of the budget that is not the task's own: of releases before it and after it."""
+        """Share of the budget that is not the task's own.
+
+        Of releases before it and after it.
+        """
         return self.preliminary_share(counts=counts) + self.closing_share
 
     def _require_shares(self) -> None:
-        """Refuse shares that leave the task nothing, and samples that are none, hide no client or miss some."""
+        """Refuse shares that leave the task nothing, and samples that are none, hide no
+        client or miss some.
+        """
         rate = self.client_sampling_rate
         if self.reserved_share(counts=True) >= 1.0:
             raise ConfigurationError(
-                "count_share, bounds_share, profile_share and evaluation_share together are "
-                f"{self.reserved_share(counts=True):g}, but they must leave the algorithm a part of the budget: give "
-                "smaller ones."
+                "count_share, bounds_share, profile_share and evaluation_share"
+                f" together are {self.reserved_share(counts=True):g}, but they must"
+                " leave the algorithm a part of the budget: give smaller ones."
             )
         if self.evaluation is Evaluation.EXACT and rate < 1.0:
             raise ConfigurationError(
-                f"evaluation is 'exact', but client_sampling_rate is {rate:g}, so that clients "
-                "sit out: choose evaluation='private' or leave the rate at 1."
+                f"evaluation is 'exact', but client_sampling_rate is {rate:g}, so that"
+                " clients sit out: choose evaluation='private' or leave the rate at 1."
             )
         if rate > 1.0:
             raise ConfigurationError(
-                f"client_sampling_rate is {rate:g}, but it is a probability: give a number above 0 and at most 1."
+                f"client_sampling_rate is {rate:g}, but it is a probability: give a"
+                " number above 0 and at most 1."
             )
         if rate < 1.0 and self.unit is not PrivacyUnit.CLIENT:
             raise ConfigurationError(
-                f"client_sampling_rate is {rate:g}, but sampling clients amplifies client-level privacy only: choose "
-                "unit='client' or leave the rate at 1."
+                f"client_sampling_rate is {rate:g}, but sampling clients amplifies"
+                " client-level privacy only: choose unit='client' or leave the rate"
+                " at 1."
             )
 
     def require_width(self, n_features: int | None) -> None:
-        """Refuse tables of `n_features` columns (None: not known yet) that bounds or names do not fit, or too wide."""
+        """Refuse tables of `n_features` columns (None: not known yet) that bounds or
+        names do not fit, or too wide.
+        """
         n_bounds, names = len(self.bounds[0]), self.feature_names
         if n_features is not None:
-            self.__dataclass_fields__["n_features"].metadata["rule"].take("n_features", n_features)
+            self.__dataclass_fields__["n_features"].metadata["rule"].take(
+                "n_features", n_features
+            )
             if n_bounds not in (1, n_features):
                 raise ConfigurationError(
-                    f"there are bounds for {n_bounds} features, but the table has {n_features}: give one pair for all "
-                    "features or one pair for each."
+                    f"there are bounds for {n_bounds} features, but the table has"
+                    f" {n_features}: give one pair for all features or one pair for"
+                    " each."
                 )
         if len(set(names)) != len(names):
             ((twice, times),) = Counter(names).most_common(1)
             raise ConfigurationError(
-                f"feature_names has {twice!r} {times} times, but columns are matched by name: rename the others."
+                f"feature_names has {twice!r} {times} times, but columns are matched by"
+                " name: rename the others."
             )
-        widths = {len(names), n_features or len(names), n_bounds if n_bounds > 1 else len(names)}
+        widths = {
+            len(names),
+            n_features or len(names),
+            n_bounds if n_bounds > 1 else len(names),
+        }
         if names and len(widths) > 1:
             raise ConfigurationError(
-                f"feature_names has {len(names)} names, but bounds or n_features say {max(widths - {len(names)})}: "
-                "give one name for each feature."
+                f"feature_names has {len(names)} names, but bounds or n_features say"
+                f" {max(widths - {len(names)})}: give one name for each feature."
             )
 
 
 def _are_widths(widths: tuple[int, ...]) -> bool:
-    """Whether these are numbers of numbers, flags, and values of each category; or nothing is profiled."""
+    """Whether these are numbers of numbers, flags, and values of each category.
+
+    Or nothing is profiled.
+    """
     if not widths:
         return True
     if len(widths) < 2 or not all(isinstance(n, int) for n in widths):

@@ -1,7 +1,10 @@
-"""From a plan and what happened to a privacy report; clients and server use the same words: those of ``report.toml``.
+"""From a plan and what happened to a privacy report.
 
-Cautions of the public plan may be told to all, those of released sums where these may be seen (under ``oblivious`` on
-clients only), and those of exact rows stay with whoever holds these.
+Clients and server use the same words: those of ``report.toml``.
+
+Cautions of the public plan may be told to all, those of released sums where these may
+be seen (under ``oblivious`` on clients only), and those of exact rows stay with whoever
+holds these.
 """
 
 from __future__ import annotations
@@ -15,7 +18,13 @@ import numpy as np
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.noise import NoiseKind, joint_closeness
 from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit, PureRelease
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, ReleaseLine, faint_clusters, told
+from flwr_dpkmeans.privacy.report import (
+    CLOSING_ROUNDS,
+    PrivacyReport,
+    ReleaseLine,
+    faint_clusters,
+    told,
+)
 from flwr_dpkmeans.sums.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
@@ -35,11 +44,15 @@ _CLIPPED = 0.05
 
 def _told_if(holds: Mapping[str, bool], **values: object) -> tuple[str, ...]:
     """Those of some sentences that hold."""
-    return tuple([told(sentence, **values) for sentence, is_so in holds.items() if is_so])
+    return tuple(
+        [told(sentence, **values) for sentence, is_so in holds.items() if is_so]
+    )
 
 
 def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
-    """What is to be said of a private run's budget: epsilon as it was asked for, and as the plan comes to.
+    """What is to be said of a private run's budget.
+
+    Epsilon as it was asked for, and as the plan comes to.
 
     Examples
     --------
@@ -52,49 +65,89 @@ def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
-    """What a final plan with noise in its releases says against the result; of a preliminary one only its size."""
+    """What a final plan with noise in its releases says against the result.
+
+    Of a preliminary one only its size.
+    """
     settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
     n_clients, n_rows, delta = plan.n_clients, plan.n_examples, plan.delta
     holds = {
         "few_clients": by_client and n_clients < _FEW_CLIENTS,
-        "delta_of_count": not by_client and n_rows is not None and delta >= 1.0 / n_rows,
+        "delta_of_count": (
+            not by_client and n_rows is not None and delta >= 1.0 / n_rows
+        ),
     }
     return (
-        *spending_cautions(settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon),
-        *_told_if(holds, n_clients=n_clients, least=_FEW_CLIENTS, delta=delta, n_rows=n_rows),
+        *spending_cautions(
+            settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon
+        ),
+        *_told_if(
+            holds, n_clients=n_clients, least=_FEW_CLIENTS, delta=delta, n_rows=n_rows
+        ),
         *plan.task.cautions(plan),
     )
 
 
-def released_cautions(report: PrivacyReport, counts: Array, groups: str = "clusters") -> tuple[str, ...]:
-    """What the last release's noisy counts, (n_groups,), say against the result: post-processing of it."""
+def released_cautions(
+    report: PrivacyReport, counts: Array, groups: str = "clusters"
+) -> tuple[str, ...]:
+    """What the last release's noisy counts, (n_groups,), say against the result.
+
+    Post-processing of it.
+    """
     faint = faint_clusters(counts, report)
     if not faint:
         return ()
-    return (told("faint", n=len(faint), n_clusters=len(counts), groups=groups, listed=listed(map(str, faint))),)
+    return (
+        told(
+            "faint",
+            n=len(faint),
+            n_clusters=len(counts),
+            groups=groups,
+            listed=listed(map(str, faint)),
+        ),
+    )
 
 
-def unclear_cautions(columns: Sequence[int], names: Sequence[str], *, standard: bool) -> tuple[str, ...]:
-    """What private histograms did not find: the columns in which nothing, or zeros alone, stood out of the noise."""
+def unclear_cautions(
+    columns: Sequence[int], names: Sequence[str], *, standard: bool
+) -> tuple[str, ...]:
+    """What private histograms did not find.
+
+    The columns in which nothing, or zeros alone, stood out of the noise.
+    """
     sentence = "no_spread" if standard else "no_range"
     return (told(sentence, columns=column_names(columns, names)),) if columns else ()
 
 
 def count_outside(box: Box, parts: Iterable[Array]) -> Array:
-    """How many rows there are, and in each column how many lie outside the `box`: (1 + n_features,), exact."""
+    """How many rows there are, and in each column how many lie outside the `box`.
+
+    (1 + n_features,), exact.
+    """
     counts, (lower, upper) = np.zeros(1), map(np.array, box)
     for part in parts:
-        counts = counts + np.concatenate([[len(part)], ((part < lower) | (part > upper)).sum(axis=0)])
+        counts = counts + np.concatenate(
+            [[len(part)], ((part < lower) | (part > upper)).sum(axis=0)]
+        )
     return counts
 
 
-def local_cautions(config: Run, delta: float, counts: Array, names: Sequence[str] = ()) -> tuple[str, ...]:
-    """What exact rows say against a result, without a number that was taken from them: for those who hold them.
+def local_cautions(
+    config: Run, delta: float, counts: Array, names: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What exact rows say against a result, without a number that was taken from them.
 
-    `counts` are those of `count_outside` the box that rows were clipped to, both in the units of the data; `names`
-    those of the columns where they are known, else the configuration's.
+    For those who hold them.
+
+    `counts` are those of `count_outside` the box that rows were clipped to, both in the
+    units of the data; `names` those of the columns where they are known, else the
+    configuration's.
     """
-    declared, by_record = config.settings.n_examples, config.settings.unit is PrivacyUnit.RECORD
+    declared, by_record = (
+        config.settings.n_examples,
+        config.settings.unit is PrivacyUnit.RECORD,
+    )
     n_rows, outside = counts[0], counts[1:]
     clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
     holds = {
@@ -102,13 +155,20 @@ def local_cautions(config: Run, delta: float, counts: Array, names: Sequence[str
         "delta_of_rows": by_record and delta * n_rows >= 1.0,
         "clipped": bool(clipped),
     }
-    columns = column_names(clipped, names or config.settings.feature_names) if clipped else ""
-    found = _told_if(holds, declared=declared, delta=delta, part=_CLIPPED, columns=columns)
+    columns = (
+        column_names(clipped, names or config.settings.feature_names) if clipped else ""
+    )
+    found = _told_if(
+        holds, declared=declared, delta=delta, part=_CLIPPED, columns=columns
+    )
     return tuple(LOCAL + sentence for sentence in found)
 
 
 def fewer_rows_cautions(config: Run, n_rows: int) -> tuple[str, ...]:
-    """What all parties' rows say against a larger declared number: for whoever holds all of them."""
+    """What all parties' rows say against a larger declared number.
+
+    For whoever holds all of them.
+    """
     settings = config.settings
     declared = settings.n_examples
     by_record = settings.unit is PrivacyUnit.RECORD
@@ -117,14 +177,21 @@ def fewer_rows_cautions(config: Run, n_rows: int) -> tuple[str, ...]:
     return (LOCAL + told("fewer_rows", declared=declared),)
 
 
-def party_cautions(counts: Array, parties: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Which parties have most rows outside of the box in a column where others have few: for who holds all rows.
+def party_cautions(
+    counts: Array, parties: Sequence[str], names: Sequence[str]
+) -> tuple[str, ...]:
+    """Which parties have most rows outside of the box in a column where others have
+    few: for who holds all rows.
 
-    `counts` are those of `count_outside`, one row for each party, which are called by their places without `parties`.
+    `counts` are those of `count_outside`, one row for each party, which are called by
+    their places without `parties`.
     """
     n_rows, outside = counts[:, :1], counts[:, 1:]
-    # A column that all parties have outside has bounds that are wrong, which is another sentence.
-    most = (outside > n_rows / 2.0) & ((n_rows > 0) & (outside <= _CLIPPED * n_rows)).any(axis=0)
+    # A column that all parties have outside has bounds that are wrong, which is another
+    # sentence.
+    most = (outside > n_rows / 2.0) & (
+        (n_rows > 0) & (outside <= _CLIPPED * n_rows)
+    ).any(axis=0)
     found = np.flatnonzero(most.any(axis=1)).tolist()
     if not found:
         return ()
@@ -145,7 +212,10 @@ def column_cautions(ids: Sequence[str], constants: Sequence[str]) -> tuple[str, 
 
 @dataclass(frozen=True)
 class Step:
-    """What the server may say of one aggregation; scales of all noise by array, and the radius, are in scaled units."""
+    """What the server may say of one aggregation.
+
+    Scales of all noise by array, and the radius, are in scaled units.
+    """
 
     round_index: int
     n_rounds: int
@@ -160,12 +230,16 @@ class Step:
 
 
 def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
-    """Cost of the given (round, attempt) pairs together, at the plan's delta; infinite if one released an exact sum."""
+    """Cost of the given (round, attempt) pairs together, at the plan's delta.
+
+    Infinite if one released an exact sum.
+    """
     events = plan.events([index for index, _ in attempts])
     cost = price(events, plan.delta)
     if all(isinstance(event, PureRelease) for event in events):
-        # Laplace noise alone is priced by addition, which the mixture with what is still to come may undercut; without
-        # this the cost would fall in the last rounds.
+        # Laplace noise alone is priced by addition, which the mixture with what is
+        # still to come may undercut; without this the cost would fall in the last
+        # rounds.
         closing = plan.events(range(plan.closing_round, plan.last_round + 1))
         cost = min(cost, price((*events, *closing), plan.delta))
     return cost
@@ -174,8 +248,9 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
 def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     """What a run with these (round, attempt) pairs is said to cost.
 
-    The price of the whole plan, also where the run ended early: who sees releases may have ended it for what they told.
-    The worst case as soon as an aggregation was repeated: who sees releases may have silenced a client.
+    The price of the whole plan, also where the run ended early: who sees releases may
+    have ended it for what they told. The worst case as soon as an aggregation was
+    repeated: who sees releases may have silenced a client.
     """
     repeated = len({index for index, _ in attempts}) < len(attempts)
     if attempts and (repeated or not plan.is_final):
@@ -183,8 +258,16 @@ def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
     return plan.epsilon if attempts else epsilon_after(plan, ())
 
 
-def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: int, movement: float | None) -> Step:
-    """Describe the last of some aggregations; `movement` is the largest step of a centroid, where it may be known."""
+def describe_step(
+    plan: Plan,
+    attempts: Sequence[tuple[int, int]],
+    n_clients: int,
+    movement: float | None,
+) -> Step:
+    """Describe the last of some aggregations.
+
+    `movement` is the largest step of a centroid, where it may be known.
+    """
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
     surplus = planned.model.released_factor(plan.shares)
@@ -195,7 +278,9 @@ def describe_step(plan: Plan, attempts: Sequence[tuple[int, int]], n_clients: in
         name=planned.name,
         n_clients=n_clients,
         epsilon=epsilon_after(plan, attempts),
-        noise_scales=tuple([(block.name, block.noise_scale * surplus) for block in planned.blocks]),
+        noise_scales=tuple(
+            [(block.name, block.noise_scale * surplus) for block in planned.blocks]
+        ),
         radius=planned.radius,
         # What closes a run moves nothing.
         movement=None if planned.name in CLOSING_ROUNDS else movement,
@@ -213,12 +298,14 @@ def build_report(
 ) -> PrivacyReport:
     """Write the report of a run with these (round, attempt) pairs, in order.
 
-    Warnings speak of the noisy counts in the last `state`, where it may be known, and of columns that private bounds
-    did not find (`unclear`, by their `names`). `identities` says who the clients are, by default that nobody knows.
+    Warnings speak of the noisy counts in the last `state`, where it may be known, and
+    of columns that private bounds did not find (`unclear`, by their `names`).
+    `identities` says who the clients are, by default that nobody knows.
     """
     settings = plan.settings
     events = plan.events([index for index, _ in attempts])
-    # An experiment that protects nobody has the same noise: only what is said of the guarantee does not hold for it.
+    # An experiment that protects nobody has the same noise: only what is said of the
+    # guarantee does not hold for it.
     reasons = why_not_private(plan)
     warnings = (*reasons, *plan.task.cautions(plan)) if reasons else plan_cautions(plan)
     report = PrivacyReport(
@@ -236,21 +323,38 @@ def build_report(
         n_clients=plan.n_clients,
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
-        n_examples_source="declared public" if settings.n_examples else "private count" if plan.count else "not needed",
+        n_examples_source=(
+            "declared public"
+            if settings.n_examples
+            else "private count"
+            if plan.count
+            else "not needed"
+        ),
         slack=discreteness_cost(events),
-        assumptions=_assumptions(plan, identities or told("not_pinned")) + _ending(plan, attempts),
+        assumptions=_assumptions(plan, identities or told("not_pinned"))
+        + _ending(plan, attempts),
         warnings=warnings
-        + unclear_cautions(unclear, names or settings.feature_names, standard=bool(settings.standard_columns)),
+        + unclear_cautions(
+            unclear,
+            names or settings.feature_names,
+            standard=bool(settings.standard_columns),
+        ),
         releases=_lines(plan, tuple(attempts)),
     )
     known = {} if state is None else state.arrays
-    doubts = () if state is None else plan.task.doubts(plan, state, names or settings.feature_names)
+    doubts = (
+        ()
+        if state is None
+        else plan.task.doubts(plan, state, names or settings.feature_names)
+    )
     if state is not None:
         doubts = declared_cautions(plan, report, state) + doubts
     counts = known.get("counts", known.get("rows", np.zeros(0)))
     # Another task's arrays of these names may be of another shape.
     counts = counts if counts.ndim == 1 else np.zeros(0)
-    sizes = released_cautions(report, counts, "clusters" if "counts" in known else "groups")
+    sizes = released_cautions(
+        report, counts, "clusters" if "counts" in known else "groups"
+    )
     return replace(report, warnings=report.warnings + sizes + doubts)
 
 
@@ -261,14 +365,23 @@ def discreteness_cost(events: Sequence[Event]) -> float:
 
 @lru_cache(maxsize=16)
 def _guarantee(plan: Plan) -> str:
-    """Who is held off: the trust model's sentence, the private count's own, or that nobody is."""
+    """Who is held off: the trust model's sentence, the private count's own, or that
+    nobody is.
+    """
     if not plan.is_private:
         return told("nobody")
     sentence = plan.model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
         bounds = plan.settings.private_bounds
-        private = "spreads of the columns" if plan.settings.standard_columns else "histograms of each column's range"
-        shown = [*([] if plan.count is None else ["number of rows"]), *([private] if bounds else [])]
+        private = (
+            "spreads of the columns"
+            if plan.settings.standard_columns
+            else "histograms of each column's range"
+        )
+        shown = [
+            *([] if plan.count is None else ["number of rows"]),
+            *([private] if bounds else []),
+        ]
         sentence = told(
             "found",
             sentence=sentence,
@@ -281,7 +394,9 @@ def _guarantee(plan: Plan) -> str:
 
 
 @lru_cache(maxsize=16)
-def _lines(plan: Plan, attempts: tuple[tuple[int, int], ...]) -> tuple[ReleaseLine, ...]:
+def _lines(
+    plan: Plan, attempts: tuple[tuple[int, int], ...]
+) -> tuple[ReleaseLine, ...]:
     """One line per released array; the clients of one process report the same ones."""
     lines = []
     for position, (index, attempt) in enumerate(attempts, start=1):
@@ -319,16 +434,30 @@ def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
-    settings, counted, by_client = plan.settings, plan.count is not None, plan.settings.unit is PrivacyUnit.CLIENT
+    settings, counted, by_client = (
+        plan.settings,
+        plan.count is not None,
+        plan.settings.unit is PrivacyUnit.CLIENT,
+    )
     sentences = [_bounds_sentence(settings), told("as_they_are")]
     if not plan.model.alone:
-        matched = "unnamed" if not plan.columns_digest else "by_position" if plan.by_position else "by_name"
-        sentences.append(told(matched, unnamed=told("and_unnamed") if settings.allow_unnamed else ""))
+        matched = (
+            "unnamed"
+            if not plan.columns_digest
+            else "by_position"
+            if plan.by_position
+            else "by_name"
+        )
+        sentences.append(
+            told(matched, unnamed=told("and_unnamed") if settings.allow_unnamed else "")
+        )
         sentences += [*map(told, ("computational", "links", "silencing")), identities]
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
     if settings.client_sampling_rate < 1.0:
-        coin = told("seeded_coin" if settings.noise is NoiseKind.SEEDED else "secure_coin")
+        coin = told(
+            "seeded_coin" if settings.noise is NoiseKind.SEEDED else "secure_coin"
+        )
         sentences.append(told("sampled", rate=settings.client_sampling_rate, coin=coin))
     if by_client:
         sentences.append(told("rows_of_clients", n=settings.examples_per_client))
@@ -337,7 +466,9 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
     elif counted and by_client:
         sentences.append(told("capped_count", n=settings.examples_per_client))
     elif counted and plan.delta < (start := resolve_delta(plan.config, plan.n_clients)):
-        sentences.append(told("lowered_delta", start=start, delta=plan.delta, n=plan.n_examples))
+        sentences.append(
+            told("lowered_delta", start=start, delta=plan.delta, n=plan.n_examples)
+        )
     elif not by_client and plan.n_examples is None and plan.is_private:
         sentences.append(told("unknown_rows", most=1.0 / plan.delta))
     if plan.delta == 0.0:
@@ -353,22 +484,39 @@ def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
 def _bounds_sentence(settings: Settings) -> str:
     """Where the box comes from that data are scaled by."""
     lower, upper = settings.bounds
-    box = f"{lower[0]:g} to {upper[0]:g}" if len(lower) == 1 else f"given for each of {len(lower)} features"
+    box = (
+        f"{lower[0]:g} to {upper[0]:g}"
+        if len(lower) == 1
+        else f"given for each of {len(lower)} features"
+    )
     if settings.standard_columns:
         return told("standard_bounds", box=box)
-    return told("private_bounds" if settings.private_bounds else "public_bounds", box=box)
+    return told(
+        "private_bounds" if settings.private_bounds else "public_bounds", box=box
+    )
 
 
 def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
     """What the run assumes of the server's own points, and who sees them."""
-    seen = plan.task.server_points_words(plan) if plan.public_points is None else told("seen_by_all")
-    return _told_if({"server_points": n_points > 0, "server_bounds": True}, n=n_points, seen=seen)
+    seen = (
+        plan.task.server_points_words(plan)
+        if plan.public_points is None
+        else told("seen_by_all")
+    )
+    return _told_if(
+        {"server_points": n_points > 0, "server_bounds": True}, n=n_points, seen=seen
+    )
 
 
 @lru_cache(maxsize=16)
 def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
-    own = [block.noise for planned in plan.rounds if planned.name not in CLOSING_ROUNDS for block in planned.blocks]
+    own = [
+        block.noise
+        for planned in plan.rounds
+        if planned.name not in CLOSING_ROUNDS
+        for block in planned.blocks
+    ]
     seeded = plan.settings.noise is NoiseKind.SEEDED
     reasons = {
         "seeded_noise": seeded,

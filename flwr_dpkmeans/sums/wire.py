@@ -1,8 +1,11 @@
-"""Every message as it travels, and back: one JSON header of scalars, blobs by name, and at most one vector.
+"""Every message as it travels, and back.
 
-Whatever comes in is hostile until it has been read here. Nothing is parsed that is longer than its limit, no field is
-taken for another type than its own, and anything else is a `ProtocolError`. What a well-formed message may *say* is for
-`sums.client` and `sums.server` to judge. `kept` and `restored` are for a client's own memory.
+One JSON header of scalars, blobs by name, and at most one vector.
+
+Whatever comes in is hostile until it has been read here. Nothing is parsed that is
+longer than its limit, no field is taken for another type than its own, and anything
+else is a `ProtocolError`. What a well-formed message may *say* is for `sums.client` and
+`sums.server` to judge. `kept` and `restored` are for a client's own memory.
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from types import MappingProxyType, UnionType
 from typing import Any, get_args, get_type_hints
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.errors import EnumT, PeerError, ProtocolError, RefusalError, VersionError
+from flwr_dpkmeans.errors import (
+    EnumT,
+    PeerError,
+    ProtocolError,
+    RefusalError,
+    VersionError,
+)
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, Ring
@@ -33,24 +42,39 @@ from flwr_dpkmeans.sums.task import adapter
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
 MAX_LIST_BYTES = 2**22
-"""Longest blob of equal entries that are taken apart one by one: a roster of 100,000 clients."""
+"""Longest blob of equal entries that are taken apart one by one.
+
+a roster of 100,000 clients.
+"""
 LIST_BLOBS = frozenset(("roster", "cohort", "survivors", "marks"))
 MAX_HEADER_CHARACTERS = 10_000
 MAX_INTEGER = 2**31
 MAX_PLAN_BYTES = 2**26
 """Longest plan that is parsed: server points are the only long part of one."""
 MAX_PLAN_ENTRIES = 200_000
-"""Most commas in a plan that is parsed, since every entry costs time; server points have none."""
+"""Most commas in a plan that is parsed, since every entry costs time.
+
+Server points have none.
+"""
 LONGEST_SENTENCE = 800
 """Characters of a refusal, some of which the header spells with 12."""
 STOPPING_CODES = frozenset(
-    {"BudgetError", "RefusalError", "ConfigurationError", "DataError", "LocalMisuseError", "IdentityError"}
+    {
+        "BudgetError",
+        "RefusalError",
+        "ConfigurationError",
+        "DataError",
+        "LocalMisuseError",
+        "IdentityError",
+    }
 )
 """Refusals that leaving the node out does not mend."""
 _LISTED_ERRORS = 100
 _HIGHEST = 10**6
 # Another party's text is shown only in this form, which holds no words.
-_RELEASE = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5}){0,3}((a|b|rc|\.post|\.dev)[0-9]{1,5})?")
+_RELEASE = re.compile(
+    r"[0-9]{1,5}(\.[0-9]{1,5}){0,3}((a|b|rc|\.post|\.dev)[0-9]{1,5})?"
+)
 
 
 class Status(Enum):
@@ -66,14 +90,19 @@ class Packet:
     """One message between encoding and transport."""
 
     fields: Mapping[str, Any]
-    """``header`` (JSON), ``wait`` (seconds), and blobs by name; whatever else a transport let through."""
+    """``header`` (JSON), ``wait`` (seconds), and blobs by name.
+
+    Whatever else a transport let through.
+    """
     vector: Ring | None = field(default=None, repr=False)
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
         text = self.fields.get("header")
         if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS:
-            raise ProtocolError("a message's header is missing or too long: message discarded.")
+            raise ProtocolError(
+                "a message's header is missing or too long: message discarded."
+            )
         return _parsed_header(text)
 
     def choice(self, name: str, kind: type[EnumT]) -> EnumT:
@@ -81,13 +110,22 @@ class Packet:
         try:
             return kind(self.header.get(name))
         except ValueError as error:
-            raise ProtocolError(f"field {name!r} has an unknown value: message discarded.") from error
+            raise ProtocolError(
+                f"field {name!r} has an unknown value: message discarded."
+            ) from error
 
     def integer(self, name: str) -> int:
         """An integer of the header."""
         value = self.header.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_INTEGER:
-            raise ProtocolError(f"field {name!r} is missing or is not a small integer: message discarded.")
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or abs(value) > MAX_INTEGER
+        ):
+            raise ProtocolError(
+                f"field {name!r} is missing or is not a small integer: message"
+                " discarded."
+            )
         return value
 
     def blob(self, name: str) -> bytes:
@@ -95,7 +133,10 @@ class Packet:
         value = self.fields.get(name)
         most = MAX_LIST_BYTES if name in LIST_BLOBS else MAX_BLOB_BYTES
         if not isinstance(value, bytes) or len(value) > most:
-            raise ProtocolError(f"field {name!r} is missing, too long or is not bytes: message discarded.")
+            raise ProtocolError(
+                f"field {name!r} is missing, too long or is not bytes: message"
+                " discarded."
+            )
         return value
 
     @property
@@ -104,46 +145,72 @@ class Packet:
         status = self.choice("status", Status)
         if status is Status.OK:
             return None
-        # The code is told to other parties, whom no party's own words are to reach in the server's.
+        # The code is told to other parties, whom no party's own words are to reach in
+        # the server's.
         code = _text(self.header.get("code"), 100)
         code = code if code.isascii() and code.isidentifier() else "unknown"
         return Failure(status, code, _text(self.header.get("sentence"), 1000))
 
     def opened(self, stage: Stage, node: int) -> Any:
-        """The reply to what was asked in a stage of the protocol; a key of another version is not parsed."""
+        """The reply to what was asked in a stage of the protocol.
+
+        a key of another version is not parsed.
+        """
         _, form = _FORMS[stage]
         if stage is Stage.KEYS:
-            require_same_versions(stated_versions(self.header), sender=f"node {node}", receiver="the server")
+            require_same_versions(
+                stated_versions(self.header),
+                sender=f"node {node}",
+                receiver="the server",
+            )
             return _checked_keys(_read(form, self))
         reply = _read(form, self)
         if stage is Stage.UNMASK and len(reply.signature) not in (0, SIGNATURE_BYTES):
             raise ProtocolError(
-                f"a client signed the survivors with {len(reply.signature)} bytes instead of {SIGNATURE_BYTES}: reply "
-                "discarded."
+                f"a client signed the survivors with {len(reply.signature)} bytes"
+                f" instead of {SIGNATURE_BYTES}: reply discarded."
             )
         if stage is Stage.FINISH and self.vector is not None:
-            # A late reply to a request for a vector has a tag as well, of an older state.
-            raise ProtocolError("a client's reply carries a vector that was not asked for: it is late, and discarded.")
+            # A late reply to a request for a vector has a tag as well, of an older
+            # state.
+            raise ProtocolError(
+                "a client's reply carries a vector that was not asked for: it is late,"
+                " and discarded."
+            )
         return reply
 
     @property
     def wait(self) -> float | None:
-        """For how many seconds the sender of a request waits for the answer; None if it does not say."""
+        """For how many seconds the sender of a request waits for the answer.
+
+        None if it does not say.
+        """
         seconds = self.fields.get("wait")
         if seconds is None:
             return None
-        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0.0 < seconds < 1e300:
-            raise ProtocolError("field 'wait' is not a positive, finite number of seconds: message discarded.")
+        if (
+            not isinstance(seconds, int | float)
+            or isinstance(seconds, bool)
+            or not 0.0 < seconds < 1e300
+        ):
+            raise ProtocolError(
+                "field 'wait' is not a positive, finite number of seconds: message"
+                " discarded."
+            )
         return float(seconds)
 
 
 @lru_cache(maxsize=16)
 def _parsed_header(text: str) -> Mapping[str, Any]:
-    """A header is looked at several times while one message is handled, so the last few are kept."""
+    """A header is looked at several times while one message is handled, so the last few
+    are kept.
+    """
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError("a message's header is not JSON: message discarded.") from error
+        raise ProtocolError(
+            "a message's header is not JSON: message discarded."
+        ) from error
     if not isinstance(header, dict):
         raise ProtocolError("a message's header is not a mapping: message discarded.")
     return MappingProxyType(header)
@@ -157,7 +224,10 @@ class Versions:
     """Of masked aggregation: keys, masks, tags and signatures."""
     plan_format: int
     package: str = ""
-    """Release of flwr-dpkmeans, for the sentence only: releases may differ. Empty if unknown."""
+    """Release of flwr-dpkmeans, for the sentence only: releases may differ.
+
+    Empty if unknown.
+    """
 
     def __str__(self) -> str:
         release = f" (flwr-dpkmeans {self.package})" if self.package else ""
@@ -173,25 +243,39 @@ def stated_versions(header: Mapping[str, Any]) -> Versions | None:
     """The versions that a header states; None if it does not, or not in a readable way."""
     package: Any = header.get("package")
     numbers: list[Any] = [header.get("protocol"), header.get("plan_format")]
-    if not all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _HIGHEST for n in numbers):
+    if not all(
+        isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _HIGHEST
+        for n in numbers
+    ):
         return None
     known = isinstance(package, str) and _RELEASE.fullmatch(package) is not None
     return Versions(numbers[0], numbers[1], package if known else "")
 
 
-def require_same_versions(stated: Versions | None, *, sender: str, receiver: str) -> None:
-    """Refuse (`VersionError`) to go on with a side that speaks, or says that it speaks, something else.
+def require_same_versions(
+    stated: Versions | None, *, sender: str, receiver: str
+) -> None:
+    """Refuse (`VersionError`) to go on with a side that speaks, or says that it speaks,
+    something else.
 
-    This is for a sentence that helps. What keeps versions apart is that they are in every key, signature and plan
-    digest: a side that states a false one gains nothing, as masks of two versions add up to noise.
+    This is for a sentence that helps. What keeps versions apart is that they are in
+    every key, signature and plan digest: a side that states a false one gains nothing,
+    as masks of two versions add up to noise.
     """
     own = own_versions()
-    if stated is not None and (stated.protocol, stated.plan_format) == (own.protocol, own.plan_format):
+    if stated is not None and (stated.protocol, stated.plan_format) == (
+        own.protocol,
+        own.plan_format,
+    ):
         return
-    told = f"speaks {stated}" if stated is not None else "states no version that can be read"
+    told = (
+        f"speaks {stated}"
+        if stated is not None
+        else "states no version that can be read"
+    )
     raise VersionError(
-        f"{sender} {told}, but {receiver} speaks {own}: install the same version of flwr-dpkmeans on the server and on "
-        "every node."
+        f"{sender} {told}, but {receiver} speaks {own}: install the same version of"
+        " flwr-dpkmeans on the server and on every node."
     )
 
 
@@ -206,15 +290,29 @@ def plan_digest(blob: bytes) -> bytes:
 
 
 def terms_digest(plan: Plan) -> str:
-    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is counted, found or answered.
+    """SHA-256 of what a plan's runs have in common.
 
-    Rounds follow from the rest, as does the delta that a count leads to, so that a preliminary plan has the digest of
-    the final one. The digest of columns is another one in every run; names that are given stand in the configuration.
+    All but run id, seeds, and what is counted, found or answered.
+
+    Rounds follow from the rest, as does the delta that a count leads to, so that a
+    preliminary plan has the digest of the final one. The digest of columns is another
+    one in every run; names that are given stand in the configuration.
     """
     config = plan.config.changed(random_state=None)
-    common = replace(plan, run_id=0, seed=0, config=config, preliminary=(), rounds=(), box=None, columns_digest="")
+    common = replace(
+        plan,
+        run_id=0,
+        seed=0,
+        config=config,
+        preliminary=(),
+        rounds=(),
+        box=None,
+        columns_digest="",
+    )
     start = resolve_delta(config, plan.n_clients)
-    declared = replace(common, n_examples=config.n_examples, n_features=config.n_features, delta=start)
+    declared = replace(
+        common, n_examples=config.n_examples, n_features=config.n_features, delta=start
+    )
     return plan_digest(dump_plan(declared)).hex()
 
 
@@ -225,20 +323,34 @@ def load_plan(blob: bytes) -> Plan:
 
     if len(blob) > MAX_PLAN_BYTES or blob.count(b",") > MAX_PLAN_ENTRIES:
         raise ProtocolError(
-            f"the plan has {len(blob)} bytes and {blob.count(b',')} commas, but at most {MAX_PLAN_BYTES} and "
-            f"{MAX_PLAN_ENTRIES} are looked at: use fewer server points, features or rounds."
+            f"the plan has {len(blob)} bytes and {blob.count(b',')} commas, but at most"
+            f" {MAX_PLAN_BYTES} and {MAX_PLAN_ENTRIES} are looked at: use fewer server"
+            " points, features or rounds."
         )
     try:
         plan: Plan = adapter(Plan).validate_json(blob, strict=True)
     except ValidationError as error:
         # Asking where costs time for each place, so it is asked of a few only.
         few = error.error_count() <= _LISTED_ERRORS
-        found = error.errors(include_url=False, include_context=False, include_input=False) if few else []
-        place = _text(".".join(map(str, found[0]["loc"])), 200) if found else "many places"
-        raise ProtocolError(f"the plan is malformed at {place!r}: use the same version of flwr-dpkmeans.") from error
+        found = (
+            error.errors(include_url=False, include_context=False, include_input=False)
+            if few
+            else []
+        )
+        place = (
+            _text(".".join(map(str, found[0]["loc"])), 200) if found else "many places"
+        )
+        raise ProtocolError(
+            f"the plan is malformed at {place!r}: use the same version of"
+            " flwr-dpkmeans."
+        ) from error
     if from_json(dump_plan(plan)) != from_json(blob):
-        # The parser skips what it does not know, and fills in what is left out: two sides might read two plans.
-        raise ProtocolError("the plan says more or less than one does: use the same version of flwr-dpkmeans.")
+        # The parser skips what it does not know, and fills in what is left out: two
+        # sides might read two plans.
+        raise ProtocolError(
+            "the plan says more or less than one does: use the same version of"
+            " flwr-dpkmeans."
+        )
     return plan
 
 
@@ -258,7 +370,9 @@ class Request:
     """None: it does not say."""
     wait: float | None = None
     versions: Versions | None = None
-    """Stated with the plan, and checked before the plan is parsed, whose format may be another."""
+    """Stated with the plan, and checked before the plan is parsed, whose format may be
+    another.
+    """
 
 
 @dataclass(frozen=True)
@@ -272,17 +386,26 @@ class KeysReply:
     """Width of its table: schema, the same whatever the rows are."""
     identity: bytes = b""
     signature: bytes = b""
-    """Ed25519 public key and signature of all this, from a node that has an identity; else empty."""
+    """Ed25519 public key and signature of all this, from a node that has an identity.
+
+    Else empty.
+    """
     marks: frozenset[bytes] = frozenset()
-    """From a node that pins identities: `pin_mark` of each, so that the server can tell a cohort that this node would
-    refuse before anybody pays for it; else empty.
+    """From a node that pins identities: `pin_mark` of each, so that the server can tell
+    a cohort that this node would refuse before anybody pays for it; else empty.
     """
     columns: str = ""
-    """Digest of its column names in the order that the run agrees on (`sums.plan`); empty without names."""
+    """Digest of its column names in the order that the run agrees on (`sums.plan`).
+
+    Empty without names.
+    """
 
     @property
     def credential(self) -> Credential | None:
-        """What the node signed, for the other clients; a malformed one is a `ProtocolError`."""
+        """What the node signed, for the other clients.
+
+        a malformed one is a `ProtocolError`.
+        """
         if not self.identity and not self.signature:
             return None
         return Credential(self.identity, self.plan_digest, self.signature)
@@ -290,20 +413,28 @@ class KeysReply:
 
 @dataclass(frozen=True)
 class Failure:
-    """A refusal, or a failure on a client's side: a fixed code and a sentence made of public values only."""
+    """A refusal, or a failure on a client's side.
+
+    a fixed code and a sentence made of public values only.
+    """
 
     status: Status
     code: str
     sentence: str
 
     def stop(self, node: int, *, always: bool) -> PeerError:
-        """The error that it is to the server: one that stops the run, or one that only leaves the node out."""
+        """The error that it is to the server: one that stops the run, or one that only
+        leaves the node out.
+        """
         if always or self.code in STOPPING_CODES:
             error = RefusalError(f"node {node} refused ({self.code}): {self.sentence}")
-            # The sentence may hold a limit of the node's policy, which its owner tells the server alone.
+            # The sentence may hold a limit of the node's policy, which its owner tells
+            # the server alone.
             error.for_others = f"node {node} refused ({self.code})."
             return error
-        return ProtocolError(f"node {node} did not answer ({self.code}): {self.sentence}")
+        return ProtocolError(
+            f"node {node} did not answer ({self.code}): {self.sentence}"
+        )
 
 
 _FORMS: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
@@ -338,7 +469,9 @@ _BLOBS: Mapping[Any, _Blob] = MappingProxyType(
         tuple[int, ...]: _Blob(messages.pack_nodes, messages.unpack_nodes),
         Mapping[int, bytes]: _Blob(messages.pack_boxes, messages.unpack_boxes),
         Roster: _Blob(
-            attrgetter("packed"), lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob), True
+            attrgetter("packed"),
+            lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob),
+            True,
         ),
         Mapping[int, Credential]: _Blob(
             messages.pack_credentials,
@@ -353,15 +486,29 @@ _BLOBS: Mapping[Any, _Blob] = MappingProxyType(
 
 @lru_cache(maxsize=32)
 def _fields_of(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
-    """Name of each field, its type (if it may be None, the other one), and whether it must be there."""
+    """Name of each field, its type (if it may be None, the other one), and whether it
+    must be there.
+    """
     hints = get_type_hints(kind)
-    kinds = {name: get_args(hint)[0] if isinstance(hint, UnionType) else hint for name, hint in hints.items()}
-    needed = {one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
-    return tuple([(one.name, kinds[one.name], one.name in needed) for one in fields(kind)])
+    kinds = {
+        name: get_args(hint)[0] if isinstance(hint, UnionType) else hint
+        for name, hint in hints.items()
+    }
+    needed = {
+        one.name
+        for one in fields(kind)
+        if one.default is MISSING and one.default_factory is MISSING
+    }
+    return tuple(
+        [(one.name, kinds[one.name], one.name in needed) for one in fields(kind)]
+    )
 
 
 def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packet:
-    """A message after what is in every header and packet: each field by its type, under its name."""
+    """A message after what is in every header and packet.
+
+    Each field by its type, under its name.
+    """
     vector = None
     for name, kind, needed in () if message is None else _fields_of(message.__class__):
         value = getattr(message, name)
@@ -374,7 +521,11 @@ def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packe
                 parts[name] = _BLOBS[kind].write(value)
         elif value is not None:
             vector = value.values
-            header |= zip(_RELEASED, value.asked, strict=True) if kind is messages.Release else ()
+            header |= (
+                zip(_RELEASED, value.asked, strict=True)
+                if kind is messages.Release
+                else ()
+            )
     return Packet({"header": json.dumps(header), **parts}, vector)
 
 
@@ -388,11 +539,16 @@ def _read(message: Any, packet: Packet) -> Any:
         elif kind in _BLOBS:
             if needed or name in packet.fields:
                 form, blob = _BLOBS[kind], packet.blob(name)
-                values[name] = form.read(blob, values) if form.in_context else form.read(blob)
+                values[name] = (
+                    form.read(blob, values) if form.in_context else form.read(blob)
+                )
         elif packet.vector is None:
             if needed:
                 what = "release" if kind is messages.Release else "vector"
-                raise ProtocolError(f"a message carries no {what}, but must have one: message discarded.")
+                raise ProtocolError(
+                    f"a message carries no {what}, but must have one: message"
+                    " discarded."
+                )
         elif kind is messages.Release:
             index, attempt = map(packet.integer, _RELEASED)
             values[name] = messages.Release(index, attempt, packet.vector)
@@ -407,7 +563,9 @@ _KEPT: Mapping[Any, _Blob] = MappingProxyType(
         State: _Blob(attrgetter("packed"), unpack_state),
         Roster: _Blob(
             lambda roster: roster.attempt.to_bytes(4, "little") + roster.packed,
-            lambda blob: messages.unpack_roster(int.from_bytes(blob[:4], "little"), blob[4:]),
+            lambda blob: messages.unpack_roster(
+                int.from_bytes(blob[:4], "little"), blob[4:]
+            ),
         ),
     }
 )
@@ -418,16 +576,32 @@ def _plain_fields(kind: Any, known: frozenset[str]) -> Any:
     """A model of those fields of a class that are no blobs, and not known elsewhere."""
     from pydantic import ConfigDict, create_model
 
-    hints, in_text = get_type_hints(kind), ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-    names = [name for name, bare, _ in _fields_of(kind) if bare not in _KEPT and name not in known]
+    hints, in_text = (
+        get_type_hints(kind),
+        ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"),
+    )
+    names = [
+        name
+        for name, bare, _ in _fields_of(kind)
+        if bare not in _KEPT and name not in known
+    ]
     own: dict[str, Any] = {name: (hints[name], ...) for name in names}
     return create_model(str(kind.__name__), __config__=in_text, **own)
 
 
 def kept(record: Any, *known: str) -> dict[str, Any]:
-    """An object's fields, but those that are known elsewhere: blobs, and one text under the name of its class."""
+    """An object's fields, but those that are known elsewhere.
+
+    Blobs, and one text under the name of its class.
+    """
     kind, values = record.__class__, vars(record)
-    stored = {kind.__name__: _plain_fields(kind, frozenset(known)).model_construct(**values).model_dump_json()}
+    stored = {
+        kind.__name__: (
+            _plain_fields(kind, frozenset(known))
+            .model_construct(**values)
+            .model_dump_json()
+        )
+    }
     for name, bare, _ in _fields_of(kind):
         if bare in _KEPT and values[name] is not None:
             stored[name] = _KEPT[bare].write(values[name])
@@ -436,10 +610,14 @@ def kept(record: Any, *known: str) -> dict[str, Any]:
 
 def restored(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
     """Undo `kept`, with what is known elsewhere."""
-    values = known | dict(_plain_fields(kind, frozenset(known)).model_validate_json(stored[kind.__name__]))
+    values = known | dict(
+        _plain_fields(kind, frozenset(known)).model_validate_json(stored[kind.__name__])
+    )
     for name, bare, _ in _fields_of(kind):
         if bare in _KEPT:
-            values[name] = _KEPT[bare].read(bytes(stored[name])) if name in stored else None
+            values[name] = (
+                _KEPT[bare].read(bytes(stored[name])) if name in stored else None
+            )
     return kind(**values)
 
 
@@ -477,17 +655,27 @@ def encode_reply(stage: Stage, reply: Any) -> Packet:
 def encode_failure(failure: Failure) -> Packet:
     """A refusal in the place of a reply."""
     told = _text(failure.sentence, LONGEST_SENTENCE)
-    return _write(None, {"status": failure.status.value, "code": failure.code, "sentence": told}, {})
+    return _write(
+        None,
+        {"status": failure.status.value, "code": failure.code, "sentence": told},
+        {},
+    )
 
 
 def _checked_keys(reply: KeysReply) -> KeysReply:
     """Refuse keys, digests and signatures that have not the form of one."""
     if len(reply.public_key) != KEY_BYTES:
         raise ProtocolError(
-            f"a client's public key has {len(reply.public_key)} bytes instead of {KEY_BYTES}: reply discarded."
+            f"a client's public key has {len(reply.public_key)} bytes instead of"
+            f" {KEY_BYTES}: reply discarded."
         )
-    if not isinstance(reply.columns, str) or not re.fullmatch("([0-9a-f]{64})?", reply.columns):
-        raise ProtocolError("a client's digest of columns is no SHA-256 in hexadecimal: reply discarded.")
+    if not isinstance(reply.columns, str) or not re.fullmatch(
+        "([0-9a-f]{64})?", reply.columns
+    ):
+        raise ProtocolError(
+            "a client's digest of columns is no SHA-256 in hexadecimal: reply"
+            " discarded."
+        )
     _ = reply.credential
     return reply
 

@@ -1,1 +1,4 @@
-"""Empirical audit of the privacy claims: lower bounds on epsilon from many runs, and attacks on what is released."""
+"""Empirical audit of the privacy claims.
+
+Lower bounds on epsilon from many runs, and attacks on what is released.
+"""

@@ -1,9 +1,12 @@
-"""Lower bounds on epsilon beside the claims: `python -m simulations.audit algorithm=fastlloyd trust=oblivious`.
+"""Lower bounds on epsilon beside the claims.
 
-`--all` audits every algorithm, unit and trust model; `--quick` a few in seconds. Keys are those of an audit (algorithm,
-trust, unit, adversary, case, method, engine, trials, confidence, until, retries, workers, output) and all fields of a
-run's configuration, such as epsilon=2 or evaluation=private. The keys algorithm, trust, unit, adversary, case, engine
-and method take several values, separated by commas.
+`python -m simulations.audit algorithm=fastlloyd trust=oblivious`.
+
+`--all` audits every algorithm, unit and trust model; `--quick` a few in seconds. Keys
+are those of an audit (algorithm, trust, unit, adversary, case, method, engine, trials,
+confidence, until, retries, workers, output) and all fields of a run's configuration,
+such as epsilon=2 or evaluation=private. The keys algorithm, trust, unit, adversary,
+case, engine and method take several values, separated by commas.
 """
 
 from __future__ import annotations
@@ -26,11 +29,23 @@ from rich.progress import (
 
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
-from simulations.audit.audit import ONE_RUN, AuditOptions, AuditResult, n_runs, run_audit
+from simulations.audit.audit import (
+    ONE_RUN,
+    AuditOptions,
+    AuditResult,
+    n_runs,
+    run_audit,
+)
 from simulations.audit.canaries import run_one_run_audit
 from simulations.audit.options import Request, differences, parse_request
 from simulations.audit.picture import draw
-from simulations.audit.result import is_above, line_of, table_of, why_above, write_results
+from simulations.audit.result import (
+    is_above,
+    line_of,
+    table_of,
+    why_above,
+    write_results,
+)
 from simulations.audit.trials import Measure, measuring
 from simulations.job import log_quietly
 
@@ -46,8 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0; 1 if a claim is refuted; 2 for a mistake of the caller, both with a sentence on stderr; 130 if stopped by
-        the keyboard.
+        0; 1 if a claim is refuted; 2 for a mistake of the caller, both with a sentence
+        on stderr; 130 if stopped by the keyboard.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if set(given) & {"-h", "--help"}:
@@ -61,7 +76,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = _audited(request)
         above = [is_above(result, len(results)) for result in results]
         console = Console(width=None if sys.stdout.isatty() else 190)
-        console.print(table_of(results, f"Lower bounds, confidence {request.audits[0].confidence:g} each"))
+        console.print(
+            table_of(
+                results,
+                f"Lower bounds, confidence {request.audits[0].confidence:g} each",
+            )
+        )
         for result in itertools.compress(results, above):
             print(why_above(result), file=sys.stderr)
         for path in _written(request, results):
@@ -86,7 +106,10 @@ def _audited(request: Request) -> list[AuditResult]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with measuring(request.workers) as measure, Progress(*columns, console=console) as progress:
+    with (
+        measuring(request.workers) as measure,
+        Progress(*columns, console=console) as progress,
+    ):
         total = progress.add_task("all runs", total=sum(map(n_runs, request.audits)))
         for options in request.audits:
             own = progress.add_task(_name(options), total=n_runs(options))
@@ -107,10 +130,14 @@ def _audited(request: Request) -> list[AuditResult]:
 def _written(request: Request, results: Sequence[AuditResult]) -> list[Path]:
     """Write what there is so far."""
     above = [is_above(result, len(request.audits)) for result in results]
-    return write_results(results, request.output, request.name, draw(results, above), len(request.audits))
+    return write_results(
+        results, request.output, request.name, draw(results, above), len(request.audits)
+    )
 
 
-def _one(options: AuditOptions, measure: Measure, advance: Callable[[int], None]) -> AuditResult:
+def _one(
+    options: AuditOptions, measure: Measure, advance: Callable[[int], None]
+) -> AuditResult:
     """One audit, of whatever method."""
     if options.method == ONE_RUN:
         return run_one_run_audit(options, advance)
@@ -119,7 +146,17 @@ def _one(options: AuditOptions, measure: Measure, advance: Callable[[int], None]
 
 def _name(options: AuditOptions) -> str:
     """One audit in a line."""
-    return " ".join(filter(None, (options.algorithm, options.unit, options.trust, differences(options.values))))
+    return " ".join(
+        filter(
+            None,
+            (
+                options.algorithm,
+                options.unit,
+                options.trust,
+                differences(options.values),
+            ),
+        )
+    )
 
 
 if __name__ == "__main__":

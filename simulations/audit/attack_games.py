@@ -1,10 +1,14 @@
-"""The games that attacks are measured in: which rows, which target, and one run of the real code.
+"""The games that attacks are measured in.
 
-A game draws a fresh half of a pool of rows, adds the target or does not, and clusters the rows over two clients by
-`simulations.audit.watched.run_watched`. Everything is public but the rows and the noise: the plan, N (the same with and
-without the target) and the start. What is watched is what a client reads in FastLloyd's threat model: all released
-sums, and so all centroids. Drawing the other rows afresh in both worlds leaves the guarantee as it is (a mixture over
-them is no easier to tell apart), and gives attacks on non-private Lloyd something to be unsure about.
+Which rows, which target, and one run of the real code.
+
+A game draws a fresh half of a pool of rows, adds the target or does not, and clusters
+the rows over two clients by `simulations.audit.watched.run_watched`. Everything is
+public but the rows and the noise: the plan, N (the same with and without the target)
+and the start. What is watched is what a client reads in FastLloyd's threat model: all
+released sums, and so all centroids. Drawing the other rows afresh in both worlds leaves
+the guarantee as it is (a mixture over them is no easier to tell apart), and gives
+attacks on non-private Lloyd something to be unsure about.
 """
 
 from __future__ import annotations
@@ -38,14 +42,23 @@ DATA = (BLOBS, *sorted(BUNDLED))
 TARGETS = ("typical", "outlier", "canary")
 _GRID = 2.0**16
 _SERVER_ROWS = 10
-"""For each cluster; held back from the pool, and the server's own where an algorithm needs some."""
+"""For each cluster.
+
+Held back from the pool, and the server's own where an algorithm needs some.
+"""
 _CANDIDATES, _PILOTS = 100, 8
 _NEARLY = 0.02
 _START = 7
 _OPTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType(
-    {"proxy_lloyd": MappingProxyType({"n_init": 2}), "feddp_kmeans": MappingProxyType({"n_init": 2, "max_iter": 2})}
+    {
+        "proxy_lloyd": MappingProxyType({"n_init": 2}),
+        "feddp_kmeans": MappingProxyType({"n_init": 2, "max_iter": 2}),
+    }
 )
-"""Fewer restarts than by default, for speed; two Lloyd rounds, so that there is a trajectory."""
+"""Fewer restarts than by default, for speed.
+
+Two Lloyd rounds, so that there is a trajectory.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,8 @@ class Game:
 
 @dataclass(frozen=True)
 class Round:
-    """One release, as it is read, and what somebody who knows all other rows subtracts from it.
+    """One release, as it is read, and what somebody who knows all other rows subtracts
+    from it.
 
     Parameters
     ----------
@@ -103,7 +117,8 @@ class Round:
     index : int
         Of the round, from 1.
     released, exact, scales : ndarray, (length,)
-        The noisy sum, the exact one (target included), and the noise's standard deviation.
+        The noisy sum, the exact one (target included), and the noise's standard
+        deviation.
     """
 
     state: State
@@ -137,7 +152,8 @@ def load_pool(name: str) -> Pool:
     Parameters
     ----------
     name : str
-        ``"blobs"`` (400 rows of four Gaussians in the square) or the name of a bundled data set.
+        ``"blobs"`` (400 rows of four Gaussians in the square) or the name of a bundled
+        data set.
 
     Returns
     -------
@@ -156,18 +172,33 @@ def load_pool(name: str) -> Pool:
     generator = np.random.default_rng(_START)
     if name == BLOBS:
         centres = np.array([(-0.6, -0.6), (0.6, -0.5), (0.1, 0.6), (-0.6, 0.4)])
-        points = np.concatenate([generator.normal(centre, 0.12, (110, 2)) for centre in centres])
+        points = np.concatenate(
+            [generator.normal(centre, 0.12, (110, 2)) for centre in centres]
+        )
         scaled, n_clusters = np.clip(points, -1.0, 1.0), len(centres)
     elif name in BUNDLED:
-        scaled, n_clusters = BUNDLED[name].bounds.scale(load_bundled(name).points), BUNDLED[name].n_clusters
+        scaled, n_clusters = (
+            BUNDLED[name].bounds.scale(load_bundled(name).points),
+            BUNDLED[name].n_clusters,
+        )
     else:
-        raise ConfigurationError(f"data is {name!r}, but only some sets are attacked here: {nearest(name, DATA)}")
+        raise ConfigurationError(
+            f"data is {name!r}, but only some sets are attacked here:"
+            f" {nearest(name, DATA)}"
+        )
     mixed = round_to_grid(scaled)[generator.permutation(len(scaled))]
     held = _SERVER_ROWS * n_clusters
     return Pool(mixed[held:], mixed[:held], n_clusters)
 
 
-def make_game(algorithm: str, epsilon: float, pool: Pool, *, noise: str = "seeded", with_targets: bool = True) -> Game:
+def make_game(
+    algorithm: str,
+    epsilon: float,
+    pool: Pool,
+    *,
+    noise: str = "seeded",
+    with_targets: bool = True,
+) -> Game:
     """Draft the plan and choose the targets.
 
     Parameters
@@ -193,7 +224,9 @@ def make_game(algorithm: str, epsilon: float, pool: Pool, *, noise: str = "seede
         If the algorithm is not attacked here, or no sound plan follows.
     """
     if algorithm not in ALGORITHMS:
-        raise ConfigurationError(f"algorithm is {algorithm!r}: {nearest(algorithm, ALGORITHMS)}")
+        raise ConfigurationError(
+            f"algorithm is {algorithm!r}: {nearest(algorithm, ALGORITHMS)}"
+        )
     needs = algorithm_entry(algorithm).server_data is ServerData.NEEDED
     config = parse_run(
         has_server_data=needs,
@@ -220,7 +253,9 @@ def make_game(algorithm: str, epsilon: float, pool: Pool, *, noise: str = "seede
     )
     totals = add_up(plan.events())
     mu = _require_gaussian(totals)
-    draft = Game(algorithm, 0.0 if totals.exact else plan.epsilon, plan.delta, mu, plan, pool, {})
+    draft = Game(
+        algorithm, 0.0 if totals.exact else plan.epsilon, plan.delta, mu, plan, pool, {}
+    )
     return _with_targets(draft) if with_targets else draft
 
 
@@ -249,23 +284,36 @@ def play(game: Game, seed: int, target: Array | None) -> Played:
     found = run_watched(plan, [rows[0::2], rows[1::2]], watch=seen.append)
     rounds = tuple(_round_of(one, plan) for one in seen)
     states = [one.state.centroids for one in rounds] + [found.state.centroids]
-    return Played(rounds, np.array([centroids for centroids in states if centroids.any()]), rows)
+    return Played(
+        rounds, np.array([centroids for centroids in states if centroids.any()]), rows
+    )
 
 
 def contribution(plan: Plan, one: Round, row: Array) -> Array:
     """What a row adds to a release, by the real statistic at the state it was taken at."""
     step = build_algorithm(plan).rounds[one.index - 1]
-    return np.concatenate([np.ravel(array) for array in step.arrays_of(row[None, :], one.state)])
+    return np.concatenate(
+        [np.ravel(array) for array in step.arrays_of(row[None, :], one.state)]
+    )
 
 
 def _round_of(seen: Seen, plan: Plan) -> Round:
-    """Read one aggregation: the released words as a client does, the exact ones as nobody does."""
+    """Read one aggregation: the released words as a client does, the exact ones as
+    nobody does.
+    """
     if not isinstance(seen.state, State):
-        raise ConfigurationError("a preliminary round was run, but games declare everything public: declare it.")
+        raise ConfigurationError(
+            "a preliminary round was run, but games declare everything public:"
+            " declare it."
+        )
     blocks = plan.round_at(seen.round_index).blocks
     # Without noise a grid step stands for "exactly".
-    scales = np.concatenate([np.full(block.size, block.noise_scale or 1.0 / _GRID) for block in blocks])
-    released, exact = (words.view(np.int64) / _GRID for words in (seen.released, seen.aggregate.values))
+    scales = np.concatenate(
+        [np.full(block.size, block.noise_scale or 1.0 / _GRID) for block in blocks]
+    )
+    released, exact = (
+        words.view(np.int64) / _GRID for words in (seen.released, seen.aggregate.values)
+    )
     return Round(seen.state, seen.round_index, released, exact, scales)
 
 
@@ -284,14 +332,24 @@ def _with_targets(game: Game) -> Game:
 
 
 def _canary(game: Game) -> Array:
-    """A point of the box that releases show best, in the mean of `information`; of such points the loneliest."""
+    """A point of the box that releases show best, in the mean of `information`.
+
+    Of such points the loneliest.
+    """
     rows, d = game.pool.rows, game.pool.rows.shape[1]
     generator = np.random.default_rng(_START)
     inside = generator.uniform(-1.0, 1.0, (_CANDIDATES // 2, d))
     walls = np.sign(generator.uniform(-1.0, 1.0, (_CANDIDATES // 2, d)))
-    candidates = round_to_grid(np.concatenate([inside, np.unique(walls, axis=0), rows[:20]]))
+    candidates = round_to_grid(
+        np.concatenate([inside, np.unique(walls, axis=0), rows[:20]])
+    )
     pilots = [play(game, -1 - number, None) for number in range(_PILOTS)]
-    shown = np.array([np.mean([information(game.plan, pilot, one) for pilot in pilots]) for one in candidates])
+    shown = np.array(
+        [
+            np.mean([information(game.plan, pilot, one) for pilot in pilots])
+            for one in candidates
+        ]
+    )
     best = candidates[shown >= (1.0 - _NEARLY) * shown.max()]
     loneliness = np.linalg.norm(best[:, None, :] - rows, axis=2).min(axis=1)
     return np.asarray(best[int(np.argmax(loneliness))])
@@ -306,10 +364,15 @@ def information(plan: Plan, played: Played, row: Array) -> float:
 def _require_gaussian(totals: Totals) -> float:
     """The GDP parameter of a plan's releases, which must be Gaussian or exact."""
     if totals.pure_epsilons or totals.sampled:
-        raise ConfigurationError("the plan has noise other than plain Gaussian: choose an algorithm without it.")
+        raise ConfigurationError(
+            "the plan has noise other than plain Gaussian: choose an algorithm"
+            " without it."
+        )
     return np.inf if totals.exact else totals.mu
 
 
 def _hashed(purpose: str, seed: int) -> int:
     """A seed for one purpose."""
-    return int.from_bytes(hashlib.sha256(repr((purpose, seed)).encode()).digest()[:7], "little")
+    return int.from_bytes(
+        hashlib.sha256(repr((purpose, seed)).encode()).digest()[:7], "little"
+    )

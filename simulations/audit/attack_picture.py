@@ -12,12 +12,18 @@ from numpy.typing import NDArray
 
 from simulations.audit.attack_runs import Cell, Row, game_of
 from simulations.audit.attack_scores import ATTACKS
-from simulations.audit.attack_success import epsilon_delta_bound, gdp_bound, roc_curve, true_positive_rate
+from simulations.audit.attack_success import (
+    epsilon_delta_bound,
+    gdp_bound,
+    roc_curve,
+    true_positive_rate,
+)
 from simulations.figure_looks import DASH_DOT, DASHED, DOTTED, METHODS, SOLID, Dashes
 
 Array = NDArray[np.float64]
 
-# Colours of Okabe and Ito's palette, which is distinguishable with any kind of colour vision.
+# Colours of Okabe and Ito's palette, which is distinguishable with any kind of colour
+# vision.
 _LOOKS: Mapping[str, tuple[str, str, Dashes]] = MappingProxyType(
     {
         "nearest": ("nearest final centroid", "#E69F00", DOTTED),
@@ -25,7 +31,11 @@ _LOOKS: Mapping[str, tuple[str, str, Dashes]] = MappingProxyType(
         "movement": ("movements of centroids", "#CC79A7", DASH_DOT),
         "projection": ("released sums, projected", "#009E73", DASHED),
         "shadow": ("shadow runs, final centroids", "#D55E00", SOLID),
-        "exact": ("exact likelihood ratio, all other\nrows known, and 95% interval", "#0072B2", SOLID),
+        "exact": (
+            "exact likelihood ratio, all other\nrows known, and 95% interval",
+            "#0072B2",
+            SOLID,
+        ),
     }
 )
 _BOUND, _FORBIDDEN = "#000000", "#E8E4E0"
@@ -61,10 +71,21 @@ def draw_curves(rows: Sequence[Row], target: str, cells: Sequence[Cell]) -> byte
     width, height = 2.55 * n_columns + 0.55, 2.6 * n_lines + 0.5
     figure = Figure(figsize=(width, height))
     places = np.ravel(figure.subplots(n_lines, n_columns, squeeze=False))
-    left, right, top, bottom = 0.58 / width, 1.0 - 0.15 / width, 1.0 - 0.3 / height, 0.48 / height
-    figure.subplots_adjust(left=left, right=right, top=top, bottom=bottom, wspace=0.15, hspace=0.32)
+    left, right, top, bottom = (
+        0.58 / width,
+        1.0 - 0.15 / width,
+        1.0 - 0.3 / height,
+        0.48 / height,
+    )
+    figure.subplots_adjust(
+        left=left, right=right, top=top, bottom=bottom, wspace=0.15, hspace=0.32
+    )
     for place, (axes, cell) in enumerate(zip(places, cells, strict=False)):
-        _panel(axes, cell, [row for row in rows if row.cell == cell and row.target == target])
+        _panel(
+            axes,
+            cell,
+            [row for row in rows if row.cell == cell and row.target == target],
+        )
         axes.tick_params(labelleft=place % n_columns == 0)
         if place % n_columns == 0:
             axes.set_ylabel("true positive rate", fontsize=9)
@@ -96,23 +117,47 @@ def _panel(axes: Any, cell: Cell, rows: Sequence[Row]) -> None:
         axes.fill_between(rates, bound, 1.0, color=_FORBIDDEN, linewidth=0.0, zorder=0)
         axes.plot(rates, bound, color=_BOUND, linewidth=1.6, zorder=4)
         weaker = epsilon_delta_bound(rates, game.epsilon, game.delta)
-        axes.plot(rates, weaker, color=_BOUND, linewidth=1.0, linestyle=(0, DOTTED), zorder=3)
+        axes.plot(
+            rates, weaker, color=_BOUND, linewidth=1.0, linestyle=(0, DOTTED), zorder=3
+        )
     axes.plot(rates, rates, color="#999999", linewidth=0.8, zorder=1)
     for row in rows:
         _, colour, dashes = _LOOKS[row.attack]
         false, true = _shown(*roc_curve(row.scores), row.scores.absent.size)
-        axes.plot(false, true, color=colour, linestyle=(0, dashes) if dashes else "-", linewidth=1.4, zorder=5)
+        axes.plot(
+            false,
+            true,
+            color=colour,
+            linestyle=(0, dashes) if dashes else "-",
+            linewidth=1.4,
+            zorder=5,
+        )
         if row.attack == ATTACKS[-1]:
-            limits = [true_positive_rate(row.scores, float(rate), game.mu) for rate in false[:-1]]
-            low, high = ([getattr(one, side) for one in limits] for side in ("low", "high"))
-            axes.fill_between(false[:-1], low, high, color=colour, alpha=0.25, linewidth=0.0, zorder=2)
+            limits = [
+                true_positive_rate(row.scores, float(rate), game.mu)
+                for rate in false[:-1]
+            ]
+            low, high = (
+                [getattr(one, side) for one in limits] for side in ("low", "high")
+            )
+            axes.fill_between(
+                false[:-1], low, high, color=colour, alpha=0.25, linewidth=0.0, zorder=2
+            )
     axes.set(xscale="log", yscale="log", xlim=(_LEAST, 1.0), ylim=(_LEAST, 1.06))
     axes.tick_params(labelsize=8)
-    axes.grid(color="#FFFFFF" if np.isfinite(game.mu) else "#E2E2E2", linewidth=0.5, zorder=0.5)
+    axes.grid(
+        color="#FFFFFF" if np.isfinite(game.mu) else "#E2E2E2",
+        linewidth=0.5,
+        zorder=0.5,
+    )
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     name = METHODS[cell.algorithm].label
-    axes.set_title(f"{name}, epsilon {cell.epsilon:g}" if np.isfinite(game.mu) else name, fontsize=9.5, loc="left")
+    axes.set_title(
+        f"{name}, epsilon {cell.epsilon:g}" if np.isfinite(game.mu) else name,
+        fontsize=9.5,
+        loc="left",
+    )
 
 
 def _shown(false: Array, true: Array, n_absent: int) -> tuple[Array, Array]:
@@ -129,11 +174,31 @@ def _handles() -> list[Any]:
     from matplotlib.patches import Patch
 
     lines: list[Any] = [
-        Line2D([], [], color=colour, linestyle=(0, dashes) if dashes else "-", linewidth=1.6, label=label)
+        Line2D(
+            [],
+            [],
+            color=colour,
+            linestyle=(0, dashes) if dashes else "-",
+            linewidth=1.6,
+            label=label,
+        )
         for label, colour, dashes in (_LOOKS[attack] for attack in ATTACKS)
     ]
-    lines.append(Line2D([], [], color=_BOUND, linewidth=1.6, label="bound of the guarantee (GDP)"))
-    lines.append(Line2D([], [], color=_BOUND, linewidth=1.0, linestyle=(0, DOTTED), label="by epsilon and delta alone"))
+    lines.append(
+        Line2D(
+            [], [], color=_BOUND, linewidth=1.6, label="bound of the guarantee (GDP)"
+        )
+    )
+    lines.append(
+        Line2D(
+            [],
+            [],
+            color=_BOUND,
+            linewidth=1.0,
+            linestyle=(0, DOTTED),
+            label="by epsilon and delta alone",
+        )
+    )
     lines.append(Patch(color=_FORBIDDEN, label="excluded by the guarantee"))
     return lines
 
@@ -145,6 +210,8 @@ def encoded(figure: Any) -> bytes:
     drawn, written = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=_DPI)
     with Image.open(io.BytesIO(drawn.getvalue())) as image:
-        reduced = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        reduced = image.convert("RGB").quantize(
+            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+        )
     reduced.save(written, format="png", optimize=True)
     return written.getvalue()

@@ -17,8 +17,19 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.results.writer import write_whole
 from simulations.audit.attack_games import TARGETS, Game, load_pool, make_game, play
-from simulations.audit.attack_scores import ATTACKS, DIRECT, direct_scores, fit_ratio, shadow_features
-from simulations.audit.attack_success import Measured, advantage, area_under_curve, true_positive_rate
+from simulations.audit.attack_scores import (
+    ATTACKS,
+    DIRECT,
+    direct_scores,
+    fit_ratio,
+    shadow_features,
+)
+from simulations.audit.attack_success import (
+    Measured,
+    advantage,
+    area_under_curve,
+    true_positive_rate,
+)
 from simulations.audit.bounds import Scores
 from simulations.code_version import code_version, require_this_code
 
@@ -90,7 +101,8 @@ class Row:
     rates : mapping of float to Measured
         True positive rates at false positive rates.
     is_above : bool
-        Whether something lies above what the guarantee allows, beyond an interval that holds for the whole table.
+        Whether something lies above what the guarantee allows, beyond an interval that
+        holds for the whole table.
     """
 
     cell: Cell
@@ -106,7 +118,9 @@ class Row:
 @lru_cache(maxsize=16)
 def game_of(cell: Cell) -> Game:
     """The game of a cell, once in each process."""
-    return make_game(cell.algorithm, cell.epsilon, load_pool(cell.data), noise=cell.noise)
+    return make_game(
+        cell.algorithm, cell.epsilon, load_pool(cell.data), noise=cell.noise
+    )
 
 
 def chunks_of(cell: Cell, trials: int, shadows: int) -> list[Chunk]:
@@ -145,7 +159,12 @@ def run_chunk(chunk: Chunk) -> tuple[Array, Array]:
     scores, features = [], []
     for seed in range(seed_of(chunk), seed_of(chunk) + chunk.count):
         played = play(game, seed, targets[0] if present else None)
-        scores.append([direct_scores(game.plan, played, target, present=present) for target in targets])
+        scores.append(
+            [
+                direct_scores(game.plan, played, target, present=present)
+                for target in targets
+            ]
+        )
         features.append([shadow_features(played, target) for target in targets])
     return np.array(scores).swapaxes(0, 1), np.array(features).swapaxes(0, 1)
 
@@ -170,7 +189,8 @@ def run_cells(
     workers : int
         Processes.
     folder : Path
-        Keeps the scores of finished cells of seeded runs, which the same call takes from there.
+        Keeps the scores of finished cells of seeded runs, which the same call takes
+        from there.
     told : callable
         ``told(done, all)`` games, after each chunk.
     other_code : bool
@@ -187,9 +207,18 @@ def run_cells(
         If there are some and they are not to be taken.
     """
     paths = [folder / f"{_digest(cell, trials, shadows)}.npz" for cell in cells]
-    kept = [path for cell, path in zip(cells, paths, strict=True) if cell.noise == "seeded" and path.exists()]
+    kept = [
+        path
+        for cell, path in zip(cells, paths, strict=True)
+        if cell.noise == "seeded" and path.exists()
+    ]
     others = sum(_loaded(path).get("code") != code_version() for path in kept)
-    require_this_code(others, f"{len(kept)} files of scores in {folder.absolute()}", "them", take_others=other_code)
+    require_this_code(
+        others,
+        f"{len(kept)} files of scores in {folder.absolute()}",
+        "them",
+        take_others=other_code,
+    )
     each = (trials + shadows) * (1 + len(TARGETS))
     joint = 1.0 - 0.05 / (len(cells) * len(TARGETS) * len(ATTACKS) * (len(RATES) + 2))
     rows = []
@@ -199,7 +228,13 @@ def run_cells(
             if path in kept:
                 found = _loaded(path)
             else:
-                found = _play_cell(cell, trials, shadows, pool, partial(_tell, told, before, len(cells) * each))
+                found = _play_cell(
+                    cell,
+                    trials,
+                    shadows,
+                    pool,
+                    partial(_tell, told, before, len(cells) * each),
+                )
                 write_whole(path, _packed(found))
             told(before + each, len(cells) * each)
             for target in TARGETS:
@@ -208,7 +243,11 @@ def run_cells(
 
 
 def _play_cell(
-    cell: Cell, trials: int, shadows: int, pool: ProcessPoolExecutor | None, told: Callable[[int], None]
+    cell: Cell,
+    trials: int,
+    shadows: int,
+    pool: ProcessPoolExecutor | None,
+    told: Callable[[int], None],
 ) -> dict[str, Array]:
     """All games of a cell: scores and features by target, purpose and world."""
     jobs, done = chunks_of(cell, trials, shadows), 0
@@ -217,7 +256,9 @@ def _play_cell(
     for chunk, (scores, features) in zip(jobs, played, strict=True):
         for place, target in enumerate(chunk.targets):
             for kind, values in (("scores", scores), ("features", features)):
-                pieces.setdefault(_key(kind, target, chunk.shadow, chunk.world != ABSENT), []).append(values[place])
+                pieces.setdefault(
+                    _key(kind, target, chunk.shadow, chunk.world != ABSENT), []
+                ).append(values[place])
         done += chunk.count
         told(done)
     return {key: np.concatenate(parts) for key, parts in pieces.items()}
@@ -230,7 +271,10 @@ def _tell(told: Callable[[int, int], None], before: int, total: int, done: int) 
 
 def _key(kind: str, target: str, shadow: bool, present: bool) -> str:
     """Name of an array of results."""
-    return f"{kind} {target} {'shadow' if shadow else 'measured'} {'present' if present else ABSENT}"
+    return (
+        f"{kind} {target} {'shadow' if shadow else 'measured'}"
+        f" {'present' if present else ABSENT}"
+    )
 
 
 def _digest(cell: Cell, trials: int, shadows: int) -> str:
@@ -252,32 +296,68 @@ def _loaded(path: Path) -> dict[str, Any]:
         return dict(stored)
 
 
-def _rows_of(cell: Cell, target: str, found: Mapping[str, Array], joint: float) -> list[Row]:
+def _rows_of(
+    cell: Cell, target: str, found: Mapping[str, Array], joint: float
+) -> list[Row]:
     """Measure all attacks on one target."""
     features, scores = (
-        {shadow: [found[_key(kind, target, shadow, present)] for present in (False, True)] for shadow in (False, True)}
+        {
+            shadow: [
+                found[_key(kind, target, shadow, present)] for present in (False, True)
+            ]
+            for shadow in (False, True)
+        }
         for kind in ("features", "scores")
     )
     ratio = fit_ratio(*features[True])
     rows = []
     for attack in ATTACKS:
         if attack == "shadow":
-            training, test = (Scores(*map(ratio.scores, features[shadow])) for shadow in (True, False))
+            training, test = (
+                Scores(*map(ratio.scores, features[shadow])) for shadow in (True, False)
+            )
         else:
             place = DIRECT.index(attack)
-            training, test = (Scores(*(one[:, place] for one in scores[shadow])) for shadow in (True, False))
-        rows.append(measure(cell, target, attack, training, test, game_of(cell).mu, joint))
+            training, test = (
+                Scores(*(one[:, place] for one in scores[shadow]))
+                for shadow in (True, False)
+            )
+        rows.append(
+            measure(cell, target, attack, training, test, game_of(cell).mu, joint)
+        )
     return rows
 
 
-def measure(cell: Cell, target: str, attack: str, training: Scores, scores: Scores, mu: float, joint: float) -> Row:
-    """Measure one attack; `joint` is the confidence of the intervals by which it is said to break the guarantee."""
+def measure(
+    cell: Cell,
+    target: str,
+    attack: str,
+    training: Scores,
+    scores: Scores,
+    mu: float,
+    joint: float,
+) -> Row:
+    """Measure one attack.
+
+    `joint` is the confidence of the intervals by which it is said to break the
+    guarantee.
+    """
     rates = {rate: true_positive_rate(scores, rate, mu) for rate in RATES}
     wide = [true_positive_rate(scores, rate, mu, joint) for rate in RATES]
-    wide += [area_under_curve(scores, mu, joint), advantage(training, scores, mu, joint)]
+    wide += [
+        area_under_curve(scores, mu, joint),
+        advantage(training, scores, mu, joint),
+    ]
     above = any(one.is_above for one in wide)
     return Row(
-        cell, target, attack, scores, area_under_curve(scores, mu), advantage(training, scores, mu), rates, above
+        cell,
+        target,
+        attack,
+        scores,
+        area_under_curve(scores, mu),
+        advantage(training, scores, mu),
+        rates,
+        above,
     )
 
 
@@ -298,5 +378,10 @@ def flat_row(row: Row) -> dict[str, Any]:
     named = {"auc": row.auc, "advantage": row.advantage}
     named |= {f"tpr_at_{rate:g}": one for rate, one in row.rates.items()}
     for name, one in named.items():
-        line |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high, f"{name}_bound": one.bound}
+        line |= {
+            name: one.value,
+            f"{name}_low": one.low,
+            f"{name}_high": one.high,
+            f"{name}_bound": one.bound,
+        }
     return line | {"above_bound": row.is_above}

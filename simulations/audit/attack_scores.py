@@ -1,20 +1,27 @@
-"""Membership scores: what an adversary makes of the released centroids and sums; large means "the target is in".
+"""Membership scores: what an adversary makes of the released centroids and sums.
 
-==============  ===================  =====================================================================
-attack          sees                 score
-==============  ===================  =====================================================================
-``nearest``     final centroids      minus the distance of the target to the nearest of them
-``average``     all centroids        the same for the mean of all iterates, whose noise averages out
-``movement``    all centroids        steps of the nearest centroid, projected on the direction to the target
-``projection``  all released sums    inner product with what the target would have added, over the noise
-``shadow``      final centroids      likelihood ratio of two Gaussians, fitted to runs with and without it
-``exact``       all released sums,   the likelihood ratio itself: nothing can do better
+Large means "the target is in".
+
+==============  ===================
+===================================================================== attack
+sees                 score
+==============  ===================
+===================================================================== ``nearest``
+final centroids      minus the distance of the target to the nearest of them ``average``
+all centroids        the same for the mean of all iterates, whose noise averages out
+``movement``    all centroids        steps of the nearest centroid, projected on the
+direction to the target ``projection``  all released sums    inner product with what the
+target would have added, over the noise ``shadow``      final centroids      likelihood
+ratio of two Gaussians, fitted to runs with and without it ``exact``       all released
+sums,   the likelihood ratio itself: nothing can do better
                 all other rows
-==============  ===================  =====================================================================
+==============  ===================
+=====================================================================
 
-``shadow`` is the likelihood-ratio attack of Carlini et al. 2022 ("Membership inference attacks from first
-principles") with centroids in place of losses: the adversary runs the algorithm itself on rows of the same kind.
-``projection`` is the attack on noisy gradients of Nasr et al. 2023, and Andrew et al. 2024 on federated learning.
+``shadow`` is the likelihood-ratio attack of Carlini et al. 2022 ("Membership inference
+attacks from first principles") with centroids in place of losses: the adversary runs
+the algorithm itself on rows of the same kind. ``projection`` is the attack on noisy
+gradients of Nasr et al. 2023, and Andrew et al. 2024 on federated learning.
 """
 
 from __future__ import annotations
@@ -66,12 +73,21 @@ def direct_scores(plan: Plan, played: Played, target: Array, *, present: bool) -
     # The first iterate may be the public start, which says nothing.
     average = played.iterates[1:].mean(axis=0) if len(played.iterates) > 1 else final
     return np.array(
-        [-_distance(final, target), -_distance(average, target), _movement(played.iterates, target), projection, exact]
+        [
+            -_distance(final, target),
+            -_distance(average, target),
+            _movement(played.iterates, target),
+            projection,
+            exact,
+        ]
     )
 
 
 def shadow_features(played: Played, target: Array) -> Array:
-    """The final centroid that is nearest to the target, and its distance: all others hardly know of it."""
+    """The final centroid that is nearest to the target, and its distance.
+
+    All others hardly know of it.
+    """
     final = played.iterates[-1]
     distances = np.linalg.norm(final - target, axis=1)
     nearest = int(np.argmin(distances))
@@ -99,7 +115,8 @@ class GaussianRatio:
 def fit_ratio(absent: Array, present: Array) -> GaussianRatio:
     """Fit the shadow attack.
 
-    One covariance for both kinds: one target hardly changes it, and the tails of two fitted ones would decide.
+    One covariance for both kinds: one target hardly changes it, and the tails of two
+    fitted ones would decide.
 
     Parameters
     ----------
@@ -117,15 +134,20 @@ def fit_ratio(absent: Array, present: Array) -> GaussianRatio:
     >>> ratio.scores(np.array([[0.0], [1.0], [2.0]])).round().tolist()
     [-2.0, 0.0, 2.0]
     """
-    # A centroid with hardly a row can be anywhere: without rare values the fit is that of the others.
-    low, high = np.quantile(np.concatenate([absent, present]), (_TAIL, 1.0 - _TAIL), axis=0)
+    # A centroid with hardly a row can be anywhere: without rare values the fit is that
+    # of the others.
+    low, high = np.quantile(
+        np.concatenate([absent, present]), (_TAIL, 1.0 - _TAIL), axis=0
+    )
     absent, present = np.clip(absent, low, high), np.clip(present, low, high)
     means = absent.mean(axis=0), present.mean(axis=0)
     centred = np.concatenate([absent - means[0], present - means[1]])
     covariance = centred.T @ centred / len(centred)
     # Centroids that never move have no variance; a small one keeps the ratio finite.
     covariance += _RIDGE * (1.0 + np.trace(covariance)) * np.eye(len(covariance))
-    return GaussianRatio(0.5 * (means[0] + means[1]), np.linalg.solve(covariance, means[1] - means[0]))
+    return GaussianRatio(
+        0.5 * (means[0] + means[1]), np.linalg.solve(covariance, means[1] - means[0])
+    )
 
 
 def _distance(centroids: Array, target: Array) -> float:
@@ -141,5 +163,7 @@ def _movement(iterates: Array, target: Array) -> float:
         lengths = np.linalg.norm(offsets, axis=1)
         nearest = int(np.argmin(lengths))
         if lengths[nearest] > 0.0:
-            total += float((after[nearest] - before[nearest]) @ offsets[nearest] / lengths[nearest])
+            total += float(
+                (after[nearest] - before[nearest]) @ offsets[nearest] / lengths[nearest]
+            )
     return total

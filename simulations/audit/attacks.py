@@ -1,24 +1,29 @@
-"""Attacks on what is released: ``python -m simulations.audit.attacks [algorithm=...] [epsilon=...] [output=FOLDER]``.
+"""Attacks on what is released: ``python -m simulations.audit.attacks [algorithm=...]
+[epsilon=...] [output=FOLDER]``.
 
-Membership inference on released centroids and sums in FastLloyd's threat model (clients read them, the server does
-not), by six attacks on three targets, each beside the bound that the guarantee implies; and the reconstruction of a
-row by somebody who knows all others. Non-private Lloyd shows that the attacks work at all.
+Membership inference on released centroids and sums in FastLloyd's threat model (clients
+read them, the server does not), by six attacks on three targets, each beside the bound
+that the guarantee implies; and the reconstruction of a row by somebody who knows all
+others. Non-private Lloyd shows that the attacks work at all.
 
 key=value (commas separate several values of the first two)
-  algorithm        fastlloyd,glloyd,proxy_lloyd,feddp_kmeans,lloyd
-  epsilon          0.5,2,8: total of a run (lloyd has none)
-  data             blobs (400 rows in the plane), or iris, wine, breast_cancer, digits
-  trials           4000: games with and without each target; a true positive rate at 0.001 needs 3,700 or more
-  shadows          500: further ones that attacks are made from
-  reconstructions  150: runs in which a row is estimated; 0 for none
-  noise            seeded (the same table each time), or secure
-  workers          processes; 0 is this one, and nothing said one per core
-  output           outputs/attacks: attacks.csv, attacks.json, reconstruction.csv, attacks.png; scores/ keeps those of
-                   finished algorithms, so that the same command continues one that was stopped
-  other_code       false; true: scores that other sources of this project left there are taken, else they are refused
+  algorithm        fastlloyd,glloyd,proxy_lloyd,feddp_kmeans,lloyd epsilon
+  0.5,2,8: total of a run (lloyd has none) data             blobs (400 rows in the
+  plane), or iris, wine, breast_cancer, digits trials           4000: games with and
+  without each target; a true positive rate at 0.001 needs 3,700 or more shadows
+  500: further ones that attacks are made from reconstructions  150: runs in which a row
+  is estimated; 0 for none noise            seeded (the same table each time), or secure
+  workers          processes; 0 is this one, and nothing said one per core output
+  outputs/attacks: attacks.csv, attacks.json, reconstruction.csv, attacks.png; scores/
+  keeps those of
+                   finished algorithms, so that the same command continues one that was
+                   stopped
+  other_code       false; true: scores that other sources of this project left there are
+  taken, else they are refused
 
-Exit code 0; 1 if an attack lies above its bound, beyond a confidence interval that holds for the whole table; 2 for a
-mistake of the caller, in one sentence; 130 if stopped.
+Exit code 0; 1 if an attack lies above its bound, beyond a confidence interval that
+holds for the whole table; 2 for a mistake of the caller, in one sentence; 130 if
+stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +39,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
@@ -82,7 +94,9 @@ class Request:
         return tuple(
             Cell(algorithm, epsilon, self.data, self.noise)
             for algorithm in self.algorithms
-            for epsilon in (self.epsilons if algorithm != "lloyd" else self.epsilons[:1])
+            for epsilon in (
+                self.epsilons if algorithm != "lloyd" else self.epsilons[:1]
+            )
         )
 
 
@@ -111,7 +125,10 @@ def parse_request(arguments: Sequence[str]) -> Request:
     for argument in arguments:
         key, separator, value = argument.partition("=")
         if key not in _KEYS or not separator or not value:
-            raise ConfigurationError(f"{argument!r} is not understood, as key=value is: {nearest(key, _KEYS)}")
+            raise ConfigurationError(
+                f"{argument!r} is not understood, as key=value is:"
+                f" {nearest(key, _KEYS)}"
+            )
         given[key] = value
     algorithms = tuple(given.get("algorithm", ",".join(ALGORITHMS)).split(","))
     for name, known, what in [(one, ALGORITHMS, "algorithm") for one in algorithms] + [
@@ -120,8 +137,13 @@ def parse_request(arguments: Sequence[str]) -> Request:
         (given.get("other_code", "false"), ("false", "true"), "other_code"),
     ]:
         if name not in known:
-            raise ConfigurationError(f"{what} is {name!r}, which is no choice here: {nearest(name, known)}")
-    epsilons = tuple(_number("epsilon", text, 0.0) for text in given.get("epsilon", "0.5,2,8").split(","))
+            raise ConfigurationError(
+                f"{what} is {name!r}, which is no choice here: {nearest(name, known)}"
+            )
+    epsilons = tuple(
+        _number("epsilon", text, 0.0)
+        for text in given.get("epsilon", "0.5,2,8").split(",")
+    )
     return Request(
         algorithms,
         epsilons,
@@ -154,7 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(__doc__)
         return 0
     log_quietly()
-    # Set for the workers: matrices are tiny, and more threads than cores slow everything down.
+    # Set for the workers: matrices are tiny, and more threads than cores slow
+    # everything down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return exit_code(lambda: _run(parse_request(given)), RESUMES)
 
@@ -164,7 +187,12 @@ def _run(request: Request) -> int:
     for cell in request.cells:
         game_of(cell)
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         games = progress.add_task("games", total=None)
         rows = run_cells(
@@ -185,15 +213,26 @@ def _run(request: Request) -> int:
     lines = [flat_row(row) for row in rows]
     written = [
         write_whole(request.output / CSV_FILE, encode_csv(lines)),
-        write_whole(request.output / JSON_FILE, encode_json({"attacks": lines, "reconstruction": rebuilt})),
-        write_whole(request.output / PICTURE_FILE, draw_curves(rows, _SHOWN_TARGET, _panels(request.cells))),
+        write_whole(
+            request.output / JSON_FILE,
+            encode_json({"attacks": lines, "reconstruction": rebuilt}),
+        ),
+        write_whole(
+            request.output / PICTURE_FILE,
+            draw_curves(rows, _SHOWN_TARGET, _panels(request.cells)),
+        ),
     ]
     if rebuilt:
-        written.append(write_whole(request.output / RECONSTRUCTION_FILE, encode_csv(rebuilt)))
+        written.append(
+            write_whole(request.output / RECONSTRUCTION_FILE, encode_csv(rebuilt))
+        )
     wide_console().print(summary_table(rows))
     above = [row for row in rows if row.is_above]
     for row in above:
-        print(f"above its bound: {row.attack} on {row.target}, {row.cell}", file=sys.stderr)
+        print(
+            f"above its bound: {row.attack} on {row.target}, {row.cell}",
+            file=sys.stderr,
+        )
     for path in written:
         print(path)
     return 1 if above else 0
@@ -201,8 +240,20 @@ def _run(request: Request) -> int:
 
 def summary_table(rows: Sequence[Row]) -> Table:
     """The strongest attack on each target, beside its bound."""
-    table = Table(title="strongest attack on each target (by area under the curve), and what the guarantee allows")
-    for name in ("algorithm", "epsilon", "target", "attack", "AUC (bound)", *(f"TPR at {rate:g}" for rate in RATES)):
+    table = Table(
+        title=(
+            "strongest attack on each target (by area under the curve), and what the"
+            " guarantee allows"
+        )
+    )
+    for name in (
+        "algorithm",
+        "epsilon",
+        "target",
+        "attack",
+        "AUC (bound)",
+        *(f"TPR at {rate:g}" for rate in RATES),
+    ):
         table.add_column(name, no_wrap=True)
     best: dict[tuple[Cell, str, bool], Row] = {}
     for row in rows:
@@ -210,8 +261,16 @@ def summary_table(rows: Sequence[Row]) -> Table:
         if key not in best or row.auc.value > best[key].auc.value:
             best[key] = row
     for row in best.values():
-        cells = [row.cell.algorithm, f"{row.cell.epsilon:g}" if row.auc.bound < 1.0 else "-", row.target, row.attack]
-        cells += [f"{one.value:.3f} ({one.bound:.3f})" for one in (row.auc, *row.rates.values())]
+        cells = [
+            row.cell.algorithm,
+            f"{row.cell.epsilon:g}" if row.auc.bound < 1.0 else "-",
+            row.target,
+            row.attack,
+        ]
+        cells += [
+            f"{one.value:.3f} ({one.bound:.3f})"
+            for one in (row.auc, *row.rates.values())
+        ]
         table.add_row(*cells)
     return table
 
@@ -240,18 +299,29 @@ def _rebuilt(cell: Cell, runs: int) -> dict[str, Any]:
         "runs": runs,
     }
     for name, value in found.errors.items():
-        line |= {name.replace(" ", "_"): value, f"{name.replace(' ', '_')}_margin": found.margins[name]}
+        line |= {
+            name.replace(" ", "_"): value,
+            f"{name.replace(' ', '_')}_margin": found.margins[name],
+        }
     for name, value in found.gains.items():
-        line |= {f"{name.split()[0]}_gain": value, f"{name.split()[0]}_gain_margin": found.gain_margins[name]}
+        line |= {
+            f"{name.split()[0]}_gain": value,
+            f"{name.split()[0]}_gain_margin": found.gain_margins[name],
+        }
     return line
 
 
 def _panels(cells: Sequence[Cell]) -> list[Cell]:
-    """The first algorithm at all epsilons, then the others at the middle one; all cells if they are few."""
+    """The first algorithm at all epsilons, then the others at the middle one.
+
+    All cells if they are few.
+    """
     if len(cells) < _PANELS:
         return list(cells)
     first = [cell for cell in cells if cell.algorithm == cells[0].algorithm]
-    others_named = dict.fromkeys(cell.algorithm for cell in cells if cell.algorithm != cells[0].algorithm)
+    others_named = dict.fromkeys(
+        cell.algorithm for cell in cells if cell.algorithm != cells[0].algorithm
+    )
     # The yardstick stands beside the private one.
     names = sorted(others_named, key=lambda name: name != "lloyd")
     others = []
@@ -268,14 +338,20 @@ def _number(name: str, text: str, above: float) -> float:
     except ValueError:
         value = float("nan")
     if not above < value < float("inf"):
-        raise ConfigurationError(f"{name} is {text!r}, but it must be a number above {above:g}: give such as 2.")
+        raise ConfigurationError(
+            f"{name} is {text!r}, but it must be a number above {above:g}: give such"
+            " as 2."
+        )
     return value
 
 
 def _whole(name: str, text: str, least: int) -> int:
     """A whole number from a bound on."""
     if not text.isdecimal() or int(text) < least:
-        raise ConfigurationError(f"{name} is {text!r}, but it must be a whole number of at least {least}: give more.")
+        raise ConfigurationError(
+            f"{name} is {text!r}, but it must be a whole number of at least {least}:"
+            " give more."
+        )
     return int(text)
 
 

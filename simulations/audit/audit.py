@@ -14,7 +14,13 @@ from flwr_dpkmeans.errors import ConfigurationError
 from simulations.audit.bounds import LowerBound, Method, Scores, lower_bound
 from simulations.audit.cases import Case, Neighbours, build_cases
 from simulations.audit.choice import choose
-from simulations.audit.information import Information, Truth, Worst, claimed_information, information_of
+from simulations.audit.information import (
+    Information,
+    Truth,
+    Worst,
+    claimed_information,
+    information_of,
+)
 from simulations.audit.one_run import OneRunBound, one_run_bound
 from simulations.audit.runs import Engine, make_runner
 from simulations.audit.trials import Batch, Measure, Setup, Table, batches_of, collect
@@ -23,7 +29,9 @@ from simulations.audit.views import Adversary, resolve_adversary
 PILOT_RUNS = 10
 ONE_RUN = "one_run"
 ROUNDING = 1e-9
-"""Room for the last digits of floats where what was seen is held against what is claimed."""
+"""Room for the last digits of floats where what was seen is held against what is
+claimed.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,11 +49,13 @@ class AuditOptions:
     case : str
         A layout of `cases.LAYOUTS`, or ``auto``.
     method : str
-        ``auto`` (through mu where all noise is plain Gaussian), ``gdp``, ``clopper_pearson`` or ``one_run`` (canaries).
+        ``auto`` (through mu where all noise is plain Gaussian), ``gdp``,
+        ``clopper_pearson`` or ``one_run`` (canaries).
     engine : str
         ``direct`` or ``messages``.
     trials : int
-        Test runs of each kind; a fifth as many, at least 200 and at most 20,000, train the distinguishers.
+        Test runs of each kind; a fifth as many, at least 200 and at most 20,000, train
+        the distinguishers.
     confidence : float
         With which the bound holds.
     until : int or None
@@ -71,11 +81,18 @@ class AuditOptions:
 
     def __post_init__(self) -> None:
         if self.trials < 100:
-            raise ConfigurationError(f"trials is {self.trials}, but fewer than 100 say nothing: give 5000.")
+            raise ConfigurationError(
+                f"trials is {self.trials}, but fewer than 100 say nothing: give 5000."
+            )
         if self.retries < 0:
-            raise ConfigurationError(f"retries is {self.retries}, but it must be at least 0: give 1.")
+            raise ConfigurationError(
+                f"retries is {self.retries}, but it must be at least 0: give 1."
+            )
         if not 0.0 < self.confidence < 1.0:
-            raise ConfigurationError(f"confidence is {self.confidence}, but it must be above 0 and below 1: give 0.95.")
+            raise ConfigurationError(
+                f"confidence is {self.confidence}, but it must be above 0 and below 1:"
+                " give 0.95."
+            )
 
     @property
     def training(self) -> int:
@@ -97,7 +114,8 @@ class AuditResult:
     bound : LowerBound or OneRunBound
         Of the test runs, at the confidence asked for.
     information : float
-        Largest information that any run showed, over what is claimed; above 1 a sensitivity is false.
+        Largest information that any run showed, over what is claimed; above 1 a
+        sensitivity is false.
     bound_used : float
         Largest share of its sensitivity that one array used in any run.
     distinguisher : str
@@ -133,24 +151,39 @@ class AuditResult:
         """The lower bound on epsilon of the same runs at another confidence."""
         bound = self.bound
         if isinstance(bound, OneRunBound):
-            return one_run_bound(bound.guesses, bound.delta, bound.method, confidence).epsilon
+            return one_run_bound(
+                bound.guesses, bound.delta, bound.method, confidence
+            ).epsilon
         assert self.test is not None
-        return lower_bound(self.test, bound.rule, bound.delta, bound.method, confidence).epsilon
+        return lower_bound(
+            self.test, bound.rule, bound.delta, bound.method, confidence
+        ).epsilon
 
     @property
     def shows_more(self) -> bool:
-        """Whether the statistics alone, of any target, show more than they may; nan does."""
+        """Whether the statistics alone, of any target, show more than they may.
+
+        Nan does.
+        """
         worst = self.worst
         seen = (self.information, self.bound_used, worst.information, worst.bound_used)
         return not all(share <= 1.0 + ROUNDING for share in seen)
 
     def exceeds(self, confidence: float | None = None) -> bool:
-        """Whether the claim is refuted: by the runs at a confidence, or by what the statistics show."""
-        epsilon = self.bound.epsilon if confidence is None else self.bound_at(confidence)
+        """Whether the claim is refuted: by the runs at a confidence, or by what the
+        statistics show.
+        """
+        epsilon = (
+            self.bound.epsilon if confidence is None else self.bound_at(confidence)
+        )
         return epsilon > self.claimed or self.shows_more
 
 
-def run_audit(options: AuditOptions, measure: Measure, advance: Callable[[int], None] = lambda _: None) -> AuditResult:
+def run_audit(
+    options: AuditOptions,
+    measure: Measure,
+    advance: Callable[[int], None] = lambda _: None,
+) -> AuditResult:
     """Audit one combination.
 
     Parameters
@@ -216,21 +249,24 @@ def prepare(options: AuditOptions) -> Setup:
     -------
     Setup
     """
-    cases = build_cases(options.algorithm, options.trust, options.unit, options.case, options.values)
+    cases = build_cases(
+        options.algorithm, options.trust, options.unit, options.case, options.values
+    )
     adversary = resolve_adversary(options.adversary, cases[0].plan.config.trust)
     try:
         engine = Engine(options.engine)
     except ValueError:
         raise ConfigurationError(
-            f"engine is {options.engine!r}, which is not known: choose 'direct' or 'messages'."
+            f"engine is {options.engine!r}, which is not known: choose 'direct' or"
+            " 'messages'."
         ) from None
     best: tuple[float, Case, Neighbours] | None = None
     worst = Worst()
     for case in cases:
         if not math.isfinite(case.plan.epsilon):
             raise ConfigurationError(
-                f"{options.algorithm!r} releases exact sums here, so it claims nothing: audit another algorithm, or "
-                "leave evaluation='exact' out."
+                f"{options.algorithm!r} releases exact sums here, so it claims nothing:"
+                " audit another algorithm, or leave evaluation='exact' out."
             )
         for candidate, seen in _pilot(case, options):
             for one in seen:
@@ -239,11 +275,17 @@ def prepare(options: AuditOptions) -> Setup:
             if best is None or share > best[0] + 1e-6:
                 best = share, case, candidate
     assert best is not None
-    return Setup(best[1], best[2], adversary, engine, options.until, options.retries, worst)
+    return Setup(
+        best[1], best[2], adversary, engine, options.until, options.retries, worst
+    )
 
 
-def _pilot(case: Case, options: AuditOptions) -> list[tuple[Neighbours, list[Information]]]:
-    """Information that each target shows clients, at the states of each of a few runs without it."""
+def _pilot(
+    case: Case, options: AuditOptions
+) -> list[tuple[Neighbours, list[Information]]]:
+    """Information that each target shows clients, at the states of each of a few runs
+    without it.
+    """
     run = make_runner(case, case.candidates[0], Adversary.CLIENTS, until=options.until)
     views = [run(False) for _ in range(PILOT_RUNS)]
     found = []
@@ -251,37 +293,57 @@ def _pilot(case: Case, options: AuditOptions) -> list[tuple[Neighbours, list[Inf
         truth = Truth(candidate)
         seen = []
         for view in views:
-            parts = [truth.part(one.plan, one.round_index, one.state, one.members) for one in view.sums]
+            parts = [
+                truth.part(one.plan, one.round_index, one.state, one.members)
+                for one in view.sums
+            ]
             seen.append(information_of(parts, view.plan, view.attempts))
         found.append((candidate, seen))
     return found
 
 
 def resolve_method(name: str, setup: Setup) -> Method:
-    """Take the bound through mu where all noise is plain Gaussian, as claims of other noise do not come from a mu."""
+    """Take the bound through mu where all noise is plain Gaussian, as claims of other
+    noise do not come from a mu.
+    """
     plan = setup.case.plan
-    attempts = [(index, 0) for index in range(plan.first_round, (plan.last_round if plan.is_final else 0) + 1)]
+    attempts = [
+        (index, 0)
+        for index in range(
+            plan.first_round, (plan.last_round if plan.is_final else 0) + 1
+        )
+    ]
     if setup.until is not None:
-        attempts = [(index, attempt) for index, attempt in attempts if index <= setup.until]
-    plain = claimed_information(plan, attempts)[2] and plan.config.client_sampling_rate >= 1.0
-    plain = plain and (plan.is_final or plan.config.algorithm != "sulloyd" or setup.until is not None)
+        attempts = [
+            (index, attempt) for index, attempt in attempts if index <= setup.until
+        ]
+    plain = (
+        claimed_information(plan, attempts)[2]
+        and plan.config.client_sampling_rate >= 1.0
+    )
+    plain = plain and (
+        plan.is_final or plan.config.algorithm != "sulloyd" or setup.until is not None
+    )
     if name == "auto":
         return Method.GDP if plain else Method.CLOPPER_PEARSON
     try:
         method = Method(name)
     except ValueError:
         raise ConfigurationError(
-            f"method is {name!r}, which is not known: choose 'auto', 'gdp', 'clopper_pearson' or 'one_run'."
+            f"method is {name!r}, which is not known: choose 'auto', 'gdp',"
+            " 'clopper_pearson' or 'one_run'."
         ) from None
     if method is Method.GDP and not plain:
         raise ConfigurationError(
-            "method is 'gdp', but not all noise is plain Gaussian here, so the claim does not come from a mu: choose "
-            "'clopper_pearson'."
+            "method is 'gdp', but not all noise is plain Gaussian here, so the claim"
+            " does not come from a mu: choose 'clopper_pearson'."
         )
     return method
 
 
-def _measured(every: Sequence[list[Batch]], measure: Measure, advance: Callable[[int], None]) -> list[Table]:
+def _measured(
+    every: Sequence[list[Batch]], measure: Measure, advance: Callable[[int], None]
+) -> list[Table]:
     """Run all batches of both kinds together, and put each kind's tables together."""
     batches = [batch for kind in every for batch in kind]
     tables = []

@@ -1,33 +1,42 @@
-"""From scores of an adversary to a lower bound on epsilon that holds with a stated confidence.
+"""From scores of an adversary to a lower bound on epsilon that holds with a stated
+confidence.
 
-An adversary looks at a run and gives it a score; large means "the target was present". A rule, a threshold and a
-direction, turns scores into guesses. It is chosen on runs of its own (`choose_rule`), and judged on others
-(`lower_bound`), so that the runs that are counted are independent of it. Let FPR and TPR be the probabilities with
-which the rule says "present" when the target is absent and when it is present. Clopper-Pearson limits, an upper one
-of FPR and a lower one of TPR, each missing with half of what the confidence leaves, hold together by a union bound:
-``FPR <= FPR_high`` and ``TPR >= TPR_low``. The complementary guess can miss nothing else, as FNR = 1 - TPR and
-TNR = 1 - FPR. What follows from them:
+An adversary looks at a run and gives it a score; large means "the target was present".
+A rule, a threshold and a direction, turns scores into guesses. It is chosen on runs of
+its own (`choose_rule`), and judged on others (`lower_bound`), so that the runs that are
+counted are independent of it. Let FPR and TPR be the probabilities with which the rule
+says "present" when the target is absent and when it is present. Clopper-Pearson limits,
+an upper one of FPR and a lower one of TPR, each missing with half of what the
+confidence leaves, hold together by a union bound: ``FPR <= FPR_high`` and ``TPR >=
+TPR_low``. The complementary guess can miss nothing else, as FNR = 1 - TPR and TNR = 1 -
+FPR. What follows from them:
 
 `Method.CLOPPER_PEARSON`
-    If the mechanism is (epsilon, delta)-DP, TPR <= e^epsilon FPR + delta and TNR <= e^epsilon FNR + delta. Hence
-    epsilon is at least ``ln((TPR_low - delta) / FPR_high)`` and ``ln((1 - FPR_high - delta) / (1 - TPR_low))``, and
-    the larger one is the bound. Nothing is assumed about the mechanism.
+    If the mechanism is (epsilon, delta)-DP, TPR <= e^epsilon FPR + delta and TNR <=
+    e^epsilon FNR + delta. Hence epsilon is at least ``ln((TPR_low - delta) /
+    FPR_high)`` and ``ln((1 - FPR_high - delta) / (1 - TPR_low))``, and the larger one
+    is the bound. Nothing is assumed about the mechanism.
 `Method.GDP`
-    If the mechanism is mu-GDP, its trade-off function is at least that of N(0, 1) against N(mu, 1), whatever the
-    mechanism is, so that ``TPR <= Phi(Phi^-1(FPR) + mu)`` for every rule. Hence mu is at least
-    ``mu_low = Phi^-1(TPR_low) - Phi^-1(FPR_high)``, and a claim of mu-GDP with a smaller mu is rejected, again with no
-    assumption. The epsilon that is reported is that of mu_low-GDP at delta. It is a lower bound of the epsilon of a
-    claim that was itself computed from a mu, as all claims of Gaussian plans here are, and of the mechanism's own
-    epsilon if its trade-off function is Gaussian. Of a mechanism that is (epsilon, delta)-DP by other means it says
-    nothing: randomised response with epsilon 0.1 is not mu-GDP for the mu whose epsilon at a small delta is 0.1.
+    If the mechanism is mu-GDP, its trade-off function is at least that of N(0, 1)
+    against N(mu, 1), whatever the mechanism is, so that ``TPR <= Phi(Phi^-1(FPR) +
+    mu)`` for every rule. Hence mu is at least ``mu_low = Phi^-1(TPR_low) -
+    Phi^-1(FPR_high)``, and a claim of mu-GDP with a smaller mu is rejected, again with
+    no assumption. The epsilon that is reported is that of mu_low-GDP at delta. It is a
+    lower bound of the epsilon of a claim that was itself computed from a mu, as all
+    claims of Gaussian plans here are, and of the mechanism's own epsilon if its
+    trade-off function is Gaussian. Of a mechanism that is (epsilon, delta)-DP by other
+    means it says nothing: randomised response with epsilon 0.1 is not mu-GDP for the mu
+    whose epsilon at a small delta is 0.1.
 
-One rule for each bound: whoever takes the largest of several bounds has to share the confidence among them.
+One rule for each bound: whoever takes the largest of several bounds has to share the
+confidence among them.
 
 References
-----------
-Clopper and Pearson 1934; Kairouz, Oh and Viswanath 2015, "The composition theorem for differential privacy" (the
-region of errors); Jagielski, Ullman and Oprea 2020, "Auditing differentially private machine learning"; Nasr et al.
-2023, "Tight auditing of differentially private machine learning" (the bound through mu); Dong, Roth and Su 2022.
+---------- Clopper and Pearson 1934; Kairouz, Oh and Viswanath 2015, "The composition
+theorem for differential privacy" (the region of errors); Jagielski, Ullman and Oprea
+2020, "Auditing differentially private machine learning"; Nasr et al. 2023, "Tight
+auditing of differentially private machine learning" (the bound through mu); Dong, Roth
+and Su 2022.
 """
 
 from __future__ import annotations
@@ -47,7 +56,10 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _TRAINING_MISS = 0.025
-"""What a limit may miss while a rule is chosen: that of a two-sided 95%; it has no part in the guarantee."""
+"""What a limit may miss while a rule is chosen: that of a two-sided 95%.
+
+It has no part in the guarantee.
+"""
 _ROUNDING = 1e-11
 """`gaussian_epsilon` rounds up by about 1e-12; a lower bound must not."""
 
@@ -84,13 +96,13 @@ class Scores:
             values = np.asarray(getattr(self, name), dtype=np.float64)
             if values.ndim != 1 or not values.size:
                 raise LocalMisuseError(
-                    f"scores of runs with the target {name} have shape {values.shape}, but at least one run is needed: "
-                    "give one score for each run."
+                    f"scores of runs with the target {name} have shape {values.shape},"
+                    " but at least one run is needed: give one score for each run."
                 )
             if np.isnan(values).any():
                 raise LocalMisuseError(
-                    f"a score of a run with the target {name} is nan, but scores must be ordered: give a number or an "
-                    "infinity."
+                    f"a score of a run with the target {name} is nan, but scores must"
+                    " be ordered: give a number or an infinity."
                 )
             object.__setattr__(self, name, values)
 
@@ -118,7 +130,9 @@ class Rule:
         >>> Rule(1.0, present_above=True).says_present(np.array([0.0, 1.0, 2.0])).tolist()
         [False, True, True]
         """
-        return scores >= self.threshold if self.present_above else scores <= self.threshold
+        return (
+            scores >= self.threshold if self.present_above else scores <= self.threshold
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +144,8 @@ class LowerBound:
     epsilon : float
         0.0 if nothing can be said.
     delta, confidence : float
-        The delta that epsilon belongs to; the probability with which the bound holds, at least.
+        The delta that epsilon belongs to; the probability with which the bound holds,
+        at least.
     method : Method
         How it was computed, and so what it bounds.
     rule : Rule
@@ -168,7 +183,8 @@ def clopper_pearson(successes: int, trials: int, miss: float) -> tuple[float, fl
     Returns
     -------
     tuple of (low, high)
-        ``low`` exceeds the probability with probability at most `miss`, and ``high`` is below it likewise.
+        ``low`` exceeds the probability with probability at most `miss`, and ``high`` is
+        below it likewise.
 
     Raises
     ------
@@ -182,24 +198,33 @@ def clopper_pearson(successes: int, trials: int, miss: float) -> tuple[float, fl
     (0.0, 0.258866)
     """
     if trials < 1:
-        raise LocalMisuseError(f"there are {trials} trials, but a rate needs at least 1: make more runs.")
+        raise LocalMisuseError(
+            f"there are {trials} trials, but a rate needs at least 1: make more runs."
+        )
     if not 0 <= successes <= trials:
-        raise LocalMisuseError(f"{successes} of {trials} trials succeeded, but it must be 0 to {trials}: count again.")
+        raise LocalMisuseError(
+            f"{successes} of {trials} trials succeeded, but it must be 0 to {trials}:"
+            " count again."
+        )
     miss = _between("miss", miss, zero=False)
     counts = np.array([successes], dtype=np.int64)
-    return float(_lower_limits(counts, trials, miss)[0]), float(_upper_limits(counts, trials, miss)[0])
+    return float(_lower_limits(counts, trials, miss)[0]), float(
+        _upper_limits(counts, trials, miss)[0]
+    )
 
 
 def choose_rule(training: Scores, delta: float, method: Method) -> Rule:
     """Find the threshold and direction that promise the largest lower bound.
 
-    Every distinct score is tried as a threshold, in both directions, and judged by the bound that the training runs
-    themselves would give: a pessimistic estimate, which keeps rare lucky counts from winning.
+    Every distinct score is tried as a threshold, in both directions, and judged by the
+    bound that the training runs themselves would give: a pessimistic estimate, which
+    keeps rare lucky counts from winning.
 
     Parameters
     ----------
     training : Scores
-        Of runs that are not used in `lower_bound`; a quarter of all runs is a good share.
+        Of runs that are not used in `lower_bound`; a quarter of all runs is a good
+        share.
     delta : float
         In [0, 1); greater than 0 with `Method.GDP`.
     method : Method
@@ -223,10 +248,14 @@ def choose_rule(training: Scores, delta: float, method: Method) -> Rule:
     absent, present = np.sort(training.absent), np.sort(training.present)
     thresholds = np.unique(np.concatenate([absent, present]))
     fpr_limits = _upper_limits(np.arange(absent.size + 1), absent.size, _TRAINING_MISS)
-    tpr_limits = _lower_limits(np.arange(present.size + 1), present.size, _TRAINING_MISS)
+    tpr_limits = _lower_limits(
+        np.arange(present.size + 1), present.size, _TRAINING_MISS
+    )
     best, chosen = -math.inf, Rule(float(thresholds[0]), present_above=True)
     for above in (True, False):
-        false, true = (_said_present(scores, thresholds, above) for scores in (absent, present))
+        false, true = (
+            _said_present(scores, thresholds, above) for scores in (absent, present)
+        )
         values = _promises(fpr_limits[false], tpr_limits[true], delta, method)
         at = int(np.argmax(values))
         if values[at] > best:
@@ -234,7 +263,9 @@ def choose_rule(training: Scores, delta: float, method: Method) -> Rule:
     return chosen
 
 
-def lower_bound(test: Scores, rule: Rule, delta: float, method: Method, confidence: float = 0.95) -> LowerBound:
+def lower_bound(
+    test: Scores, rule: Rule, delta: float, method: Method, confidence: float = 0.95
+) -> LowerBound:
     """Bound epsilon from below by the errors of a rule on fresh runs.
 
     Parameters
@@ -269,20 +300,38 @@ def lower_bound(test: Scores, rule: Rule, delta: float, method: Method, confiden
     delta = _between("delta", delta, zero=method is not Method.GDP)
     confidence = _between("confidence", confidence, zero=False)
     miss = 0.5 * (1.0 - confidence)
-    false, true = (int(rule.says_present(scores).sum()) for scores in (test.absent, test.present))
+    false, true = (
+        int(rule.says_present(scores).sum()) for scores in (test.absent, test.present)
+    )
     fpr_high = clopper_pearson(false, test.absent.size, miss)[1]
     tpr_low = clopper_pearson(true, test.present.size, miss)[0]
-    value = float(_promises(np.array([fpr_high]), np.array([tpr_low]), delta, method)[0])
+    value = float(
+        _promises(np.array([fpr_high]), np.array([tpr_low]), delta, method)[0]
+    )
     epsilon, mu = max(value, 0.0), None
     if method is Method.GDP:
         mu = epsilon
         exact = gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0
         epsilon = max(exact - _ROUNDING * (exact + mu), 0.0)
-    return LowerBound(epsilon, delta, confidence, method, rule, mu, test.absent.size, test.present.size, false, true)
+    return LowerBound(
+        epsilon,
+        delta,
+        confidence,
+        method,
+        rule,
+        mu,
+        test.absent.size,
+        test.present.size,
+        false,
+        true,
+    )
 
 
 def _promises(fpr_high: Array, tpr_low: Array, delta: float, method: Method) -> Array:
-    """Lower bounds, on epsilon or on mu, from limits of both rates; minus infinity where nothing follows."""
+    """Lower bounds, on epsilon or on mu, from limits of both rates.
+
+    Minus infinity where nothing follows.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         if method is Method.GDP:
             values = ndtri(tpr_low) - ndtri(fpr_high)
@@ -297,8 +346,13 @@ def _promises(fpr_high: Array, tpr_low: Array, delta: float, method: Method) -> 
 def _said_present(ordered: Array, thresholds: Array, above: bool) -> Counts:
     """How many of the sorted scores each threshold calls present."""
     if above:
-        return np.asarray(ordered.size - np.searchsorted(ordered, thresholds, side="left"), dtype=np.int64)
-    return np.asarray(np.searchsorted(ordered, thresholds, side="right"), dtype=np.int64)
+        return np.asarray(
+            ordered.size - np.searchsorted(ordered, thresholds, side="left"),
+            dtype=np.int64,
+        )
+    return np.asarray(
+        np.searchsorted(ordered, thresholds, side="right"), dtype=np.int64
+    )
 
 
 def _lower_limits(counts: Counts, trials: int, miss: float) -> Array:
@@ -308,7 +362,10 @@ def _lower_limits(counts: Counts, trials: int, miss: float) -> Array:
 
 
 def _upper_limits(counts: Counts, trials: int, miss: float) -> Array:
-    """Clopper-Pearson's upper limits, through failures: the quantile near 0 is the accurate one."""
+    """Clopper-Pearson's upper limits, through failures.
+
+    The quantile near 0 is the accurate one.
+    """
     return 1.0 - _lower_limits(trials - counts, trials, miss)
 
 
@@ -317,7 +374,7 @@ def _between(name: str, value: float, *, zero: bool) -> float:
     checked = require_real(name, value, "give a number such as 0.05")
     if not 0.0 <= checked < 1.0 or (checked == 0.0 and not zero):
         raise LocalMisuseError(
-            f"{name} is {value!r}, but it must be {'at least' if zero else 'above'} 0 and below 1: "
-            "give a number such as 0.05."
+            f"{name} is {value!r}, but it must be {'at least' if zero else 'above'} 0"
+            " and below 1: give a number such as 0.05."
         )
     return checked

@@ -1,7 +1,9 @@
-"""Worst-case neighbouring inputs: tiny tables on which one unit moves every release as far as its bound allows.
+"""Worst-case neighbouring inputs: tiny tables on which one unit moves every release as
+far as its bound allows.
 
-A `Case` is a plan with several pairs of neighbours; `pilot.choose` keeps the pair that shows the most. What is public
-(k, d, the declared number of rows, clip bounds) may be chosen, since the guarantee holds for every choice.
+A `Case` is a plan with several pairs of neighbours; `pilot.choose` keeps the pair that
+shows the most. What is public (k, d, the declared number of rows, clip bounds) may be
+chosen, since the guarantee holds for every choice.
 """
 
 from __future__ import annotations
@@ -30,9 +32,15 @@ Array = NDArray[np.float64]
 TARGET_CLIENT = 0
 """The client that has, or is, the target."""
 SEED = 7
-"""Of the public start: drawn once, like the plan; keys, masks and noise are fresh in each run."""
+"""Of the public start: drawn once, like the plan.
+
+Keys, masks and noise are fresh in each run.
+"""
 MARGINS = (0.0, 0.01, 0.03, 0.1)
-"""How far inside a radius a row is put: a start that moves would leave a row on the radius behind."""
+"""How far inside a radius a row is put.
+
+a start that moves would leave a row on the radius behind.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,8 @@ class Neighbours:
     name : str
         Where the target is.
     absent, present : tuple of ndarray, (n_i, n_features)
-        One table for each client, on the grid in [-1, 1]^d; only that of `TARGET_CLIENT` differs.
+        One table for each client, on the grid in [-1, 1]^d; only that of
+        `TARGET_CLIENT` differs.
     """
 
     name: str
@@ -87,7 +96,8 @@ class Layout:
     ----------
     n_clusters, n_features : int
     anchors : int
-        Rows on the first start centroid, which keep it where it is, times those the algorithm asks for.
+        Rows on the first start centroid, which keep it where it is, times those the
+        algorithm asks for.
     others : int
         Rows of each other client.
     """
@@ -101,10 +111,14 @@ class Layout:
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
     {"edge": Layout(1, 1, 1, 1), "far": Layout(2, 1, 1, 1), "empty": Layout(3, 2, 0, 0)}
 )
-"""``edge``: at a bound of the one cluster; ``far``: in a cluster of its own, far from all rows; ``empty``: the only row
-there is."""
+"""``edge``: at a bound of the one cluster.
 
-_COMMON: Mapping[str, Any] = MappingProxyType({"bounds": ((-1.0,), (1.0,)), "epsilon": 1.0, "delta": 1e-5})
+``far``: in a cluster of its own, far from all rows; ``empty``: the only row there is.
+"""
+
+_COMMON: Mapping[str, Any] = MappingProxyType(
+    {"bounds": ((-1.0,), (1.0,)), "epsilon": 1.0, "delta": 1e-5}
+)
 _LLOYD: Mapping[str, Any] = MappingProxyType({"n_examples": 1000, "max_iter": 2})
 DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -112,7 +126,9 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "glloyd": _LLOYD,
         "sulloyd": _LLOYD,
         "lloyd": _LLOYD,
-        "proxy_lloyd": MappingProxyType({"n_examples": 400, "max_iter": 1, "n_init": 1}),
+        "proxy_lloyd": MappingProxyType(
+            {"n_examples": 400, "max_iter": 1, "n_init": 1}
+        ),
         "feddp_kmeans": MappingProxyType({"max_iter": 1, "n_init": 1}),
         "server_kmeans++": MappingProxyType({"max_iter": 2}),
         "server_lloyd": MappingProxyType({"max_iter": 2, "n_init": 1}),
@@ -120,14 +136,19 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "feddp_choose_k": MappingProxyType({"choose_n_clusters": True, "n_init": 1}),
     }
 )
-"""Public values of each algorithm's cases: few rounds, so that thousands of runs take minutes."""
+"""Public values of each algorithm's cases.
+
+Few rounds, so that thousands of runs take minutes.
+"""
 _ANCHORS = {"fastlloyd": 1000, "proxy_lloyd": 1}
 _N_CLIENTS = {"distributed": 4}
 _RECOVERING = 6
 """Fewest clients of whom sums can be recovered."""
 
 
-def build_cases(algorithm: str, trust: str | None, unit: str, case: str, values: Mapping[str, Any]) -> tuple[Case, ...]:
+def build_cases(
+    algorithm: str, trust: str | None, unit: str, case: str, values: Mapping[str, Any]
+) -> tuple[Case, ...]:
     """Draft the plans of the layouts that are asked for, with their neighbours.
 
     Parameters
@@ -157,18 +178,27 @@ def build_cases(algorithm: str, trust: str | None, unit: str, case: str, values:
     [('edge', 1, True), ('far', 1, True), ('empty', 2, True)]
     """
     if case != "auto" and case not in LAYOUTS:
-        raise ConfigurationError(f"case is {case!r}, which is not known: {nearest(case, ('auto', *LAYOUTS))}")
+        raise ConfigurationError(
+            f"case is {case!r}, which is not known: {nearest(case, ('auto', *LAYOUTS))}"
+        )
     names = tuple(LAYOUTS) if case == "auto" else (case,)
     return tuple(_build(name, algorithm, trust, unit, values) for name in names)
 
 
-def _build(name: str, algorithm: str, trust: str | None, unit: str, values: Mapping[str, Any]) -> Case:
+def _build(
+    name: str, algorithm: str, trust: str | None, unit: str, values: Mapping[str, Any]
+) -> Case:
     """One layout with its plan."""
     layout, entry = LAYOUTS[name], algorithm_entry(algorithm)
     given = dict(values)
     n_features = int(given.pop("n_features", None) or layout.n_features)
     n_clients: int | None = given.pop("n_clients", None)
-    wanted = {"n_clusters": layout.n_clusters, **_COMMON, **DEFAULTS.get(algorithm, {}), "random_state": SEED}
+    wanted = {
+        "n_clusters": layout.n_clusters,
+        **_COMMON,
+        **DEFAULTS.get(algorithm, {}),
+        "random_state": SEED,
+    }
     if unit == "client":
         wanted |= _client_bounds(algorithm, layout.n_clusters)
     config = parse_run(
@@ -176,12 +206,26 @@ def _build(name: str, algorithm: str, trust: str | None, unit: str, values: Mapp
         **(wanted | {"algorithm": algorithm, "trust": trust, "unit": unit} | given),
     )
     if n_clients is None:
-        n_clients = _RECOVERING if config.dropout is Dropout.RECOVER else _N_CLIENTS.get(config.trust, 2)
+        n_clients = (
+            _RECOVERING
+            if config.dropout is Dropout.RECOVER
+            else _N_CLIENTS.get(config.trust, 2)
+        )
     if config.trust == "distributed" and config.max_silent is None and n_clients > 2:
-        # The shares of one colluding client are not counted on, so that the claim is tight against the server too.
+        # The shares of one colluding client are not counted on, so that the claim is
+        # tight against the server too.
         config = parse_run(
             has_server_data=entry.server_data is ServerData.NEEDED,
-            **(wanted | {"algorithm": algorithm, "trust": trust, "unit": unit, "max_silent": 1} | given),
+            **(
+                wanted
+                | {
+                    "algorithm": algorithm,
+                    "trust": trust,
+                    "unit": unit,
+                    "max_silent": 1,
+                }
+                | given
+            ),
         )
     held = None
     if entry.server_data is ServerData.NEEDED:
@@ -201,18 +245,31 @@ def _build(name: str, algorithm: str, trust: str | None, unit: str, values: Mapp
 
 
 def _profiled(pair: Neighbours, config: Run) -> Neighbours:
-    """The pair with what stands beside the points for a profile: the corner that moves each of its arrays farthest."""
+    """The pair with what stands beside the points for a profile.
+
+    The corner that moves each of its arrays farthest.
+    """
     widths = config.profile_widths
-    own = [np.ones(sum(widths[:2])), *(np.where(np.arange(width) == 0, 1.0, -1.0) for width in widths[2:])]
+    own = [
+        np.ones(sum(widths[:2])),
+        *(np.where(np.arange(width) == 0, 1.0, -1.0) for width in widths[2:]),
+    ]
     beside = np.concatenate([*own, np.ones(len(config.gap_columns))])
-    sides = [[np.hstack([one, np.tile(beside, (len(one), 1))]) for one in side] for side in (pair.absent, pair.present)]
+    sides = [
+        [np.hstack([one, np.tile(beside, (len(one), 1))]) for one in side]
+        for side in (pair.absent, pair.present)
+    ]
     return Neighbours(pair.name, *map(tuple, sides))
 
 
 def _client_bounds(algorithm: str, n_clusters: int) -> dict[str, Any]:
-    """Clip bounds that one client reaches in every array at once, and would exceed if it were not clipped."""
+    """Clip bounds that one client reaches in every array at once, and would exceed if
+    it were not clipped.
+    """
     root = float(np.sqrt(n_clusters))
-    tight = dict.fromkeys(CLIP_BOUNDS, 0.5) | dict.fromkeys(("means_bound", "sums_bound"), 0.25 * root)
+    tight = dict.fromkeys(CLIP_BOUNDS, 0.5) | dict.fromkeys(
+        ("means_bound", "sums_bound"), 0.25 * root
+    )
     tight |= dict.fromkeys(("indicators_bound", "counts_bound"), 0.5 * root)
     return own_options(tight, algorithm, clusterings())
 
@@ -229,17 +286,28 @@ def _start(plan: Plan, config: Run, held: HeldPoints | None, n_features: int) ->
     nothing = np.zeros((config.n_clusters, n_features))
     if not plan.is_final:
         return nothing
-    return np.asarray(initial_state(plan, None if held is None else held.kept).centroids)
+    return np.asarray(
+        initial_state(plan, None if held is None else held.kept).centroids
+    )
 
 
 def _neighbours(
-    plan: Plan, config: Run, held: HeldPoints | None, n_features: int, anchors: int, others: int
+    plan: Plan,
+    config: Run,
+    held: HeldPoints | None,
+    n_features: int,
+    anchors: int,
+    others: int,
 ) -> Iterator[Neighbours]:
     """Pairs for every candidate of a target."""
     start = _start(plan, config, held, n_features)
     sampled = config.client_sampling_rate < 1.0
-    # Whether the other clients take part is unknown to everybody, so there they have nothing to add.
-    background = [np.repeat(start[:1], 0 if sampled else others, axis=0) for _ in range(plan.n_clients - 1)]
+    # Whether the other clients take part is unknown to everybody, so there they have
+    # nothing to add.
+    background = [
+        np.repeat(start[:1], 0 if sampled else others, axis=0)
+        for _ in range(plan.n_clients - 1)
+    ]
     if config.unit is PrivacyUnit.CLIENT:
         for name, rows in _target_tables(start, config, n_features):
             empty = np.zeros((0, n_features))
@@ -247,10 +315,14 @@ def _neighbours(
         return
     own = np.repeat(start[:1], anchors, axis=0)
     for name, row in _target_rows(start, plan, n_features):
-        yield Neighbours(name, (own, *background), (np.concatenate([own, row[None, :]]), *background))
+        yield Neighbours(
+            name, (own, *background), (np.concatenate([own, row[None, :]]), *background)
+        )
 
 
-def _target_rows(start: Array, plan: Plan, n_features: int) -> Iterator[tuple[str, Array]]:
+def _target_rows(
+    start: Array, plan: Plan, n_features: int
+) -> Iterator[tuple[str, Array]]:
     """Rows at corners, and at and inside the radius of the first start centroid."""
     corner = np.ones(n_features)
     yield "corner", corner
@@ -262,14 +334,28 @@ def _target_rows(start: Array, plan: Plan, n_features: int) -> Iterator[tuple[st
                 row = start[0].copy()
                 row[0] += sign * np.floor(radius * (1.0 - margin) * 2.0**16) / 2.0**16
                 if abs(row[0]) <= 1.0:
-                    yield f"{1.0 - margin:g} of radius {radius:.3g}{'+' if sign > 0 else '-'}", row
+                    yield (
+                        (
+                            f"{1.0 - margin:g} of radius"
+                            f" {radius:.3g}{'+' if sign > 0 else '-'}"
+                        ),
+                        row,
+                    )
 
 
-def _target_tables(start: Array, config: Run, n_features: int) -> Iterator[tuple[str, Array]]:
+def _target_tables(
+    start: Array, config: Run, n_features: int
+) -> Iterator[tuple[str, Array]]:
     """Tables of a client: one row, as many as declared, and rows in several clusters."""
     corner = np.ones((1, n_features))
     yield "one row in a corner", corner
-    yield "declared number of rows in a corner", np.repeat(corner, config.examples_per_client, axis=0)
+    yield (
+        "declared number of rows in a corner",
+        np.repeat(corner, config.examples_per_client, axis=0),
+    )
     if config.n_clusters > 1:
-        yield "a row near each start centroid", round_to_grid(np.clip(start * 2.0, -1.0, 1.0))
+        yield (
+            "a row near each start centroid",
+            round_to_grid(np.clip(start * 2.0, -1.0, 1.0)),
+        )
         yield "rows in opposite corners", np.concatenate([corner, -corner])

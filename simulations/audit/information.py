@@ -1,8 +1,10 @@
-"""What a release can tell at most: the target's part of it in standard deviations of the noise that is planned.
+"""What a release can tell at most: the target's part of it in standard deviations of
+the noise that is planned.
 
-For Gaussian noise the sum of |Delta / sigma|^2 over everything a run releases is the squared GDP parameter of what an
-optimal distinguisher sees; it must never exceed that of the claim. For Laplace noise the same holds for |Delta|_1 / b
-and epsilon. Delta comes from the real statistic on both inputs, at the very states that the adversary saw.
+For Gaussian noise the sum of |Delta / sigma|^2 over everything a run releases is the
+squared GDP parameter of what an optimal distinguisher sees; it must never exceed that
+of the claim. For Laplace noise the same holds for |Delta|_1 / b and epsilon. Delta
+comes from the real statistic on both inputs, at the very states that the adversary saw.
 """
 
 from __future__ import annotations
@@ -51,10 +53,19 @@ class Information:
 
     @property
     def share(self) -> float:
-        """Seen over claimed, the larger of both kinds of noise; above 1 a claim is false."""
-        shares = [(self.gaussian, self.gaussian_claimed), (self.laplace, self.laplace_claimed)]
+        """Seen over claimed, the larger of both kinds of noise.
+
+        Above 1 a claim is false.
+        """
+        shares = [
+            (self.gaussian, self.gaussian_claimed),
+            (self.laplace, self.laplace_claimed),
+        ]
         # Without a claim there is nothing that may be seen.
-        found = [seen / claimed if claimed > 0.0 else (np.inf if seen > 0.0 else 0.0) for seen, claimed in shares]
+        found = [
+            seen / claimed if claimed > 0.0 else (np.inf if seen > 0.0 else 0.0)
+            for seen, claimed in shares
+        ]
         return float(np.max(found))
 
 
@@ -67,7 +78,8 @@ class Worst:
     target : str
         Of the larger of both numbers.
     information, bound_used : float
-        Largest `Information.share`, and largest share of a sensitivity that one array used; above 1 a claim is false.
+        Largest `Information.share`, and largest share of a sensitivity that one array
+        used; above 1 a claim is false.
     """
 
     target: str = ""
@@ -82,7 +94,10 @@ class Worst:
         >>> Worst("corner", 0.9, 0.5).or_worse("edge", Information(0.5, 0.0, 1.0, 0.0, 1.2))
         Worst(target='edge', information=0.9, bound_used=1.2)
         """
-        mine, other = max(self.information, self.bound_used), float(np.max([found.share, found.bound_used]))
+        mine, other = (
+            max(self.information, self.bound_used),
+            float(np.max([found.share, found.bound_used])),
+        )
         return Worst(
             self.target if other <= mine else target,
             float(np.max([self.information, found.share])),
@@ -103,7 +118,8 @@ class Part:
     delta : ndarray, (length,)
         What the target adds, in grid steps.
     scales : ndarray, (length,)
-        Of the planned noise, in grid steps; infinite where there is none to compare with.
+        Of the planned noise, in grid steps; infinite where there is none to compare
+        with.
     laplace : ndarray of bool, (length,)
         Which entries have Laplace noise.
     rate : float
@@ -134,7 +150,11 @@ class Part:
         for block in self.blocks:
             own = self.delta[start : start + block.size] / GRID
             start += block.size
-            size = np.abs(own).sum() if block.noise is NoiseShape.LAPLACE else np.linalg.norm(own)
+            size = (
+                np.abs(own).sum()
+                if block.noise is NoiseShape.LAPLACE
+                else np.linalg.norm(own)
+            )
             used.append(float(size) / block.sensitivity.bound)
         # Not Python's max, which may pass nan over.
         return float(np.max(used))
@@ -151,7 +171,9 @@ class Truth:
     def __init__(self, neighbours: Neighbours) -> None:
         self._neighbours = neighbours
 
-    def part(self, plan: Plan, round_index: int, state: State | Found, members: Sequence[int]) -> Part:
+    def part(
+        self, plan: Plan, round_index: int, state: State | Found, members: Sequence[int]
+    ) -> Part:
         """Take one aggregation apart.
 
         Parameters
@@ -173,22 +195,36 @@ class Truth:
         own = self._statistic(plan, round_index, state, absent[TARGET_CLIENT])
         delta = np.zeros_like(own)
         if TARGET_CLIENT in members:
-            delta = self._statistic(plan, round_index, state, present[TARGET_CLIENT]) - own
+            delta = (
+                self._statistic(plan, round_index, state, present[TARGET_CLIENT]) - own
+            )
         base = np.zeros_like(own)
         for position in members:
-            base += own if position == TARGET_CLIENT else self._statistic(plan, round_index, state, absent[position])
+            base += (
+                own
+                if position == TARGET_CLIENT
+                else self._statistic(plan, round_index, state, absent[position])
+            )
         scales, laplace = _noise(planned.blocks)
         rate = plan.config.client_sampling_rate if round_index > 0 else 1.0
         return Part(planned.blocks, base, delta, scales, laplace, rate)
 
     @staticmethod
-    def _statistic(plan: Plan, index: int, state: State | Found, points: Array) -> Array:
+    def _statistic(
+        plan: Plan, index: int, state: State | Found, points: Array
+    ) -> Array:
         """One client's exact vector, in grid steps."""
-        points, beside = np.split(points, [points.shape[1] - plan.settings.n_beside], axis=1)
+        points, beside = np.split(
+            points, [points.shape[1] - plan.settings.n_beside], axis=1
+        )
         if isinstance(state, Found):
             arrays = plan.task.preliminary_statistic(plan, index, points, state)
         else:
-            arrays = list(build_algorithm(plan).rounds[index - 1].arrays_of(in_box(plan, points), state, None, beside))
+            arrays = list(
+                build_algorithm(plan)
+                .rounds[index - 1]
+                .arrays_of(in_box(plan, points), state, None, beside)
+            )
         return np.rint(np.concatenate([np.ravel(array) for array in arrays]) * GRID)
 
 
@@ -196,34 +232,49 @@ def in_box(plan: Plan, points: Array) -> Array:
     """A table in the plan's box, on the grid."""
     if plan.box is None:
         return points
-    return round_to_grid(plan_bounds(plan, points.shape[1]).scale(points), plan.fraction_bits)
+    return round_to_grid(
+        plan_bounds(plan, points.shape[1]).scale(points), plan.fraction_bits
+    )
 
 
 def _noise(blocks: Sequence[Block]) -> tuple[Array, NDArray[np.bool_]]:
     """Planned scales of all entries, and which are Laplace's."""
     scales = np.concatenate(
         [
-            np.full(block.size, block.noise_scale * GRID if block.noise is not NoiseShape.NONE else 0.0)
+            np.full(
+                block.size,
+                block.noise_scale * GRID if block.noise is not NoiseShape.NONE else 0.0,
+            )
             for block in blocks
         ]
     )
-    laplace = np.concatenate([np.full(block.size, block.noise is NoiseShape.LAPLACE) for block in blocks])
+    laplace = np.concatenate(
+        [np.full(block.size, block.noise is NoiseShape.LAPLACE) for block in blocks]
+    )
     # Without noise nothing is hidden: a grid step stands for "exactly".
     return np.where(scales > 0.0, scales, 1.0), laplace
 
 
-def claimed_information(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[float, float, bool]:
-    """Return the squared GDP parameter and the pure epsilon of a run's releases, and whether all are plain Gaussian.
+def claimed_information(
+    plan: Plan, attempts: Sequence[tuple[int, int]]
+) -> tuple[float, float, bool]:
+    """Return the squared GDP parameter and the pure epsilon of a run's releases, and
+    whether all are plain Gaussian.
 
-    Sampled releases count as if everybody were included: that is what a distinguisher sees who happens to be.
+    Sampled releases count as if everybody were included: that is what a distinguisher
+    sees who happens to be.
     """
     events = plan.events([index for index, _ in attempts])
     totals = add_up(events)
-    plain = not totals.pure_epsilons and not any(event.sampling_rate < 1.0 for event in events)
+    plain = not totals.pure_epsilons and not any(
+        event.sampling_rate < 1.0 for event in events
+    )
     return totals.mu**2, totals.pure, plain and not totals.exact
 
 
-def information_of(parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[int, int]]) -> Information:
+def information_of(
+    parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[int, int]]
+) -> Information:
     """Add up what the parts of a run show.
 
     Examples
@@ -249,10 +300,15 @@ def information_of(parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[i
     )
 
 
-def priced_information(plan: Plan, attempts: Sequence[tuple[int, int]], epsilon: float) -> float:
-    """The squared GDP parameter that a reported epsilon pays for; infinite where noise is not plain Gaussian.
+def priced_information(
+    plan: Plan, attempts: Sequence[tuple[int, int]], epsilon: float
+) -> float:
+    """The squared GDP parameter that a reported epsilon pays for.
 
-    Beside `claimed_information`, which is priced by the audit itself: a report may say less than its plan.
+    Infinite where noise is not plain Gaussian.
+
+    Beside `claimed_information`, which is priced by the audit itself: a report may say
+    less than its plan.
 
     Examples
     --------

@@ -26,7 +26,9 @@ class Direction:
     weights: Array = field(repr=False)
 
     def scores(self, vectors: Array) -> Array:
-        """Score each row; of rows that are shorter or longer than those that were learnt from, what both have."""
+        """Score each row; of rows that are shorter or longer than those that were
+        learnt from, what both have.
+        """
         n = min(len(self.weights), vectors.shape[1])
         return np.asarray((vectors[:, :n] - self.centre[:n]) @ self.weights[:n])
 

@@ -1,7 +1,9 @@
-"""One run through Flower's messages: strategy, ClientApp, mod and records, with everything that travels recorded.
+"""One run through Flower's messages: strategy, ClientApp, mod and records, with
+everything that travels recorded.
 
-Slower than `runs.run_directly` (some 20 ms), but with what a deployment has: plans that are parsed and checked, and
-replies that are held back, so that sums are asked for twice, or recovered.
+Slower than `runs.run_directly` (some 20 ms), but with what a deployment has: plans that
+are parsed and checked, and replies that are held back, so that sums are asked for
+twice, or recovered.
 """
 
 from __future__ import annotations
@@ -39,12 +41,16 @@ from simulations.audit.views import Adversary, HiddenWords, ReadableSum, View, c
 Place = tuple[int, int]
 """Round and attempt."""
 HELD_BACK = 1
-"""Position of the client whose reply is held back: neither the target nor a colluding one."""
+"""Position of the client whose reply is held back.
+
+Neither the target nor a colluding one.
+"""
 
 
 @dataclass
 class Recorder:
-    """Everything that travelled, and what the last client remembered when it had answered.
+    """Everything that travelled, and what the last client remembered when it had
+    answered.
 
     Parameters
     ----------
@@ -62,7 +68,10 @@ class Recorder:
     lost: set[Place] = field(default_factory=set)
 
     def on_request(self, message: Message, context: Context) -> None:
-        """Note a release on its way; the last one is read at once, as its client forgets its keys with it."""
+        """Note a release on its way.
+
+        The last one is read at once, as its client forgets its keys with it.
+        """
         body = decode_request(packet_of(message.content)).body
         release: Release | None = getattr(body, "release", None)
         if release is not None and release.values.size:
@@ -98,7 +107,9 @@ class Recorder:
             if place not in self.readable and place[1] == memory.protocol.attempt:
                 blinded = trust_model(memory.plan.round_at(place[0]).trust).blinded
                 release = Release(*place, values)
-                self.readable[place] = memory.protocol.unblind(release, blinded=blinded).values
+                self.readable[place] = memory.protocol.unblind(
+                    release, blinded=blinded
+                ).values
 
 
 class _Watched(InProcessGrid):
@@ -110,41 +121,66 @@ class _Watched(InProcessGrid):
         """See `InProcessGrid`."""
         self.recorder.on_request(message, self.contexts[message.metadata.dst_node_id])
         (reply,) = super().deliver(message)
-        return self.recorder.on_reply(reply, self.contexts[message.metadata.dst_node_id])
+        return self.recorder.on_reply(
+            reply, self.contexts[message.metadata.dst_node_id]
+        )
 
 
-def run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool) -> View:
-    """Run the strategy over an in-process grid and cut the adversary's view out of what was recorded."""
+def run_with_messages(
+    case: Case,
+    neighbours: Neighbours,
+    adversary: Adversary,
+    retries: int,
+    present: bool,
+) -> View:
+    """Run the strategy over an in-process grid and cut the adversary's view out of what
+    was recorded.
+    """
     return run_and_report(case, neighbours, adversary, retries, present)[0]
 
 
 def run_and_report(
-    case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool
+    case: Case,
+    neighbours: Neighbours,
+    adversary: Adversary,
+    retries: int,
+    present: bool,
 ) -> tuple[View, float]:
     """Likewise, with the epsilon of the run's own report."""
     config = case.plan.config
     parts = neighbours.present if present else neighbours.absent
     if retries and len(parts) < 4:
         raise ConfigurationError(
-            f"retries is {retries} with {len(parts)} clients, but the target, one that falls silent and one that "
-            "colludes leave nobody: give n_clients=4."
+            f"retries is {retries} with {len(parts)} clients, but the target, one that"
+            " falls silent and one that colludes leave nobody: give n_clients=4."
         )
     recorder = Recorder(retries, len(parts))
     clients = [KMeansClient(part) for part in parts]
     grid = _Watched([_node(client) for client in clients], run_id=secrets.randbits(62))
     grid.recorder = recorder
     server_points = None if case.held is None else case.held.scaled
-    strategy = PrivateKMeans.from_config(config, server_points=server_points, on_step=lambda _: None)
+    strategy = PrivateKMeans.from_config(
+        config, server_points=server_points, on_step=lambda _: None
+    )
     with grid.running():
         strategy.start(grid)
     plan = strategy.run.plan
-    attempts = tuple((line.round_index, line.attempt) for line in strategy.run.report.releases)
+    attempts = tuple(
+        (line.round_index, line.attempt) for line in strategy.run.report.releases
+    )
     every = tuple(dict.fromkeys(attempts))
-    return _view(recorder, adversary, plan, clients[-1], every), strategy.run.report.epsilon
+    return (
+        _view(recorder, adversary, plan, clients[-1], every),
+        strategy.run.report.epsilon,
+    )
 
 
 def _view(
-    recorder: Recorder, adversary: Adversary, final: Plan, client: KMeansClient, attempts: tuple[Place, ...]
+    recorder: Recorder,
+    adversary: Adversary,
+    final: Plan,
+    client: KMeansClient,
+    attempts: tuple[Place, ...],
 ) -> View:
     """What the adversary got."""
     sums: list[ReadableSum] = []
@@ -155,39 +191,71 @@ def _view(
         trust = trust_model(planned.trust)
         held = {HELD_BACK} if place in recorder.lost else set()
         recovers = memory.plan.dropout is Dropout.RECOVER
-        values, members = recorder.readable.get(place), tuple(sorted(set(vectors) - held))
+        values, members = (
+            recorder.readable.get(place),
+            tuple(sorted(set(vectors) - held)),
+        )
         if adversary is Adversary.SERVER and trust.server_reads and not recovers:
-            # Also of an attempt that was given up: the reply that was late completes it.
+            # Also of an attempt that was given up: the reply that was late completes
+            # it.
             values, members = _added(vectors), tuple(sorted(vectors))
         elif adversary is Adversary.SERVER and not trust.server_reads:
             values = None
         if values is not None:
-            known = colluding(memory.plan, adversary, recorder.n_clients) if trust.shared_noise else ()
+            known = (
+                colluding(memory.plan, adversary, recorder.n_clients)
+                if trust.shared_noise
+                else ()
+            )
             left = values.copy()
             for position in known:
                 own = recorder.memories[place][position].protocol
-                left -= vectors[position] - masks_of(own, place, len(left), blinded=trust.blinded)
+                left -= vectors[position] - masks_of(
+                    own, place, len(left), blinded=trust.blinded
+                )
             honest = tuple(position for position in members if position not in known)
             state: State | Found = memory.found
             if place[0] > 0:
                 state = _clusters(memory).view(_reads(memory.plan, place[0]))
-            sums.append(ReadableSum(memory.plan, *place, state, left, honest, len(vectors)))
+            sums.append(
+                ReadableSum(memory.plan, *place, state, left, honest, len(vectors))
+            )
         if adversary is Adversary.SERVER:
-            words += [HiddenWords(f"client {i}", *place, (i,), vector) for i, vector in sorted(vectors.items())]
+            words += [
+                HiddenWords(f"client {i}", *place, (i,), vector)
+                for i, vector in sorted(vectors.items())
+            ]
             if not trust.server_reads:
-                words.append(HiddenWords("aggregate", *place, tuple(sorted(vectors)), _added(vectors)))
-    reads_result = adversary is Adversary.CLIENTS or trust_model(final.config.trust).server_reads
+                words.append(
+                    HiddenWords(
+                        "aggregate", *place, tuple(sorted(vectors)), _added(vectors)
+                    )
+                )
+    reads_result = (
+        adversary is Adversary.CLIENTS or trust_model(final.config.trust).server_reads
+    )
     result = np.zeros(0)
-    if reads_result and client.cluster_centers_ is not None and client.counts_ is not None:
-        result = np.concatenate([client.cluster_centers_.ravel(), client.counts_.ravel()])
+    if (
+        reads_result
+        and client.cluster_centers_ is not None
+        and client.counts_ is not None
+    ):
+        result = np.concatenate(
+            [client.cluster_centers_.ravel(), client.counts_.ravel()]
+        )
     return View(tuple(sums), tuple(words), result, final, attempts)
 
 
 def masks_of(state: Party, place: Place, length: int, *, blinded: bool) -> Ring:
-    """What a client masked its vector of one aggregation with: it can compute it again, and a colluding one tells."""
+    """What a client masked its vector of one aggregation with.
+
+    It can compute it again, and a colluding one tells.
+    """
     admitted = replace(state, phase=Phase.ADMITTED)
     nothing = FixedPointVector(np.zeros(length, dtype=np.uint64))
-    return admitted.answer(SumRequest(*place), nothing, blinded=blinded, state_digest=b"")[1].masked.values
+    return admitted.answer(
+        SumRequest(*place), nothing, blinded=blinded, state_digest=b""
+    )[1].masked.values
 
 
 def _added(vectors: dict[int, Ring]) -> Ring:

@@ -1,4 +1,6 @@
-"""What the command line asks for: `key=value` arguments, lists of audits, and the grid over everything."""
+"""What the command line asks for: `key=value` arguments, lists of audits, and the grid
+over everything.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ _NOTHING = ("none", "private", "")
 SUITE_TRIALS = 2500
 TIGHT_TRIALS = 10_000
 """Of single Gaussian releases, which show how tight a bound can be."""
-_SLOW = {"feddp_kmeans": 1000, "feddp_choose_k": 1000, "server_lloyd": 1000, "proxy_lloyd": 1500}
+_SLOW = {
+    "feddp_kmeans": 1000,
+    "feddp_choose_k": 1000,
+    "server_lloyd": 1000,
+    "proxy_lloyd": 1500,
+}
 """Runs with k-means in them take some three times as long."""
 QUICK_TRIALS = 150
 
@@ -63,8 +70,8 @@ def parse_request(arguments: Sequence[str]) -> Request:
     Parameters
     ----------
     arguments : sequence of str
-        Keys of `AuditOptions`, fields of `Run`, ``workers``, ``output``, ``suite``; those in `_LISTS` take several
-        values, separated by commas.
+        Keys of `AuditOptions`, fields of `Run`, ``workers``, ``output``, ``suite``;
+        those in `_LISTS` take several values, separated by commas.
 
     Returns
     -------
@@ -86,22 +93,37 @@ def parse_request(arguments: Sequence[str]) -> Request:
     output, suite = Path(given.pop("output", DEFAULT_OUTPUT)), given.pop("suite", None)
     if suite is not None:
         if suite not in _SUITES:
-            raise ConfigurationError(f"suite is {suite!r}, which is not known: {nearest(suite, _SUITES)}")
+            raise ConfigurationError(
+                f"suite is {suite!r}, which is not known: {nearest(suite, _SUITES)}"
+            )
         others = [key for key in given if key not in ("trials", "confidence")]
         if others:
             raise ConfigurationError(
-                f"{others[0]} was given with suite={suite!r}, which sets it itself: leave one of the two out."
+                f"{others[0]} was given with suite={suite!r}, which sets it itself:"
+                " leave one of the two out."
             )
         changes = {key: _own(key, text) for key, text in given.items()}
-        return Request(tuple(replace(one, **changes) for one in suite_audits(suite)), workers, output, f"audit_{suite}")
+        return Request(
+            tuple(replace(one, **changes) for one in suite_audits(suite)),
+            workers,
+            output,
+            f"audit_{suite}",
+        )
     lists = {key: given.pop(key).split(",") for key in _LISTS if key in given}
-    own = {key: _own(key, given.pop(key)) for key in list(given) if key in _audit_keys()}
+    own = {
+        key: _own(key, given.pop(key)) for key in list(given) if key in _audit_keys()
+    }
     values = {
-        key: _whole(key, text) if key in _NUMBERS and plain(text) is not None else plain(text)
+        key: (
+            _whole(key, text)
+            if key in _NUMBERS and plain(text) is not None
+            else plain(text)
+        )
         for key, text in given.items()
     }
     chosen: Iterator[dict[str, Any]] = (
-        dict(zip(lists, one, strict=True)) | own for one in itertools.product(*lists.values())
+        dict(zip(lists, one, strict=True)) | own
+        for one in itertools.product(*lists.values())
     )
     audits = tuple(AuditOptions(**one, values=values) for one in chosen)
     return Request(audits, workers, output, "audit")
@@ -129,18 +151,27 @@ def plain(text: str) -> Any:
 
 
 def suite_audits(name: str) -> tuple[AuditOptions, ...]:
-    """The audits of a suite: ``quick``, or ``all`` combinations that exist, with what runs can have besides."""
+    """The audits of a suite: ``quick``, or ``all`` combinations that exist, with what
+    runs can have besides.
+    """
     if name == "quick":
         return tuple(replace(one, trials=QUICK_TRIALS) for one in _quick())
     return (*_grid(), *_besides())
 
 
 def _quick() -> Iterator[AuditOptions]:
-    """One of each kind, in seconds; at an epsilon that so few runs can say something about."""
+    """One of each kind, in seconds.
+
+    At an epsilon that so few runs can say something about.
+    """
     short = {"max_iter": 1, "epsilon": 8.0}
     yield AuditOptions("fastlloyd", trust="oblivious", case="edge", values=short)
-    yield AuditOptions("fastlloyd", trust="oblivious", case="edge", adversary="server", values=short)
-    yield AuditOptions("sphere_packing", trust="distributed", unit="client", case="edge", values=short)
+    yield AuditOptions(
+        "fastlloyd", trust="oblivious", case="edge", adversary="server", values=short
+    )
+    yield AuditOptions(
+        "sphere_packing", trust="distributed", unit="client", case="edge", values=short
+    )
     yield AuditOptions("sulloyd", trust="central", case="edge", values=short)
 
 
@@ -163,34 +194,76 @@ def _besides() -> Iterator[AuditOptions]:
     """Other adversaries, other releases, other noise, and attempts that are repeated."""
     base = AuditOptions("glloyd", trust="central", case="edge", trials=SUITE_TRIALS)
     yield replace(base, algorithm="fastlloyd", trust="oblivious", adversary="server")
-    yield replace(base, algorithm="proxy_lloyd", trust="oblivious", adversary="server", trials=1500)
+    yield replace(
+        base,
+        algorithm="proxy_lloyd",
+        trust="oblivious",
+        adversary="server",
+        trials=1500,
+    )
     yield replace(base, trust="distributed", adversary="clients")
-    yield replace(base, algorithm="fastlloyd", trust="central", trials=TIGHT_TRIALS, values={"max_iter": 1})
+    yield replace(
+        base,
+        algorithm="fastlloyd",
+        trust="central",
+        trials=TIGHT_TRIALS,
+        values={"max_iter": 1},
+    )
     # Epsilons at which the count by itself, with 49% of the budget, has one of about 1.
     count = {"n_examples": None, "count_share": 0.49, "epsilon": 1.5}
     yield replace(base, trust="oblivious", until=0, trials=TIGHT_TRIALS, values=count)
-    outer = AuditOptions("feddp_kmeans", "client", "central", case="edge", until=1, trials=TIGHT_TRIALS)
+    outer = AuditOptions(
+        "feddp_kmeans", "client", "central", case="edge", until=1, trials=TIGHT_TRIALS
+    )
     yield replace(outer, values={"epsilon": 2.1})
     yield replace(base, algorithm="sulloyd", until=0, trials=5000, values=count)
-    yield replace(base, values={"private_bounds": True, "bounds_share": 0.3, "max_iter": 1}, trials=1000)
     yield replace(
-        base, values={"evaluation": "private", "evaluation_share": 0.49, "max_iter": 1, "evaluation_radius": 0.1}
+        base,
+        values={"private_bounds": True, "bounds_share": 0.3, "max_iter": 1},
+        trials=1000,
     )
-    profile = {"profile_widths": (1, 1, 2), "profile_share": 0.49, "schema_digest": "0" * 64, "max_iter": 1}
+    yield replace(
+        base,
+        values={
+            "evaluation": "private",
+            "evaluation_share": 0.49,
+            "max_iter": 1,
+            "evaluation_radius": 0.1,
+        },
+    )
+    profile = {
+        "profile_widths": (1, 1, 2),
+        "profile_share": 0.49,
+        "schema_digest": "0" * 64,
+        "max_iter": 1,
+    }
     yield replace(base, values=profile)
     yield replace(base, algorithm="sphere_packing", unit="client", values=profile)
     gaps = profile | {"gap_columns": (0, 1, -1)}
     yield replace(base, values=gaps)
     sampled = {"client_sampling_rate": 0.5, "max_iter": 1}
-    yield replace(base, algorithm="sphere_packing", unit="client", trust="distributed", values=sampled)
+    yield replace(
+        base,
+        algorithm="sphere_packing",
+        unit="client",
+        trust="distributed",
+        values=sampled,
+    )
     paper = {"noise_kind": "paper", "max_iter": 1}
     yield replace(base, algorithm="sphere_packing", values=paper)
     yield replace(base, algorithm="sphere_packing", unit="client", values=paper)
     messages = replace(base, engine="messages", trials=400, values={"max_iter": 1})
     yield replace(messages, trust="oblivious")
     yield replace(messages, trust="distributed", retries=1)
-    yield replace(messages, trust="distributed", retries=1, values={"max_iter": 1, "dropout": "recover"})
-    yield replace(base, algorithm="fastlloyd", method=ONE_RUN, trials=100, values={"epsilon": 8.0})
+    yield replace(
+        messages,
+        trust="distributed",
+        retries=1,
+        values={"max_iter": 1, "dropout": "recover"},
+    )
+    yield replace(
+        base, algorithm="fastlloyd", method=ONE_RUN, trials=100, values={"epsilon": 8.0}
+    )
 
 
 def _read(arguments: Iterable[str]) -> dict[str, str]:
@@ -201,24 +274,44 @@ def _read(arguments: Iterable[str]) -> dict[str, str]:
             argument = f"suite={argument[2:]}"
         key, equals, value = argument.partition("=")
         if not equals:
-            raise ConfigurationError(f"{argument!r} is no key=value: give one such as algorithm=fastlloyd, or --all.")
+            raise ConfigurationError(
+                f"{argument!r} is no key=value: give one such as algorithm=fastlloyd,"
+                " or --all."
+            )
         if key not in _known():
-            raise ConfigurationError(f"there is no key {key!r}: {nearest(key, _known())}")
+            raise ConfigurationError(
+                f"there is no key {key!r}: {nearest(key, _known())}"
+            )
         _require_one(key, value)
         given[key] = value
     return given
 
 
 def _require_one(key: str, text: str) -> None:
-    """Refuse several values of a key that takes one; some options of a run are lists themselves."""
+    """Refuse several values of a key that takes one.
+
+    Some options of a run are lists themselves.
+    """
     first, comma, _ = text.partition(",")
     if not comma or key in (*_LISTS, "output"):
         return
-    kinds: tuple[Any, ...] = (Settings, *TASKS.values(), *(kind.option_class() for kind in TASKS.values()))
-    rules = [rule for kind in kinds for one in fields(kind) if one.name == key and (rule := rule_of(one))]
-    if key in (*_audit_keys(), *_OWN, *_NUMBERS) or any(_takes(rule, first) > _takes(rule, text) for rule in rules):
+    kinds: tuple[Any, ...] = (
+        Settings,
+        *TASKS.values(),
+        *(kind.option_class() for kind in TASKS.values()),
+    )
+    rules = [
+        rule
+        for kind in kinds
+        for one in fields(kind)
+        if one.name == key and (rule := rule_of(one))
+    ]
+    if key in (*_audit_keys(), *_OWN, *_NUMBERS) or any(
+        _takes(rule, first) > _takes(rule, text) for rule in rules
+    ):
         raise ConfigurationError(
-            f"{key} is {text!r}, but it takes one value: give {first}; several are for {', '.join(_LISTS)}."
+            f"{key} is {text!r}, but it takes one value: give {first}; several are for"
+            f" {', '.join(_LISTS)}."
         )
 
 
@@ -249,7 +342,9 @@ def _own(key: str, text: str) -> Any:
         try:
             return float(text)
         except ValueError:
-            raise ConfigurationError(f"confidence is {text!r}, but it must be a number: give 0.95.") from None
+            raise ConfigurationError(
+                f"confidence is {text!r}, but it must be a number: give 0.95."
+            ) from None
     return text
 
 
@@ -258,7 +353,9 @@ def _whole(key: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ConfigurationError(f"{key} is {text!r}, but it must be a whole number: give 2.") from None
+        raise ConfigurationError(
+            f"{key} is {text!r}, but it must be a whole number: give 2."
+        ) from None
 
 
 def differences(values: Mapping[str, Any]) -> str:

@@ -40,7 +40,14 @@ def draw(results: Sequence[AuditResult], above: Sequence[bool]) -> bytes:
     for place, low, high in zip(places, bounds, claims, strict=True):
         axes.plot([low, high], [place, place], color="#B8BDC2", linewidth=1.2, zorder=1)
     axes.scatter(
-        claims, places, marker="|", s=150, linewidths=2.4, color=_CLAIM, label="claimed by the report", zorder=3
+        claims,
+        places,
+        marker="|",
+        s=150,
+        linewidths=2.4,
+        color=_CLAIM,
+        label="claimed by the report",
+        zorder=3,
     )
     held = [position for position in range(n) if not above[position]]
     axes.scatter(
@@ -67,7 +74,10 @@ def draw(results: Sequence[AuditResult], above: Sequence[bool]) -> bytes:
     axes.set_ylim(-0.7, n - 0.3)
     axes.set_xlim(left=-0.02 * max(claims))
     confidence = results[0].bound.confidence
-    axes.set_xlabel(f"epsilon at each run's delta (lower bounds hold with confidence {confidence:g} each)")
+    axes.set_xlabel(
+        f"epsilon at each run's delta (lower bounds hold with confidence {confidence:g}"
+        " each)"
+    )
     axes.grid(axis="x", color="#E3E6E8", linewidth=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):

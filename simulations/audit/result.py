@@ -55,11 +55,16 @@ def why_above(result: AuditResult) -> str:
     """What refutes a claim, in a sentence."""
     of = f"{result.options.algorithm}, {result.options.unit} level, {result.trust}"
     if not result.shows_more:
-        return f"{of}: epsilon is at least {result.bound.epsilon:.4g}, but {result.claimed:.4g} is claimed."
+        return (
+            f"{of}: epsilon is at least {result.bound.epsilon:.4g}, but"
+            f" {result.claimed:.4g} is claimed."
+        )
     row = row_of(result)
     return (
-        f"{of}: a target ({row['worst target'] or result.target}) moves releases by {row['worst bound used']:.6g} of a "
-        f"sensitivity and shows {row['worst information']:.6g} of what is claimed, but neither may be above 1."
+        f"{of}: a target ({row['worst target'] or result.target}) moves releases by"
+        f" {row['worst bound used']:.6g} of a sensitivity and shows"
+        f" {row['worst information']:.6g} of what is claimed, but neither may be"
+        " above 1."
     )
 
 
@@ -70,7 +75,9 @@ def row_of(result: AuditResult, n_audits: int = 1) -> dict[str, Any]:
     if options.until is not None:
         further["until"] = options.until
     if options.engine != "direct":
-        further |= {"engine": options.engine} | ({"retries": options.retries} if options.retries else {})
+        further |= {"engine": options.engine} | (
+            {"retries": options.retries} if options.retries else {}
+        )
     return {
         "algorithm": options.algorithm,
         "unit": options.unit,
@@ -82,8 +89,14 @@ def row_of(result: AuditResult, n_audits: int = 1) -> dict[str, Any]:
         "lower bound": bound.epsilon,
         "ratio": result.ratio,
         "information": result.information,
-        "method": f"one_run, {bound.method.value}" if isinstance(bound, OneRunBound) else bound.method.value,
-        "runs": 1 if isinstance(bound, OneRunBound) else bound.n_absent + bound.n_present,
+        "method": (
+            f"one_run, {bound.method.value}"
+            if isinstance(bound, OneRunBound)
+            else bound.method.value
+        ),
+        "runs": (
+            1 if isinstance(bound, OneRunBound) else bound.n_absent + bound.n_present
+        ),
         "distinguisher": result.distinguisher,
         "seconds": result.seconds,
         "confidence": bound.confidence,
@@ -93,8 +106,12 @@ def row_of(result: AuditResult, n_audits: int = 1) -> dict[str, Any]:
         "worst target": result.worst.target,
         "case": result.case,
         "target": result.target,
-        "false positives": None if isinstance(bound, OneRunBound) else bound.false_positives,
-        "true positives": None if isinstance(bound, OneRunBound) else bound.true_positives,
+        "false positives": (
+            None if isinstance(bound, OneRunBound) else bound.false_positives
+        ),
+        "true positives": (
+            None if isinstance(bound, OneRunBound) else bound.true_positives
+        ),
         "training runs": 0 if isinstance(bound, OneRunBound) else 2 * options.training,
         "above the claim": is_above(result, n_audits),
     }
@@ -104,7 +121,14 @@ def table_of(results: Sequence[AuditResult], title: str) -> Table:
     """The rows for a terminal; claims that are refuted stand out."""
     table = Table(title=title)
     for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("algorithm", "values", "distinguisher") else "right")
+        table.add_column(
+            column,
+            justify=(
+                "left"
+                if column in ("algorithm", "values", "distinguisher")
+                else "right"
+            ),
+        )
     for result in results:
         row, above = row_of(result), is_above(result, len(results))
         cells = [_cell(column, row[column]) for column in COLUMNS]
@@ -120,8 +144,17 @@ def line_of(result: AuditResult) -> str:
     return " ".join(_cell(column, row[column]) for column in COLUMNS)
 
 
-def write_results(results: Sequence[AuditResult], folder: Path, name: str, picture: bytes, n_audits: int) -> list[Path]:
-    """Write NAME.json, NAME.csv and NAME.png, each whole or not at all; `n_audits` share the confidence in the end."""
+def write_results(
+    results: Sequence[AuditResult],
+    folder: Path,
+    name: str,
+    picture: bytes,
+    n_audits: int,
+) -> list[Path]:
+    """Write NAME.json, NAME.csv and NAME.png, each whole or not at all.
+
+    `n_audits` share the confidence in the end.
+    """
     rows = [row_of(result, n_audits) for result in results]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")

@@ -1,4 +1,7 @@
-"""One run of the real code, and the view of it: without Flower's messages (fast), or with them."""
+"""One run of the real code, and the view of it.
+
+Without Flower's messages (fast), or with them.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,11 @@ def make_runner(
     adversary : Adversary
     engine : Engine
     until : int, optional
-        Last round that the adversary looks at; the claim is then that of the rounds up to it.
+        Last round that the adversary looks at; the claim is then that of the rounds up
+        to it.
     retries : int
-        Sums that are asked for twice, since a reply is held back; `Engine.MESSAGES` only.
+        Sums that are asked for twice, since a reply is held back; `Engine.MESSAGES`
+        only.
 
     Returns
     -------
@@ -63,20 +68,31 @@ def make_runner(
     last = case.plan.last_round if case.plan.is_final else 0
     if until is not None and not case.plan.first_round <= until <= last:
         raise ConfigurationError(
-            f"until is {until}, but the plan has rounds {case.plan.first_round} to {last}: give one of them."
+            f"until is {until}, but the plan has rounds {case.plan.first_round} to"
+            f" {last}: give one of them."
         )
     if engine is Engine.DIRECT:
         if retries:
             raise ConfigurationError(
-                f"retries is {retries}, but engine='direct' loses no reply: choose engine='messages'."
+                f"retries is {retries}, but engine='direct' loses no reply: choose"
+                " engine='messages'."
             )
         return partial(run_directly, case, neighbours, adversary, until)
     if until is not None:
-        raise ConfigurationError("until was given, but engine='messages' runs to the end: choose engine='direct'.")
+        raise ConfigurationError(
+            "until was given, but engine='messages' runs to the end: choose"
+            " engine='direct'."
+        )
     return partial(_run_with_messages, case, neighbours, adversary, retries)
 
 
-def _run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary, retries: int, present: bool) -> View:
+def _run_with_messages(
+    case: Case,
+    neighbours: Neighbours,
+    adversary: Adversary,
+    retries: int,
+    present: bool,
+) -> View:
     """Run with messages, which take Flower to import."""
     from simulations.audit.message_runs import run_and_report
 
@@ -84,7 +100,13 @@ def _run_with_messages(case: Case, neighbours: Neighbours, adversary: Adversary,
     return replace(view, claimed=claimed)
 
 
-def run_directly(case: Case, neighbours: Neighbours, adversary: Adversary, until: int | None, present: bool) -> View:
+def run_directly(
+    case: Case,
+    neighbours: Neighbours,
+    adversary: Adversary,
+    until: int | None,
+    present: bool,
+) -> View:
     """Run without messages; masks are on."""
     seen: list[Seen] = []
 
@@ -95,10 +117,19 @@ def run_directly(case: Case, neighbours: Neighbours, adversary: Adversary, until
 
     parts = neighbours.present if present else neighbours.absent
     try:
-        found = run_watched(case.plan, parts, scale=in_box, server_points=case.kept, watch=watch)
+        found = run_watched(
+            case.plan, parts, scale=in_box, server_points=case.kept, watch=watch
+        )
     except _Enough:
         attempts = tuple((one.round_index, one.attempt) for one in seen)
         # A run that is left early has no account of its own.
         claimed = reporting.epsilon_after(seen[-1].plan, attempts)
         return view_of(seen, adversary, seen[-1].plan, None, attempts, claimed)
-    return view_of(seen, adversary, found.plan, found.state, found.attempts, found.steps[-1].epsilon)
+    return view_of(
+        seen,
+        adversary,
+        found.plan,
+        found.state,
+        found.attempts,
+        found.steps[-1].epsilon,
+    )

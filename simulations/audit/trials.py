@@ -101,7 +101,8 @@ class Table:
     vectors : mapping of str to ndarray, (n_runs, n_features)
         What learnt distinguishers look at; empty once there is a winner.
     information, bound_used : float
-        The largest of any run: seen over claimed, and the share of a sensitivity that one array used.
+        The largest of any run: seen over claimed, and the share of a sensitivity that
+        one array used.
     epsilon : float
         Largest epsilon that a run's report claims.
     """
@@ -122,22 +123,29 @@ class Measure(Protocol):
 
 @contextmanager
 def measuring(workers: int) -> Iterator[Measure]:
-    """Open processes for runs; with one worker or none everything stays in this process.
+    """Open processes for runs.
+
+    With one worker or none everything stays in this process.
 
     Parameters
     ----------
     workers : int
-        Processes. They are started afresh (spawned), so that none shares entropy or locks with another.
+        Processes. They are started afresh (spawned), so that none shares entropy or
+        locks with another.
     """
     if workers <= 1:
         yield _here
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=one_thread_from_now_on) as pool:
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=one_thread_from_now_on
+    ) as pool:
         yield lambda batches: pool.map(_in_worker, batches)
 
 
-def batches_of(setup: Setup, n_runs: int, present: bool, winner: Winner | None = None) -> list[Batch]:
+def batches_of(
+    setup: Setup, n_runs: int, present: bool, winner: Winner | None = None
+) -> list[Batch]:
     """Cut a number of runs into batches."""
     blob = pickle.dumps(setup)
     sizes = [min(_CHUNK, n_runs - start) for start in range(0, n_runs, _CHUNK)]
@@ -147,13 +155,24 @@ def batches_of(setup: Setup, n_runs: int, present: bool, winner: Winner | None =
 def collect(tables: Sequence[Table]) -> Table:
     """Put tables of one kind together.
 
-    Rows of different lengths (a private count changes the plan, and so its rounds) are cut to the shortest.
+    Rows of different lengths (a private count changes the plan, and so its rounds) are
+    cut to the shortest.
     """
     names = tables[0].vectors
-    widths = {name: min(table.vectors[name].shape[1] for table in tables) for name in names}
+    widths = {
+        name: min(table.vectors[name].shape[1] for table in tables) for name in names
+    }
     return Table(
-        {name: np.concatenate([table.scores[name] for table in tables]) for name in tables[0].scores},
-        {name: np.concatenate([table.vectors[name][:, : widths[name]] for table in tables]) for name in names},
+        {
+            name: np.concatenate([table.scores[name] for table in tables])
+            for name in tables[0].scores
+        },
+        {
+            name: np.concatenate(
+                [table.vectors[name][:, : widths[name]] for table in tables]
+            )
+            for name in names
+        },
         float(np.max([table.information for table in tables])),
         float(np.max([table.bound_used for table in tables])),
         max(table.epsilon for table in tables),
@@ -161,7 +180,9 @@ def collect(tables: Sequence[Table]) -> Table:
 
 
 def _here(batches: Sequence[Batch]) -> Iterator[Table]:
-    """Run in this process: nothing that was patched in it is lost, and nothing is remembered for another audit."""
+    """Run in this process: nothing that was patched in it is lost, and nothing is
+    remembered for another audit.
+    """
     prepared: dict[bytes, Callable[[bool], tuple[View, Features]]] = {}
     for batch in batches:
         if batch.setup not in prepared:
@@ -183,7 +204,12 @@ def _known(blob: bytes) -> Callable[[bool], tuple[View, Features]]:
 def _prepare(setup: Setup) -> Callable[[bool], tuple[View, Features]]:
     """A function that runs once and looks."""
     run = make_runner(
-        setup.case, setup.neighbours, setup.adversary, setup.engine, until=setup.until, retries=setup.retries
+        setup.case,
+        setup.neighbours,
+        setup.adversary,
+        setup.engine,
+        until=setup.until,
+        retries=setup.retries,
     )
     observer = Observer(setup.case, setup.neighbours)
 
@@ -208,7 +234,14 @@ def _run(batch: Batch, once: Callable[[bool], tuple[View, Features]]) -> Table:
         if key not in priced:
             kept.append(view.plan)  # So that no other plan gets its identity.
             priced[key] = priced_information(view.plan, view.attempts, view.claimed)
-        shares.append(np.max([features.information.share, features.information.gaussian / priced[key]]))
+        shares.append(
+            np.max(
+                [
+                    features.information.share,
+                    features.information.gaussian / priced[key],
+                ]
+            )
+        )
     scores, vectors = _tabulated(found, batch.winner)
     return Table(
         scores,
@@ -219,17 +252,24 @@ def _run(batch: Batch, once: Callable[[bool], tuple[View, Features]]) -> Table:
     )
 
 
-def _tabulated(found: Sequence[Features], winner: Winner | None) -> tuple[dict[str, Array], dict[str, Array]]:
+def _tabulated(
+    found: Sequence[Features], winner: Winner | None
+) -> tuple[dict[str, Array], dict[str, Array]]:
     """Scores and vectors of runs as tables; only the winner's score once there is one."""
     if winner is not None and winner.direction is None:
         return {winner.name: np.array([one.scores[winner.name] for one in found])}, {}
     if winner is not None and winner.direction is not None:
-        # Each by itself: a width shared with other runs would make counted scores depend on each other.
+        # Each by itself: a width shared with other runs would make counted scores
+        # depend on each other.
         rows = [one.vectors[winner.name][None] for one in found]
-        return {winner.name: np.concatenate([winner.direction.scores(row) for row in rows])}, {}
+        return {
+            winner.name: np.concatenate([winner.direction.scores(row) for row in rows])
+        }, {}
     vectors = {}
     for name in found[0].vectors:
         width = min(len(one.vectors[name]) for one in found)
         vectors[name] = np.array([one.vectors[name][:width] for one in found])
-    scores = {name: np.array([one.scores[name] for one in found]) for name in found[0].scores}
+    scores = {
+        name: np.array([one.scores[name] for one in found]) for name in found[0].scores
+    }
     return scores, vectors

@@ -1,17 +1,20 @@
 """What an adversary really gets of a run, and what it must add up itself.
 
-===============  =======================================================================================
+===============
+=======================================================================================
 trust, adversary its view
-===============  =======================================================================================
-any, clients     released sums; under ``distributed`` less what max(1, t) colluding clients put in themselves
-distributed,     the aggregates, less what t colluding clients put in; every masked vector
-server
-oblivious,       every masked vector, the blinded aggregates, its own noise: nothing that it can read
-server
-central, server  not audited: that server is trusted
-===============  =======================================================================================
+===============
+=======================================================================================
+any, clients     released sums; under ``distributed`` less what max(1, t) colluding
+clients put in themselves distributed,     the aggregates, less what t colluding clients
+put in; every masked vector server oblivious,       every masked vector, the blinded
+aggregates, its own noise: nothing that it can read server central, server  not audited:
+that server is trusted
+===============
+=======================================================================================
 
-So the noise that is left in a sum under ``distributed`` is exactly what the guarantee counts on.
+So the noise that is left in a sum under ``distributed`` is exactly what the guarantee
+counts on.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ class ReadableSum:
     values : ndarray of uint64
         Ring elements.
     members : tuple of int
-        Positions of the clients whose statistics, and shares of the noise, are still in it.
+        Positions of the clients whose statistics, and shares of the noise, are still in
+        it.
     cohort : int
         How many clients there were in the attempt.
     """
@@ -122,7 +126,8 @@ class View:
 
 
 def resolve_adversary(name: str, trust: str) -> Adversary:
-    """Turn ``auto`` into the strongest adversary that the trust model's guarantee holds against.
+    """Turn ``auto`` into the strongest adversary that the trust model's guarantee holds
+    against.
 
     Examples
     --------
@@ -130,23 +135,32 @@ def resolve_adversary(name: str, trust: str) -> Adversary:
     <Adversary.SERVER: 'server'>
     """
     if name == "auto":
-        return Adversary.SERVER if trust_model(trust).shared_noise else Adversary.CLIENTS
+        return (
+            Adversary.SERVER if trust_model(trust).shared_noise else Adversary.CLIENTS
+        )
     names = [adversary.value for adversary in Adversary]
     if name not in names:
-        raise ConfigurationError(f"adversary is {name!r}, which is not known: {nearest(name, ('auto', *names))}")
+        raise ConfigurationError(
+            f"adversary is {name!r}, which is not known:"
+            f" {nearest(name, ('auto', *names))}"
+        )
     adversary = Adversary(name)
     model = trust_model(trust)
     if adversary is Adversary.SERVER and model.server_reads and not model.shared_noise:
         raise ConfigurationError(
-            f"adversary is 'server', but trust {trust!r} trusts the server with exact sums: choose 'clients'."
+            f"adversary is 'server', but trust {trust!r} trusts the server with exact"
+            " sums: choose 'clients'."
         )
     return adversary
 
 
 def colluding(plan: Plan, adversary: Adversary, n_clients: int) -> tuple[int, ...]:
-    """Positions of the clients that work with the adversary: the last ones, never the target's.
+    """Positions of the clients that work with the adversary.
 
-    Against a lone client, and against up to t of them, the guarantee counts on as many shares: max(1, t) are known.
+    The last ones, never the target's.
+
+    Against a lone client, and against up to t of them, the guarantee counts on as many
+    shares: max(1, t) are known.
     """
     shared = trust_model(plan.config.trust).shared_noise
     by_server = plan.max_silent if shared else 0
@@ -192,18 +206,40 @@ def view_of(
             for position in known:
                 left -= one.sent[position]
             members = tuple(position for position in range(n) if position not in known)
-            sums.append(ReadableSum(one.plan, one.round_index, one.attempt, one.state, left, members, n))
+            sums.append(
+                ReadableSum(
+                    one.plan, one.round_index, one.attempt, one.state, left, members, n
+                )
+            )
         if adversary is Adversary.SERVER:
             words += [
-                HiddenWords(f"client {position}", one.round_index, one.attempt, (position,), vector)
+                HiddenWords(
+                    f"client {position}",
+                    one.round_index,
+                    one.attempt,
+                    (position,),
+                    vector,
+                )
                 for position, vector in enumerate(one.received)
             ]
             if not model.server_reads:
                 everybody = tuple(range(n))
-                words.append(HiddenWords("aggregate", one.round_index, one.attempt, everybody, one.aggregate.values))
+                words.append(
+                    HiddenWords(
+                        "aggregate",
+                        one.round_index,
+                        one.attempt,
+                        everybody,
+                        one.aggregate.values,
+                    )
+                )
                 own = one.broadcast - one.aggregate.values
-                words.append(HiddenWords("own noise", one.round_index, one.attempt, (), own))
-    reads = adversary is Adversary.CLIENTS or trust_model(final.config.trust).server_reads
+                words.append(
+                    HiddenWords("own noise", one.round_index, one.attempt, (), own)
+                )
+    reads = (
+        adversary is Adversary.CLIENTS or trust_model(final.config.trust).server_reads
+    )
     result = np.zeros(0)
     if reads and state is not None:
         result = np.concatenate([state.centroids.ravel(), state.counts.ravel()])

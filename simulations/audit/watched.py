@@ -22,7 +22,10 @@ from flwr_dpkmeans.sums.wire import Request
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything that passes by in one aggregation: what one party sees of a run is a part of it."""
+    """Everything that passes by in one aggregation.
+
+    What one party sees of a run is a part of it.
+    """
 
     plan: Plan = field(repr=False)
     """In force."""
@@ -32,7 +35,10 @@ class Seen:
     state: State | Found = field(repr=False)
     """What the clients' statistics were taken at; `Found` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
-    """Each client's vector before it is masked, with its share of the noise: known to that client alone."""
+    """Each client's vector before it is masked, with its share of the noise.
+
+    Known to that client alone.
+    """
     received: tuple[Ring, ...] = field(repr=False)
     """What the server gets of each client."""
     aggregate: AggregateVector = field(repr=False)
@@ -43,15 +49,26 @@ class Seen:
     """What a client reads."""
 
 
-def run_watched(plan: Plan, parts: Sequence[Array], watch: Callable[[Seen], None], **options: Any) -> LocalRun:
-    """Run as `flwr_dpkmeans.sums.local.run_direct` does; `watch` is told what all parties saw of each aggregation."""
+def run_watched(
+    plan: Plan, parts: Sequence[Array], watch: Callable[[Seen], None], **options: Any
+) -> LocalRun:
+    """Run as `flwr_dpkmeans.sums.local.run_direct` does.
+
+    `watch` is told what all parties saw of each aggregation.
+    """
     return _WatchedRun(plan, parts, watch, **options).play()
 
 
 class _WatchedRun(LocalRun):
     """A run that tells of what passes by."""
 
-    def __init__(self, plan: Plan, parts: Sequence[Array], watch: Callable[[Seen], None], **options: Any) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        parts: Sequence[Array],
+        watch: Callable[[Seen], None],
+        **options: Any,
+    ) -> None:
         super().__init__(plan, parts, **options)
         self._watch = watch
         self._sent: list[Ring] = []
@@ -60,7 +77,9 @@ class _WatchedRun(LocalRun):
         self._before: tuple[Memory, Step, Mapping[str, Any]] | None = None
 
     def take(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
-        """Take answers in; what clients read of a sum they read when they are asked the next thing."""
+        """Take answers in; what clients read of a sum they read when they are asked the
+        next thing.
+        """
         if self.due is Stage.SUM:
             self._sent, self._received = [], []
         step = super().take(answers)
@@ -78,21 +97,31 @@ class _WatchedRun(LocalRun):
             self._received.append(answer(Stage.SUM, node).masked.values)
         return answer
 
-    def _broadcast(self, aggregate: AggregateVector, planned: PlannedRound) -> Broadcast:
+    def _broadcast(
+        self, aggregate: AggregateVector, planned: PlannedRound
+    ) -> Broadcast:
         result = super()._broadcast(aggregate, planned)
         # Without masks it sees what the trust model would have key authors hide.
-        shown = aggregate if self.plan.settings.masking else AggregateVector(aggregate.values, blinded=False)
+        shown = (
+            aggregate
+            if self.plan.settings.masking
+            else AggregateVector(aggregate.values, blinded=False)
+        )
         vectors = {"sent": tuple(self._sent), "received": tuple(self._received)}
         self._passed = {**vectors, "aggregate": shown, "broadcast": result.values}
         return result
 
 
 def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) -> Seen:
-    """What passed by in one aggregation, and what a client that remembered `before` read of it."""
+    """What passed by in one aggregation, and what a client that remembered `before`
+    read of it.
+    """
     plan, index = before.plan, step.round_index
     shown: State | Found = before.found
     if before.clusters is not None and not plan.discovers(index):
         shown = before.clusters.view(build_algorithm(plan).rounds[index - 1].reads)
     release = Release(index, step.attempt, passed["broadcast"])
-    released = after.protocol.unblind(release, blinded=plan.round_at(index).model.blinded).values
+    released = after.protocol.unblind(
+        release, blinded=plan.round_at(index).model.blinded
+    ).values
     return Seen(plan, index, step.attempt, shown, released=released, **passed)

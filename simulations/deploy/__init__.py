@@ -1,1 +1,4 @@
-"""A whole federation on one machine, over TLS, with authenticated SuperNodes: `python -m simulations.deploy --help`."""
+"""A whole federation on one machine, over TLS, with authenticated SuperNodes.
+
+`python -m simulations.deploy --help`.
+"""

@@ -1,7 +1,10 @@
-"""A federation on this machine as on many: TLS, authenticated SuperNodes, own data, policy and ledger for each.
+"""A federation on this machine as on many.
 
-Makes certificates and keys, starts one SuperLink and the SuperNodes on loopback, runs the app, checks that all clients
-have the same centroids and report, and ends exactly what it started, also after Ctrl-C or if it is killed.
+TLS, authenticated SuperNodes, own data, policy and ledger for each.
+
+Makes certificates and keys, starts one SuperLink and the SuperNodes on loopback, runs
+the app, checks that all clients have the same centroids and report, and ends exactly
+what it started, also after Ctrl-C or if it is killed.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ from simulations.mixture_runs import exit_code
 
 SUMMARY_FILE = "summary.json"
 START_UP_SECONDS = 20.0
-"""From the command to the first message, and from the last one to the end of all processes, with 3 nodes."""
+"""From the command to the first message, and from the last one to the end of all
+processes, with 3 nodes.
+"""
 _WORD = re.compile(r"([\w.-]+)\s*=\s*('[^']*'|\"[^\"]*\"|\S+)")
 _SHORTCUTS = ("algorithm", "trust", "epsilon", "n-clusters", "max-iter", "random-state")
 
@@ -49,21 +54,38 @@ def _rehearse(options: argparse.Namespace) -> None:
     """Everything, from keys to the comparison of results."""
     folder = _new_folder(Path(options.output).expanduser().absolute())
     given = {key: getattr(options, key.replace("-", "_")) for key in _SHORTCUTS}
-    chosen = {key: value for key, value in given.items() if value is not None} | run_settings(options.run_config)
+    chosen = {
+        key: value for key, value in given.items() if value is not None
+    } | run_settings(options.run_config)
     epsilon = float(chosen.get("epsilon", 2.0))
-    policy = Path(options.policy).expanduser().read_text() if options.policy else default_policy(epsilon)
-    sites = make_sites(folder, options.data, options.nodes, policy, seed=options.partition_seed)
-    settings: dict[str, Any] = {"epsilon": epsilon, **known_facts(folder, options.data, sites)}
+    policy = (
+        Path(options.policy).expanduser().read_text()
+        if options.policy
+        else default_policy(epsilon)
+    )
+    sites = make_sites(
+        folder, options.data, options.nodes, policy, seed=options.partition_seed
+    )
+    settings: dict[str, Any] = {
+        "epsilon": epsilon,
+        **known_facts(folder, options.data, sites),
+    }
     settings |= {"num-clients": len(sites)} | chosen
     expected = expected_duration(settings)
     print(f"federation of {len(sites)} nodes in {folder}", flush=True)
     print(f"run configuration: {settings_text(settings)}", flush=True)
     print(f"expected duration: {expected}", flush=True)
     start = time.monotonic()
-    credentials = make_credentials(folder / "certificates", [site.folder for site in sites])
+    credentials = make_credentials(
+        folder / "certificates", [site.folder for site in sites]
+    )
     nodes: list[NodeConfig] = [site.node_config for site in sites]
     with deployed(folder, nodes, credentials) as deployment:
-        print(f"[{time.monotonic() - start:5.1f} s] SuperLink and {len(sites)} SuperNodes are up", flush=True)
+        print(
+            f"[{time.monotonic() - start:5.1f} s] SuperLink and {len(sites)} SuperNodes"
+            " are up",
+            flush=True,
+        )
         print(f"each runs this app only: SHA-256 {deployment.allowed_app}", flush=True)
         seconds = _run(deployment, settings, options.timeout)
         results = collect(sites)
@@ -81,10 +103,15 @@ def _run(deployment: Deployment, settings: NodeConfig, timeout: float) -> float:
     return time.monotonic() - start
 
 
-def _report(folder: Path, results: list[ClientResult], run_seconds: float, seconds: float) -> None:
+def _report(
+    folder: Path, results: list[ClientResult], run_seconds: float, seconds: float
+) -> None:
     """Say where everything is, and that all clients have the same."""
     for result in results:
-        print(f"{result.site.folder.name}: centroids {result.centroids.shape}, sha256 {result.digest[:16]}")
+        print(
+            f"{result.site.folder.name}: centroids {result.centroids.shape}, sha256"
+            f" {result.digest[:16]}"
+        )
         print(f"  {result.site.results}")
     summary = {
         "n_nodes": len(results),
@@ -95,7 +122,10 @@ def _report(folder: Path, results: list[ClientResult], run_seconds: float, secon
     }
     (folder / SUMMARY_FILE).write_text(json.dumps(summary, indent=2) + "\n")
     print(f"all {len(results)} clients have the same centroids and report")
-    print(f"flwr run took {run_seconds:.1f} s; everything, from keys to the end of all processes, {seconds:.1f} s")
+    print(
+        f"flwr run took {run_seconds:.1f} s; everything, from keys to the end of all"
+        f" processes, {seconds:.1f} s"
+    )
 
 
 def expected_duration(settings: Mapping[str, Any]) -> str:
@@ -124,18 +154,22 @@ def expected_duration(settings: Mapping[str, Any]) -> str:
     config = strategy_from_run_config({"n-clusters": 10, **settings}).config
     if not settings.get("server-data"):
         plan = draft_plan(
-            config, run_id=1, n_clients=int(settings["num-clients"]), seed=0, n_features=config.n_features
+            config,
+            run_id=1,
+            n_clients=int(settings["num-clients"]),
+            seed=0,
+            n_features=config.n_features,
         )
         if plan.is_final:
             trips = round_trips(plan)
             total = START_UP_SECONDS + trips * SECONDS_PER_ROUND_TRIP
             return (
-                f"about {total:.0f} s: {START_UP_SECONDS:.0f} s to start and end, {trips} round trips of "
-                f"{SECONDS_PER_ROUND_TRIP:.0f} s"
+                f"about {total:.0f} s: {START_UP_SECONDS:.0f} s to start and end,"
+                f" {trips} round trips of {SECONDS_PER_ROUND_TRIP:.0f} s"
             )
     return (
-        f"{START_UP_SECONDS:.0f} s to start and end, and {SECONDS_PER_ROUND_TRIP:.0f} s for each round trip, whose "
-        "number the server says when it knows the rounds"
+        f"{START_UP_SECONDS:.0f} s to start and end, and {SECONDS_PER_ROUND_TRIP:.0f} s"
+        " for each round trip, whose number the server says when it knows the rounds"
     )
 
 
@@ -171,8 +205,9 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
             rest = rest or text
         if rest:
             raise ConfigurationError(
-                f"the run configuration has {rest!r}, which is no NAME=VALUE: write strings in quotes, such as "
-                "--run-config \"trust='central' epsilon=1.0\"."
+                f"the run configuration has {rest!r}, which is no NAME=VALUE: write"
+                " strings in quotes, such as --run-config \"trust='central'"
+                ' epsilon=1.0".'
             )
         settings |= flatten_dict(found)
     return settings
@@ -181,7 +216,9 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
 def _new_folder(folder: Path) -> Path:
     """Make a folder that nobody else can look into; one with files in it is left alone."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"{folder} is there already and not empty: give another one by --output.")
+        raise ConfigurationError(
+            f"{folder} is there already and not empty: give another one by --output."
+        )
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     return folder
@@ -195,29 +232,58 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.deploy", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=0, help="SuperNodes (default: one for each file, or 3)")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.deploy", description=__doc__
+    )
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=0,
+        help="SuperNodes (default: one for each file, or 3)",
+    )
     parser.add_argument(
         "--data",
         default="digits",
-        help="bundled data set, split at random, or a folder with one data file for each node",
+        help=(
+            "bundled data set, split at random, or a folder with one data file for each"
+            " node"
+        ),
     )
-    parser.add_argument("--partition-seed", type=int, default=0, help="of the split of bundled data")
-    parser.add_argument("--policy", default="", help="TOML file, every node's policy; without it one for private runs")
-    parser.add_argument("--algorithm", help="as in the run configuration, like the next five")
+    parser.add_argument(
+        "--partition-seed", type=int, default=0, help="of the split of bundled data"
+    )
+    parser.add_argument(
+        "--policy",
+        default="",
+        help="TOML file, every node's policy; without it one for private runs",
+    )
+    parser.add_argument(
+        "--algorithm", help="as in the run configuration, like the next five"
+    )
     parser.add_argument("--trust")
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--n-clusters", type=int)
     parser.add_argument("--max-iter", type=int, help="number of iterations")
     parser.add_argument("--random-state", type=int, help="seed of the public start")
     parser.add_argument(
-        "--run-config", action="append", default=[], help="any other keys, as for `flwr run`; may be repeated"
+        "--run-config",
+        action="append",
+        default=[],
+        help="any other keys, as for `flwr run`; may be repeated",
     )
-    parser.add_argument("--timeout", type=float, default=RUN_TIMEOUT, help="seconds for `flwr run` (default: 900)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=RUN_TIMEOUT,
+        help="seconds for `flwr run` (default: 900)",
+    )
     parser.add_argument(
         "--output",
         default=f"outputs/deploy-{time.strftime('%Y%m%d-%H%M%S')}",
-        help="new folder for keys, homes, logs and results (default: outputs/deploy-TIME)",
+        help=(
+            "new folder for keys, homes, logs and results (default:"
+            " outputs/deploy-TIME)"
+        ),
     )
     return parser
 

@@ -1,23 +1,32 @@
-"""Lets a machine run approved apps only: stands where Flower starts ``flwr-clientapp``, or ``flwr-serverapp``.
+"""Lets a machine run approved apps only.
 
-Whoever may start runs chooses the app (FAB) that a SuperNode is sent. Flower unpacks it into a folder that the app's
-own unchecked version names, uses what lies there already, and imports it with all rights of the node.
-Here the bytes that came are hashed first. If their SHA-256 is on the node's list, these same bytes are unpacked into a
-new private folder and loaded from there; else nothing of them is parsed, written or run, and an alert has the hash.
+Stands where Flower starts ``flwr-clientapp``, or ``flwr-serverapp``.
 
-`write_programs` makes scripts that run this file as a program. It therefore imports nothing of this project: the
-``flwr_dpkmeans`` that an approved app brings must be the one that runs. Nothing but the script itself decides what is
-allowed: Python's isolated mode ignores its variables and the working directory, and PATH leads nowhere else.
+Whoever may start runs chooses the app (FAB) that a SuperNode is sent. Flower unpacks it
+into a folder that the app's own unchecked version names, uses what lies there already,
+and imports it with all rights of the node. Here the bytes that came are hashed first.
+If their SHA-256 is on the node's list, these same bytes are unpacked into a new private
+folder and loaded from there; else nothing of them is parsed, written or run, and an
+alert has the hash.
 
-An app's process takes a second of computing to import Flower, for each message. So what starts apps (SuperExec) imports
-it once, leaves a twin of itself behind, and the twin forks a process for each message. The app is none of what a fork
-begins with: every process unpacks and imports it anew. Compiling it takes as long as importing it does, so the first
-process sends the twin what it compiled from the bytes that it had hashed, before any of them runs. The twin holds that
-in its memory, where no file can be put in its place.
+`write_programs` makes scripts that run this file as a program. It therefore imports
+nothing of this project: the ``flwr_dpkmeans`` that an approved app brings must be the
+one that runs. Nothing but the script itself decides what is allowed: Python's isolated
+mode ignores its variables and the working directory, and PATH leads nowhere else.
 
-What a process was forked from waits for its end: of an app that is killed it says so at once. Flower only misses its
-signs of life, for a minute, and has no words for the reason. Where nothing can be said any more, `supernode` ends the
-node. The times of two empty files, ``received`` and ``answered``, are those of the last message and of its answer.
+An app's process takes a second of computing to import Flower, for each message. So what
+starts apps (SuperExec) imports it once, leaves a twin of itself behind, and the twin
+forks a process for each message. The app is none of what a fork begins with: every
+process unpacks and imports it anew. Compiling it takes as long as importing it does, so
+the first process sends the twin what it compiled from the bytes that it had hashed,
+before any of them runs. The twin holds that in its memory, where no file can be put in
+its place.
+
+What a process was forked from waits for its end: of an app that is killed it says so at
+once. Flower only misses its signs of life, for a minute, and has no words for the
+reason. Where nothing can be said any more, `supernode` ends the node. The times of two
+empty files, ``received`` and ``answered``, are those of the last message and of its
+answer.
 """
 
 from __future__ import annotations
@@ -76,12 +85,28 @@ _PRECONDITION = 412
 _MESSAGES = "messages"
 """A pipe, in which a line is what a message's process is started with."""
 _EARLY = (
-    *("httpcore", "jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "numpy.ma", "numpy.polynomial"),
-    *("numpy.random", "pydantic.dataclasses", "cryptography.hazmat.primitives.ciphers.aead"),
+    *(
+        "httpcore",
+        "jinja2",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.figure",
+        "numpy.ma",
+        "numpy.polynomial",
+    ),
+    *(
+        "numpy.random",
+        "pydantic.dataclasses",
+        "cryptography.hazmat.primitives.ciphers.aead",
+    ),
     *("cryptography.hazmat.primitives.asymmetric.x25519", "threadpoolctl"),
 )
 """What apps import besides Flower; whichever is not installed is left out."""
-_SEAMS = ("install_from_fab", "get_project_dir", "install_app_dependencies", "get_load_client_app_fn")
+_SEAMS = (
+    "install_from_fab",
+    "get_project_dir",
+    "install_app_dependencies",
+    "get_load_client_app_fn",
+)
 """The last one is a ClientApp's; a ServerApp is loaded from the folder alone."""
 _INFLATE = "pull_and_inflate_object_from_tree"
 _WRAPPED = ("pull_task_input", "push_message", "push_task_output", _INFLATE)
@@ -91,25 +116,41 @@ _LONGEST_ALERTS = 1_000_000
 
 
 class GuardError(Exception):
-    """An app is not approved, or the guard cannot do its work: in both cases nothing runs."""
+    """An app is not approved, or the guard cannot do its work.
+
+    In both cases nothing runs.
+    """
 
 
 @dataclass(frozen=True)
 class Bytecode:
-    """What a fork knows of apps that were compiled before it, and where it tells of one that was not."""
+    """What a fork knows of apps that were compiled before it, and where it tells of one
+    that was not.
+    """
 
     known: Mapping[str, Mapping[str, bytes]] = field(repr=False)
     """Files by their path in the app, by its hash."""
     pipe: int
-    """To what has the fork's beginning; it is closed before the app runs, which could write there otherwise."""
+    """To what has the fork's beginning.
+
+    It is closed before the app runs, which could write there otherwise.
+    """
 
     def write(self, digest: str, target: Path, archive: zipfile.ZipFile) -> None:
-        """Add what the bytes that were hashed compile to; Python holds it against no file, which may have changed."""
+        """Add what the bytes that were hashed compile to.
+
+        Python holds it against no file, which may have changed.
+        """
         with os.fdopen(self.pipe, "wb") as pipe:
             files = self.known.get(digest)
             if files is None:
                 names = [name for name in archive.namelist() if name.endswith(".py")]
-                files = {importlib.util.cache_from_source(name): _compiled(archive.read(name), name) for name in names}
+                files = {
+                    importlib.util.cache_from_source(name): _compiled(
+                        archive.read(name), name
+                    )
+                    for name in names
+                }
                 with contextlib.suppress(BrokenPipeError):
                     pipe.write(marshal.dumps({digest: files}))
                     pipe.flush()
@@ -119,10 +160,18 @@ class Bytecode:
 
 
 def _compiled(source: bytes, name: str) -> bytes:
-    """What Python reads in the place of a file without a look at it; nothing where that is no Python."""
+    """What Python reads in the place of a file without a look at it.
+
+    Nothing where that is no Python.
+    """
     with contextlib.suppress(SyntaxError, ValueError):
         code = marshal.dumps(compile(source, name, "exec", dont_inherit=True))
-        return importlib.util.MAGIC_NUMBER + b"\1\0\0\0" + importlib.util.source_hash(source) + code
+        return (
+            importlib.util.MAGIC_NUMBER
+            + b"\1\0\0\0"
+            + importlib.util.source_hash(source)
+            + code
+        )
     return b""
 
 
@@ -140,24 +189,34 @@ class Guard:
     """Without it, Python compiles what it imports."""
 
     def unpack(self, content: bytes) -> Path:
-        """Write an approved app (a whole FAB) into a new folder, or refuse it with a GuardError.
+        """Write an approved app (a whole FAB) into a new folder, or refuse it with a
+        GuardError.
 
-        The folder did not exist before, so that nobody can have put anything in it. Refused is an app whose hash is not
-        on the list, or that could lead elsewhere, and a node whose own folder could.
+        The folder did not exist before, so that nobody can have put anything in it.
+        Refused is an app whose hash is not on the list, or that could lead elsewhere,
+        and a node whose own folder could.
         """
-        content = bytes(content)  # what is hashed is what is unpacked, whatever the caller still holds
+        content = bytes(
+            content
+        )  # what is hashed is what is unpacked, whatever the caller still holds
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self.allowed:
-            raise self._refusal(digest, "only approved apps run here, and this is none of them")
+            raise self._refusal(
+                digest, "only approved apps run here, and this is none of them"
+            )
         try:
             require_plain(content)
             require_private(self.folder)
         except GuardError as error:
             raise self._refusal(digest, str(error)) from error
-        for left in self.folder.iterdir():  # a process that was killed could not tidy up
+        for (
+            left
+        ) in self.folder.iterdir():  # a process that was killed could not tidy up
             if not _is_alive(left.name.partition("-")[0]):
                 shutil.rmtree(left, ignore_errors=True)
-        target = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-{digest}-", dir=self.folder))
+        target = Path(
+            tempfile.mkdtemp(prefix=f"{os.getpid()}-{digest}-", dir=self.folder)
+        )
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 archive.extractall(target)
@@ -165,13 +224,20 @@ class Guard:
                     self.bytecode.write(digest, target, archive)
         except OSError as error:
             shutil.rmtree(target, ignore_errors=True)
-            raise GuardError(f"{target} cannot be written ({error.strerror}): make room on its disk.") from error
+            raise GuardError(
+                f"{target} cannot be written ({error.strerror}): make room on its disk."
+            ) from error
         return target
 
     def _refusal(self, digest: str, reason: str) -> GuardError:
-        """Tell the node's operator, in a file (Flower drops what some programs print) and on the error stream."""
+        """Tell the node's operator, in a file (Flower drops what some programs print)
+        and on the error stream.
+        """
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        line = f"{when} ALERT app refused: SHA-256 {digest}, {_run()}; {reason}; nothing of it was unpacked or run.\n"
+        line = (
+            f"{when} ALERT app refused: SHA-256 {digest}, {_run()}; {reason}; nothing"
+            " of it was unpacked or run.\n"
+        )
         sys.stderr.write(line)
         sys.stderr.flush()
         try:
@@ -180,8 +246,13 @@ class Guard:
                 if file.tell() < _LONGEST_ALERTS:
                     file.write(line)
         except OSError as error:
-            sys.stderr.write(f"the alert could not be written into {self.alerts} ({error.strerror}).\n")
-        return GuardError(f"{reason} (SHA-256 {digest}): ask who operates this machine to review it.")
+            sys.stderr.write(
+                f"the alert could not be written into {self.alerts}"
+                f" ({error.strerror}).\n"
+            )
+        return GuardError(
+            f"{reason} (SHA-256 {digest}): ask who operates this machine to review it."
+        )
 
 
 def _is_alive(process: str) -> bool:
@@ -205,76 +276,123 @@ def _run() -> str:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB), if it may be approved at all."""
+    """Return the hash (64 hexadecimal digits) that approves an app (a whole FAB), if it
+    may be approved at all.
+    """
     require_plain(content)
     return hashlib.sha256(content).hexdigest()
 
 
 def require_plain(content: bytes) -> None:
-    """Refuse an app whose name, version or members say more than a plain name: a reviewer may overlook it."""
+    """Refuse an app whose name, version or members say more than a plain name.
+
+    a reviewer may overlook it.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             config = tomllib.loads(_config_text(archive))
-        names = (config["tool"]["flwr"]["app"]["publisher"], config["project"]["name"], config["project"]["version"])
+        names = (
+            config["tool"]["flwr"]["app"]["publisher"],
+            config["project"]["name"],
+            config["project"]["version"],
+        )
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
         raise GuardError(f"the app is no FAB ({type(error).__name__})") from error
     for name in names:
         if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name)):
-            raise GuardError(f"the app's publisher, name or version is {str(name)[:100]!r}, which is no plain name")
+            raise GuardError(
+                f"the app's publisher, name or version is {str(name)[:100]!r}, which is"
+                " no plain name"
+            )
     if len({member.filename for member in members}) < len(members):
         raise GuardError("the app has two members of one name")
     for member in members:
         parts = PurePosixPath(member.filename).parts
         kind = stat.S_IFMT(member.external_attr >> 16)
         if parts[-1:] and parts[-1].endswith((".pyc", ".pyo")):
-            raise GuardError(f"the app's member {member.filename[:100]!r} is compiled, so nobody can review it")
-        if "/" in parts[:1] or ".." in parts or set("\\:\0") & set(member.orig_filename) or kind == stat.S_IFLNK:
-            raise GuardError(f"the app's member {member.filename[:100]!r} is a link or leads out of its folder")
+            raise GuardError(
+                f"the app's member {member.filename[:100]!r} is compiled, so nobody can"
+                " review it"
+            )
+        if (
+            "/" in parts[:1]
+            or ".." in parts
+            or set("\\:\0") & set(member.orig_filename)
+            or kind == stat.S_IFLNK
+        ):
+            raise GuardError(
+                f"the app's member {member.filename[:100]!r} is a link or leads out of"
+                " its folder"
+            )
 
 
 def _config_text(archive: zipfile.ZipFile) -> str:
-    """Read an app's configuration, but no more than anybody writes: what it inflates to may fill the memory."""
+    """Read an app's configuration, but no more than anybody writes.
+
+    What it inflates to may fill the memory.
+    """
     member = archive.getinfo(_CONFIG_FILE)
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         # Python's module inflates whole blocks of the others before it counts.
-        raise GuardError(f"the app's {_CONFIG_FILE} is compressed by method {member.compress_type}, not by 0 or 8")
+        raise GuardError(
+            f"the app's {_CONFIG_FILE} is compressed by method {member.compress_type},"
+            " not by 0 or 8"
+        )
     with archive.open(member) as file:
         content = file.read(_LARGEST_CONFIG + 1)
     if len(content) > _LARGEST_CONFIG:
-        raise GuardError(f"the app's {_CONFIG_FILE} has more than {_LARGEST_CONFIG} bytes, which is the most")
+        raise GuardError(
+            f"the app's {_CONFIG_FILE} has more than {_LARGEST_CONFIG} bytes, which is"
+            " the most"
+        )
     return content.decode()
 
 
 def require_private(folder: Path) -> None:
-    """Refuse a folder that another user, or a link, could put something else in the place of."""
+    """Refuse a folder that another user, or a link, could put something else in the
+    place of.
+    """
     facts = os.lstat(folder) if os.path.lexists(folder) else None
     if facts is None or not stat.S_ISDIR(facts.st_mode):
-        raise GuardError(f"{folder} is no folder, or a link: make it anew with mode 700")
+        raise GuardError(
+            f"{folder} is no folder, or a link: make it anew with mode 700"
+        )
     if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
         raise GuardError(
-            f"{folder} has mode {stat.S_IMODE(facts.st_mode):o} and belongs to user {facts.st_uid}, but it must be "
-            f"of this user ({os.geteuid()}) with mode 700: chown and chmod it"
+            f"{folder} has mode {stat.S_IMODE(facts.st_mode):o} and belongs to user"
+            f" {facts.st_uid}, but it must be of this user ({os.geteuid()}) with mode"
+            " 700: chown and chmod it"
         )
     for parent in folder.absolute().parents:
         mode = os.stat(parent).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise GuardError(f"everybody may write to {parent}, which leads to {folder}: chmod o-w it")
+            raise GuardError(
+                f"everybody may write to {parent}, which leads to {folder}: chmod"
+                " o-w it"
+            )
 
 
 def write_programs(guard: Guard, folder: Path, app: str = CLIENT_APP) -> dict[str, str]:
-    """Write every program that Flower starts for apps as a guarded script, and return the environment to use.
+    """Write every program that Flower starts for apps as a guarded script, and return
+    the environment to use.
 
-    The guard goes into the scripts, so a change needs a new start; the folder is replaced if it is there. Apps of the
-    one kind are run, if they are approved, and of no other. The variables are for what starts
-    ``flower-superexec``. PATH has this folder alone: if a script could
-    not be run, Flower would take the next program of that name, which guards nothing. A list with something else than
-    hashes, or a system that does not run programs in this folder, is a GuardError.
+    The guard goes into the scripts, so a change needs a new start; the folder is
+    replaced if it is there. Apps of the one kind are run, if they are approved, and of
+    no other. The variables are for what starts ``flower-superexec``. PATH has this
+    folder alone: if a script could not be run, Flower would take the next program of
+    that name, which guards nothing. A list with something else than hashes, or a system
+    that does not run programs in this folder, is a GuardError.
     """
     from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
-    if not guard.allowed or not all(_HASH.fullmatch(digest) for digest in guard.allowed):
-        raise GuardError("the allowed apps must be SHA-256 hashes of 64 lower-case hexadecimal digits, at least one")
+    if not guard.allowed or not all(
+        _HASH.fullmatch(digest) for digest in guard.allowed
+    ):
+        raise GuardError(
+            "the allowed apps must be SHA-256 hashes of 64 lower-case hexadecimal"
+            " digits, at least one"
+        )
     for parent in (guard.folder, folder):
         if parent.is_symlink():
             raise GuardError(f"{parent} is a link: remove it")
@@ -282,47 +400,85 @@ def write_programs(guard: Guard, folder: Path, app: str = CLIENT_APP) -> dict[st
         parent.mkdir(mode=0o700, parents=True)
         require_private(parent)
     for name in (*TASK_TYPE_TO_COMMAND.values(), SUPEREXEC):
-        # Agents, and servers on a node, have no business there: no app at all is allowed to them.
+        # Agents, and servers on a node, have no business there: no app at all is
+        # allowed to them.
         allowed = ",".join(sorted(guard.allowed)) if name in (app, SUPEREXEC) else ""
-        words = [sys.executable, "-I", "-B", "-Wignore::DeprecationWarning:__main__", str(Path(__file__).absolute())]
-        _write_script(folder / name, [*words, app, allowed, str(guard.folder), str(guard.alerts), str(folder / name)])
+        words = [
+            sys.executable,
+            "-I",
+            "-B",
+            "-Wignore::DeprecationWarning:__main__",
+            str(Path(__file__).absolute()),
+        ]
+        _write_script(
+            folder / name,
+            [
+                *words,
+                app,
+                allowed,
+                str(guard.folder),
+                str(guard.alerts),
+                str(folder / name),
+            ],
+        )
     os.mkfifo(folder / _MESSAGES, 0o600)
     for name in (*TASK_TYPE_TO_COMMAND.values(), SUPEREXEC):
         if shutil.which(name, path=str(folder)) != str(folder / name):
-            raise GuardError(f"{folder / name} cannot be run (a disk mounted with noexec?): choose another home")
-    return {"PATH": str(folder), "PYTHONSAFEPATH": "1", "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+            raise GuardError(
+                f"{folder / name} cannot be run (a disk mounted with noexec?): choose"
+                " another home"
+            )
+    return {
+        "PATH": str(folder),
+        "PYTHONSAFEPATH": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    }
 
 
 def _write_script(path: Path, words: list[str]) -> None:
-    """A shell script, because the first line of a script has no room for long names and spaces."""
+    """A shell script, because the first line of a script has no room for long names and
+    spaces.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
     with os.fdopen(descriptor, "w") as file:
         file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
 
 
 def missing_seams(app: str = CLIENT_APP) -> list[str]:
-    """Return the functions that this version of Flower should call, but does not: without them nothing may run."""
+    """Return the functions that this version of Flower should call, but does not.
+
+    Without them nothing may run.
+    """
     module = importlib.import_module(_RUNNING[app][1])
     called = getattr(module, module.__name__.rpartition(".")[2]).__code__.co_names
     wanted, wrapped = (_SEAMS, _WRAPPED) if app == CLIENT_APP else (_SEAMS[:-1], ())
     absent = [name for name in wrapped if not hasattr(module, name)]
-    return [name for name in wanted if name not in called or not hasattr(module, name)] + absent
+    return [
+        name for name in wanted if name not in called or not hasattr(module, name)
+    ] + absent
 
 
-def put_before_flower(guard: Guard, app: str = CLIENT_APP, reporter: Reporter | None = None) -> None:
-    """Put the guard in the place of what Flower installs and loads apps with, in this process.
+def put_before_flower(
+    guard: Guard, app: str = CLIENT_APP, reporter: Reporter | None = None
+) -> None:
+    """Put the guard in the place of what Flower installs and loads apps with, in this
+    process.
 
-    The server also names the folder that Flower would load from (id, version and hash of a run are its own words), so
-    what was unpacked here is loaded, whatever they say; Flower then still holds id and version against the app's own. A
-    version of Flower that works in another way is a GuardError. `reporter` is told, before a ClientApp is unpacked,
-    what to answer if it is killed.
+    The server also names the folder that Flower would load from (id, version and hash
+    of a run are its own words), so what was unpacked here is loaded, whatever they say;
+    Flower then still holds id and version against the app's own. A version of Flower
+    that works in another way is a GuardError. `reporter` is told, before a ClientApp is
+    unpacked, what to answer if it is killed.
     """
     from flwr.clientapp.client_app import LoadClientAppError
     from flwr.clientapp.utils import get_load_client_app_fn
 
     running: Any = importlib.import_module(_RUNNING[app][1])
     if missing := missing_seams(app):
-        raise GuardError(f"this version of Flower does not call {missing[0]}, which the guard stands before: update it")
+        raise GuardError(
+            f"this version of Flower does not call {missing[0]}, which the guard stands"
+            " before: update it"
+        )
     unpacked: list[Path] = []
 
     def install(content: bytes, *_: object, **__: object) -> Path:
@@ -331,7 +487,8 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, reporter: Reporter | 
             target = guard.unpack(content)
         except GuardError as error:
             raise LoadClientAppError(str(error)) from error
-        # At the very end: before it Flower saves what the app remembers, and has 5 s for all that it does at its end.
+        # At the very end: before it Flower saves what the app remembers, and has 5 s
+        # for all that it does at its end.
         atexit.register(shutil.rmtree, target, ignore_errors=True)
         unpacked.append(target)
         return target
@@ -342,15 +499,21 @@ def put_before_flower(guard: Guard, app: str = CLIENT_APP, reporter: Reporter | 
         return unpacked[0]
 
     def load(*_: object, **__: object) -> Callable[..., Any]:
-        return get_load_client_app_fn(default_app_ref="", app_path=str(folder()), multi_app=True)
+        return get_load_client_app_fn(
+            default_app_ref="", app_path=str(folder()), multi_app=True
+        )
 
     def install_dependencies(*_: object, **__: object) -> None:
         raise LoadClientAppError("a guarded node installs nothing at run time.")
 
-    for name, own in zip(_SEAMS, (install, folder, install_dependencies, load), strict=True):
+    for name, own in zip(
+        _SEAMS, (install, folder, install_dependencies, load), strict=True
+    ):
         setattr(running, name, own)
     if app == CLIENT_APP:
-        running.push_message = _saving(running, guard.alerts.with_name(ANSWERED), reporter)
+        running.push_message = _saving(
+            running, guard.alerts.with_name(ANSWERED), reporter
+        )
         turn = guard.alerts.with_name("turn.lock")
         running.pull_task_input = _in_turn(running.pull_task_input, turn)
         setattr(running, _INFLATE, _unless_late(getattr(running, _INFLATE), turn))
@@ -363,13 +526,22 @@ class Reporter:
     """Pipes to what a process was forked from, which reports its end if it is killed."""
 
     answer: int
-    """Takes what to answer then; it is closed before the app runs, which could write there otherwise."""
+    """Takes what to answer then.
+
+    It is closed before the app runs, which could write there otherwise.
+    """
     begun: int
-    """Takes a byte before the app's own answer is sent: a second answer would stand in for the next message's."""
+    """Takes a byte before the app's own answer is sent.
+
+    a second answer would stand in for the next message's.
+    """
 
 
 def note(file: Path) -> None:
-    """Give an empty file the time of now; where that cannot be, nothing of a message depends on it."""
+    """Give an empty file the time of now.
+
+    Where that cannot be, nothing of a message depends on it.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(file, _OWN_FILE, 0o600)
         try:
@@ -378,11 +550,15 @@ def note(file: Path) -> None:
             os.close(descriptor)
 
 
-def _saving(running: Any, answered: Path, reporter: Reporter | None) -> Callable[..., None]:
-    """What sends a reply, and then at once what the app remembers, which Flower does last of all that a process does.
+def _saving(
+    running: Any, answered: Path, reporter: Reporter | None
+) -> Callable[..., None]:
+    """What sends a reply, and then at once what the app remembers, which Flower does
+    last of all that a process does.
 
-    On a busy machine the next message would find what the one before remembered, or, where Flower's patience of 5 s
-    with its own end is over, find that for ever: what a run has cost is lost then.
+    On a busy machine the next message would find what the one before remembered, or,
+    where Flower's patience of 5 s with its own end is over, find that for ever: what a
+    run has cost is lost then.
     """
     push = running.push_message
 
@@ -392,17 +568,26 @@ def _saving(running: Any, answered: Path, reporter: Reporter | None) -> Callable
         push(client, message, context)
         note(answered)
         if not message.has_error():  # of an error Flower has the words
-            status, remembered = running.SubStatus.COMPLETED, running.context_to_proto(context)
-            client.PushTaskOutput(running.PushTaskOutputRequest(context=remembered, sub_status=status, details=""))
+            status, remembered = (
+                running.SubStatus.COMPLETED,
+                running.context_to_proto(context),
+            )
+            client.PushTaskOutput(
+                running.PushTaskOutputRequest(
+                    context=remembered, sub_status=status, details=""
+                )
+            )
             running.push_task_output = lambda **_: None
 
     return pushed
 
 
 def _in_turn(pull: Callable[..., Any], lock: Path) -> Callable[..., Any]:
-    """What asks for a message when the process of the one before has ended, and with it saved what it remembers.
+    """What asks for a message when the process of the one before has ended, and with it
+    saved what it remembers.
 
-    The lock's first byte is held by whose turn it is, until it ends; the second one by who waits for it.
+    The lock's first byte is held by whose turn it is, until it ends; the second one by
+    who waits for it.
     """
 
     def pulled(client: Any) -> Any:
@@ -414,22 +599,34 @@ def _in_turn(pull: Callable[..., Any], lock: Path) -> Callable[..., Any]:
                 _locked(turn, 1)
                 time.sleep(_TURN_SECONDS / 200)
             fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
-        except OSError as error:  # a message that is not asked for, Flower would wait for, for ever
-            sys.stderr.write(f"{lock} cannot be locked ({error.strerror}): remove it, so that messages take turns.\n")
+        except (
+            OSError
+        ) as error:  # a message that is not asked for, Flower would wait for, for ever
+            sys.stderr.write(
+                f"{lock} cannot be locked ({error.strerror}): remove it, so that"
+                " messages take turns.\n"
+            )
         return pull(client)
 
     return pulled
 
 
 def _unless_late(inflate: Callable[..., Any], lock: Path) -> Callable[..., Any]:
-    """What waits for a message's content, and no longer when the process of a later message waits for its turn.
+    """What waits for a message's content, and no longer when the process of a later
+    message waits for its turn.
 
-    A SuperNode that is told in between that the run has ended drops the content without a word to this process, which
-    would ask for it for more than an hour. It takes no further message before it has all of one or has dropped it.
+    A SuperNode that is told in between that the run has ended drops the content without
+    a word to this process, which would ask for it for more than an hour. It takes no
+    further message before it has all of one or has dropped it.
     """
 
-    def inflated(tree: Any, pull: Callable[[str], bytes], *others: Any, **more: Any) -> Any:
-        from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError
+    def inflated(
+        tree: Any, pull: Callable[[str], bytes], *others: Any, **more: Any
+    ) -> Any:
+        from flwr.supercore.inflatable.inflatable_utils import (
+            ObjectPullError,
+            ObjectUnavailableError,
+        )
 
         try:
             turn = os.open(lock, _OWN_FILE, 0o600)
@@ -441,7 +638,9 @@ def _unless_late(inflate: Callable[..., Any], lock: Path) -> Callable[..., Any]:
                 return pull(name)
             except ObjectUnavailableError:
                 if not _locked(turn, 1):
-                    raise ObjectPullError(name, "a later message is here, so this one's run has ended.") from None
+                    raise ObjectPullError(
+                        name, "a later message is here, so this one's run has ended."
+                    ) from None
                 fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
                 raise
 
@@ -480,7 +679,9 @@ def _crashed(message: Any, context: Any, *_: object) -> tuple[int, Any]:
 
 
 def _stood_by(app: str, words: list[str], answered: Path, others: int) -> Reporter:
-    """Go on in a fork, and return the pipes to what it was forked from, which waits until it has ended."""
+    """Go on in a fork, and return the pipes to what it was forked from, which waits
+    until it has ended.
+    """
     prepared, answer = os.pipe()
     started, begun = os.pipe()
     if not (process := os.fork()):
@@ -500,15 +701,18 @@ def _stood_by(app: str, words: list[str], answered: Path, others: int) -> Report
             note(answered)
     except Exception as error:
         sys.stderr.write(
-            f"the end of an app that was killed could not be reported ({error!r}): if Flower does not notice it within "
-            "a minute, the SuperNode ends, and its unit starts it again.\n"
+            f"the end of an app that was killed could not be reported ({error!r}): if"
+            " Flower does not notice it within a minute, the SuperNode ends, and its"
+            " unit starts it again.\n"
         )
     finally:
         os._exit(0)
 
 
 def _has_byte(pipe: int) -> bool:
-    """Whether something was written into a pipe, also if another process still holds its end."""
+    """Whether something was written into a pipe, also if another process still holds
+    its end.
+    """
     os.set_blocking(pipe, False)
     try:
         return bool(os.read(pipe, 1))
@@ -517,29 +721,58 @@ def _has_byte(pipe: int) -> bool:
 
 
 def _report(app: str, words: list[str], prepared: bytes, why: str) -> None:
-    """Say in the place of an app that it was killed, with what Flower itself says with how one ends."""
+    """Say in the place of an app that it was killed, with what Flower itself says with
+    how one ends.
+    """
     flower: Any = importlib.import_module(_RUNNING[CLIENT_APP][1])
-    options, retries = dict(itertools.pairwise(words)), flower.make_simple_http_retry_invoker()
-    retries.max_time = _REPORT_SECONDS  # what it would be said to may have been killed, too
+    options, retries = (
+        dict(itertools.pairwise(words)),
+        flower.make_simple_http_retry_invoker(),
+    )
+    retries.max_time = (
+        _REPORT_SECONDS  # what it would be said to may have been killed, too
+    )
     client = flower.RuntimeHttpClient.from_server_address(
-        *(options["--runtime-api-address"], "--insecure" in words, options.get("--root-certificates")),
-        [flower.RuntimeVersionHttpInterceptor(app), flower.RuntimeTokenHttpInterceptor(options["--token"])],
+        *(
+            options["--runtime-api-address"],
+            "--insecure" in words,
+            options.get("--root-certificates"),
+        ),
+        [
+            flower.RuntimeVersionHttpInterceptor(app),
+            flower.RuntimeTokenHttpInterceptor(options["--token"]),
+        ],
         retry_invoker=retries,
     )
     if app == CLIENT_APP:
-        # A task that ends without an answer would be waited for for ever, so that it is pulled if that was not done.
+        # A task that ends without an answer would be waited for for ever, so that it is
+        # pulled if that was not done.
         node, message = pickle.loads(prepared) if prepared else _answer_for(client)
-        flower.push_message(client, message, SimpleNamespace(node_id=node, run_id=message.metadata.run_id))
-    details = f"its app was killed ({why}); what nodes have charged stays charged: look at ledgers, start a new run."
-    client.PushTaskOutput(flower.PushTaskOutputRequest(sub_status=flower.SubStatus.FAILED, details=details))
+        flower.push_message(
+            client,
+            message,
+            SimpleNamespace(node_id=node, run_id=message.metadata.run_id),
+        )
+    details = (
+        f"its app was killed ({why}); what nodes have charged stays charged: look at"
+        " ledgers, start a new run."
+    )
+    client.PushTaskOutput(
+        flower.PushTaskOutputRequest(
+            sub_status=flower.SubStatus.FAILED, details=details
+        )
+    )
 
 
 def _answer_for(client: Any) -> tuple[int, Any]:
-    """Pull the message of an app that was killed before it had it, and return what to answer.
+    """Pull the message of an app that was killed before it had it, and return what to
+    answer.
 
-    One that was killed between its first two questions has begun its task, but has not taken its message: nobody can
-    begin the task once more, and of a message that was not taken Flower never notices that nobody answers. Where the
-    message was taken, Flower answers by itself when it misses the signs of life, which ending the task would prevent.
+    One that was killed between its first two questions has begun its task, but has not
+    taken its message: nobody can begin the task once more, and of a message that was
+    not taken Flower never notices that nobody answers. Where the message was taken,
+    Flower answers by itself when it misses the signs of life, which ending the task
+    would prevent.
     """
     import httpx
 
@@ -559,9 +792,13 @@ def _answer_for(client: Any) -> tuple[int, Any]:
 
 
 def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
-    """Leave a twin behind, which ends with this process (None), and return in each of its forks what one was sent."""
+    """Leave a twin behind, which ends with this process (None), and return in each of
+    its forks what one was sent.
+    """
     ended, alive = os.pipe()
-    waiting = os.open(messages, os.O_RDWR)  # with a writer of its own it has no end; what comes before the twin is kept
+    waiting = os.open(
+        messages, os.O_RDWR
+    )  # with a writer of its own it has no end; what comes before the twin is kept
     if os.fork():
         os.close(waiting)
         return None  # holds `alive` as long as it lives
@@ -569,7 +806,8 @@ def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
     for name in _EARLY:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # A fork that looks for garbage writes to all objects that it shares, and each page is copied: half of its time.
+    # A fork that looks for garbage writes to all objects that it shares, and each page
+    # is copied: half of its time.
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -581,7 +819,9 @@ def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
             told[fork] += chunk
             if not chunk:
                 os.close(fork)
-                with contextlib.suppress(EOFError):  # it had nothing to tell, or was killed while it told
+                with contextlib.suppress(
+                    EOFError
+                ):  # it had nothing to tell, or was killed while it told
                     known |= marshal.loads(told.pop(fork))
         for line in os.read(waiting, 2**16).splitlines() if waiting in ready else ():
             heard, tell = os.pipe()
@@ -598,7 +838,10 @@ def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
 
 
 def _handed_over(messages: Path, words: list[str]) -> bool:
-    """Whether there is a twin to fork the process of a message; so short a line arrives as a whole."""
+    """Whether there is a twin to fork the process of a message.
+
+    So short a line arrives as a whole.
+    """
     try:
         descriptor = os.open(messages, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
@@ -609,7 +852,10 @@ def _handed_over(messages: Path, words: list[str]) -> bool:
 
 
 def main(arguments: Collection[str]) -> None:
-    """Run one message's app, if it is approved, or start apps; the arguments are the script's and then Flower's own."""
+    """Run one message's app, if it is approved, or start apps.
+
+    The arguments are the script's and then Flower's own.
+    """
     app, allowed, folder, alerts, script, *own = arguments
     name, bytecode, reporter = Path(script).name, None, None
     messages = Path(script).with_name(_MESSAGES)
@@ -628,11 +874,19 @@ def main(arguments: Collection[str]) -> None:
             return
         own, bytecode = forked
         reporter = _stood_by(app, own, Path(alerts).with_name(ANSWERED), bytecode.pipe)
-    os.environ["PATH"] = os.defpath  # that of the machine leads to the guarded programs alone
-    guard = Guard(frozenset(filter(None, allowed.split(","))), Path(folder), Path(alerts), bytecode)
+    os.environ["PATH"] = (
+        os.defpath
+    )  # that of the machine leads to the guarded programs alone
+    guard = Guard(
+        frozenset(filter(None, allowed.split(","))),
+        Path(folder),
+        Path(alerts),
+        bytecode,
+    )
     put_before_flower(guard, app, reporter)
-    # A task that an agent was asked for is answered with the refusal, too: without an answer the SuperNode waits.
-    # An app tells by this name that its process answers one message and has a guard.
+    # A task that an agent was asked for is answered with the refusal, too: without an
+    # answer the SuperNode waits. An app tells by this name that its process answers one
+    # message and has a guard.
     sys.argv = [f"guarded {app if name == SUPEREXEC else name}", *own]
     run()
 

@@ -41,7 +41,8 @@ class ClientResult:
 
 
 def collect(sites: Sequence[Site]) -> list[ClientResult]:
-    """Read every client's centroids and report, and check that all are the same, bit by bit.
+    """Read every client's centroids and report, and check that all are the same, bit by
+    bit.
 
     Parameters
     ----------
@@ -63,16 +64,25 @@ def collect(sites: Sequence[Site]) -> list[ClientResult]:
     results = [_read(site) for site in sites]
     first = results[0]
     for other in results[1:]:
-        if other.digest != first.digest or other.centroids.shape != first.centroids.shape:
+        if (
+            other.digest != first.digest
+            or other.centroids.shape != first.centroids.shape
+        ):
             raise DisagreementError(
-                f"the centroids of {other.site.folder.name} ({other.digest[:16]}) are not those of "
-                f"{first.site.folder.name} ({first.digest[:16]}): throw the result away, and compare both nodes' logs."
+                f"the centroids of {other.site.folder.name} ({other.digest[:16]}) are"
+                f" not those of {first.site.folder.name} ({first.digest[:16]}): throw"
+                " the result away, and compare both nodes' logs."
             )
         if other.report != first.report:
-            names = sorted(key for key in first.report | other.report if first.report.get(key) != other.report.get(key))
+            names = sorted(
+                key
+                for key in first.report | other.report
+                if first.report.get(key) != other.report.get(key)
+            )
             raise DisagreementError(
-                f"the privacy reports of {other.site.folder.name} and {first.site.folder.name} differ in "
-                f"{', '.join(names)}: compare the files {REPORT_FILE} in their folders 'results'."
+                f"the privacy reports of {other.site.folder.name} and"
+                f" {first.site.folder.name} differ in {', '.join(names)}: compare the"
+                f" files {REPORT_FILE} in their folders 'results'."
             )
     return results
 
@@ -80,11 +90,13 @@ def collect(sites: Sequence[Site]) -> list[ClientResult]:
 def _read(site: Site) -> ClientResult:
     """One client's files."""
     # One run writes into one folder of its own; a rehearsal has one run.
-    path = next(iter(sorted(site.results.glob(f"run-*/client-*/{CENTROIDS_FILE}"))), None)
+    path = next(
+        iter(sorted(site.results.glob(f"run-*/client-*/{CENTROIDS_FILE}"))), None
+    )
     if path is None:
         raise DeploymentError(
-            f"{site.folder.name} has no result (nothing is below {site.results}): look at the server's lines above and "
-            f"at {site.folder / 'log'}."
+            f"{site.folder.name} has no result (nothing is below {site.results}): look"
+            f" at the server's lines above and at {site.folder / 'log'}."
         )
     centroids, said = digest(path)
     report = json.loads((path.parent / REPORT_FILE).read_text())
@@ -98,5 +110,13 @@ def digest(path: Path) -> tuple[NDArray[np.float64], str]:
     with np.load(path) as arrays:
         centroids = np.array(arrays["centroids"], dtype=np.float64)
     if centroids.ndim != 2 or not np.isfinite(centroids).all():
-        raise DeploymentError(f"{path} holds no centroids (its shape is {centroids.shape}): look at the node's log.")
-    return centroids, hashlib.sha256(np.ascontiguousarray(centroids, dtype="<f8").tobytes()).hexdigest()
+        raise DeploymentError(
+            f"{path} holds no centroids (its shape is {centroids.shape}): look at the"
+            " node's log."
+        )
+    return (
+        centroids,
+        hashlib.sha256(
+            np.ascontiguousarray(centroids, dtype="<f8").tobytes()
+        ).hexdigest(),
+    )

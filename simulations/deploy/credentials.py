@@ -1,4 +1,6 @@
-"""What a rehearsal needs of certificates and keys, in the folders of those who own them."""
+"""What a rehearsal needs of certificates and keys, in the folders of those who own
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from simulations.relay import HOST
 _VALID_DAYS = 7
 
 
-def make_credentials(folder: Path, node_folders: Sequence[Path], address: str = HOST) -> Credentials:
-    """Make an authority, the SuperLink's certificate for one address, and a key pair for each SuperNode.
+def make_credentials(
+    folder: Path, node_folders: Sequence[Path], address: str = HOST
+) -> Credentials:
+    """Make an authority, the SuperLink's certificate for one address, and a key pair
+    for each SuperNode.
 
     Parameters
     ----------
@@ -37,4 +42,6 @@ def make_credentials(folder: Path, node_folders: Sequence[Path], address: str = 
         made.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_certificates(folder, [address], _VALID_DAYS)
     keys = tuple(write_node_key(node / "key") for node in node_folders)
-    return Credentials(folder / "ca.crt", folder / "server.pem", folder / "server.key", keys)
+    return Credentials(
+        folder / "ca.crt", folder / "server.pem", folder / "server.key", keys
+    )

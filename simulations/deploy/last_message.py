@@ -1,4 +1,7 @@
-"""When a node was asked and answered last: a node that is dead inside looks "online" from outside."""
+"""When a node was asked and answered last.
+
+a node that is dead inside looks "online" from outside.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,18 @@ from flwr_dpkmeans.flower.progress import Outcome, RunProgress
 from simulations.deploy.app_guard import ANSWERED, RECEIVED
 
 LONGEST_ANSWER = 600.0
-"""Seconds, as long as a server waits unless it says otherwise; after them a message without an answer is alerted on."""
+"""Seconds, as long as a server waits unless it says otherwise.
+
+After them a message without an answer is alerted on.
+"""
 
 
 @dataclass(frozen=True)
 class LastMessage:
-    """Of one node, by the files that its guard renews; times are in seconds since 1970, None where there was none."""
+    """Of one node, by the files that its guard renews.
+
+    Times are in seconds since 1970, None where there was none.
+    """
 
     received: float | None
     answered: float | None
@@ -36,8 +45,9 @@ class LastMessage:
         if seconds <= LONGEST_ANSWER:
             return ""
         return (
-            f"the message of {utc(self.received)} has had no answer for {seconds:.0f} s, but a server waits "
-            f"{LONGEST_ANSWER:.0f} s: look at this node's log, and start it again if no app of it runs."
+            f"the message of {utc(self.received)} has had no answer for {seconds:.0f}"
+            f" s, but a server waits {LONGEST_ANSWER:.0f} s: look at this node's log,"
+            " and start it again if no app of it runs."
         )
 
 
@@ -48,7 +58,11 @@ def forget(home: Path) -> None:
 
 def utc(seconds: float | None) -> str:
     """A time as people read it, in UTC; nothing for None."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return (
+        ""
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    )
 
 
 def _time_of(file: Path) -> float | None:
@@ -65,11 +79,15 @@ class Answers:
     last: str = ""
     """When it answered last, in UTC; empty where no run says."""
     n_silent: int = 0
-    """Of its newest runs that are over, in how many it was asked and has not answered once."""
+    """Of its newest runs that are over, in how many it was asked and has not answered
+    once.
+    """
 
 
 def answers_of(runs: Iterable[RunProgress], names: Iterable[str]) -> Answers:
-    """Look for a node, which runs call by one of some names, in runs of which the newest comes first."""
+    """Look for a node, which runs call by one of some names, in runs of which the
+    newest comes first.
+    """
     called, n_silent = set(names), 0
     for run in runs:
         times = [run.answered_at[name] for name in called if name in run.answered_at]

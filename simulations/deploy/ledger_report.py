@@ -22,9 +22,11 @@ from flwr_dpkmeans.node.ledger import (
 
 @dataclass(frozen=True)
 class LedgerReport:
-    """What `inspect_ledger` found: a sentence per problem, sound entries, last checksum, size of a torn tail.
+    """What `inspect_ledger` found: a sentence per problem, sound entries, last
+    checksum, size of a torn tail.
 
-    With `is_acceptable` every line is sound, so that only the head file can be a problem.
+    With `is_acceptable` every line is sound, so that only the head file can be a
+    problem.
     """
 
     problems: tuple[str, ...]
@@ -35,7 +37,10 @@ class LedgerReport:
 
 
 def inspect_ledger(path: str | Path) -> LedgerReport:
-    """Read a whole ledger and its head past their flaws, without changing them; an unfinished last line is none."""
+    """Read a whole ledger and its head past their flaws, without changing them.
+
+    An unfinished last line is none.
+    """
     given, place = Path(path), Path(os.path.realpath(path))
     if not (place.exists() or head_path(place).exists()):
         return LedgerReport((f"the ledger {path} does not exist: correct its path.",))
@@ -51,4 +56,6 @@ def inspect_ledger(path: str | Path) -> LedgerReport:
     if unlike is not None:
         problems.append(unlike)
     torn_bytes = max(0, len(raw) - len(complete))
-    return LedgerReport(tuple(problems), chain.entries(), chain.checksums[-1], torn_bytes, is_acceptable)
+    return LedgerReport(
+        tuple(problems), chain.entries(), chain.checksums[-1], torn_bytes, is_acceptable
+    )

@@ -11,7 +11,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.files import is_clustered
@@ -20,14 +28,19 @@ from flwr_dpkmeans.node.policy import read_toml
 
 
 class Isolation(StrEnum):
-    """Who starts apps: the SuperNode itself, or a second program, which may be another user's."""
+    """Who starts apps: the SuperNode itself, or a second program, which may be another
+    user's.
+    """
 
     SUBPROCESS = "subprocess"
     PROCESS = "process"
 
 
 def _located(path: Path, info: ValidationInfo) -> Path:
-    """A service's working directory is not what its operator thinks: paths begin in the file's own folder."""
+    """A service's working directory is not what its operator thinks.
+
+    Paths begin in the file's own folder.
+    """
     return Path(os.path.abspath(Path(info.context or "") / path))
 
 
@@ -35,7 +48,10 @@ _SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)((?!:memory:|file:)[^?]+)(.*)")
 
 
 def located_source(source: str, folder: Path) -> str:
-    """A file's path, or a database's URL; SQLite by itself looks in the folder that a program was started in."""
+    """A file's path, or a database's URL.
+
+    SQLite by itself looks in the folder that a program was started in.
+    """
     if found := _SQLITE.fullmatch(source):
         return found[1] + os.path.abspath(folder / found[2]) + found[3]
     return source if "://" in source else os.path.abspath(folder / source)
@@ -50,7 +66,10 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class SettingsFile(BaseModel):
-    """What an operator's file says; keys are spelt with hyphens there, and paths begin in its folder."""
+    """What an operator's file says.
+
+    Keys are spelt with hyphens there, and paths begin in its folder.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -63,7 +82,9 @@ class SettingsFile(BaseModel):
 
     @classmethod
     def from_toml(cls, path: Path) -> Self:
-        """Read it; a ConfigurationError says what cannot be read, is missing, unknown or wrong."""
+        """Read it; a ConfigurationError says what cannot be read, is missing, unknown
+        or wrong.
+        """
         return cls.of(read_toml(path, str(path)), path)
 
     @classmethod
@@ -72,17 +93,31 @@ class SettingsFile(BaseModel):
         try:
             return cls.model_validate(values, context=path.absolute().parent)
         except ValidationError as error:
-            raise ConfigurationError(f"{path}: {finding(error, cls.model_fields)}") from error
+            raise ConfigurationError(
+                f"{path}: {finding(error, cls.model_fields)}"
+            ) from error
 
     @classmethod
     def to_toml(cls, values: Mapping[str, Any]) -> str:
-        """The file's text: each key (as a field) with what it is for, and behind a # those that have no value."""
+        """The file's text: each key (as a field) with what it is for, and behind a #
+        those that have no value.
+        """
         lines = list[str]()
         for name, field in cls.model_fields.items():
-            default = () if field.is_required() else "" if field.default is None else field.default
+            default = (
+                ()
+                if field.is_required()
+                else ""
+                if field.default is None
+                else field.default
+            )
             stated = f"{field.alias} = {_as_toml(values.get(name, default))}"
             about = textwrap.wrap((field.description or "").replace("``", "'"), 110)
-            lines += ["", *(f"# {line}" for line in about), stated if name in values else f"# {stated}"]
+            lines += [
+                "",
+                *(f"# {line}" for line in about),
+                stated if name in values else f"# {stated}",
+            ]
         return "\n".join(lines[1:]) + "\n"
 
 
@@ -107,18 +142,29 @@ class NodeOptions(SettingsFile):
     name: str = ""
     """This party's name in the invitation."""
     invitation: LocalPath | None = None
-    """The invitation that goes around; once it is complete, ``node pin`` writes its identities into the policy."""
+    """The invitation that goes around.
+
+    Once it is complete, ``node pin`` writes its identities into the policy.
+    """
     app: LocalPath | None = None
-    """The own copy of the project (or its .fab file), which allowed-apps is held against."""
+    """The own copy of the project (or its .fab file), which allowed-apps is held
+    against.
+    """
     allowed_apps: tuple[Sha256, ...] = Field(min_length=1, strict=False)
-    """SHA-256 of every app (FAB) that may run, as ``python -m flwr_dpkmeans node hash`` prints it after a review."""
+    """SHA-256 of every app (FAB) that may run, as ``python -m flwr_dpkmeans node hash``
+    prints it after a review.
+    """
     superlink: str
     """Address of the SuperLink, such as "superlink.example.org:443"."""
     home: LocalPath
-    """Private folder of the user who runs the apps (mode 700): guarded programs, unpacked apps, ``alerts.log``."""
+    """Private folder of the user who runs the apps (mode 700).
+
+    Guarded programs, unpacked apps, ``alerts.log``.
+    """
     data_path: Annotated[str, AfterValidator(_source)]
-    """The rows: a file, a folder of .parquet files, the URL of a database (SQLAlchemy), or ray:///PATH or dask:///PATH:
-    its cluster reads Parquet there."""
+    """The rows: a file, a folder of .parquet files, the URL of a database (SQLAlchemy),
+    or ray:///PATH or dask:///PATH: its cluster reads Parquet there.
+    """
     policy: LocalPath
     """What this node allows (TOML)."""
     ledger: LocalPath
@@ -128,19 +174,27 @@ class NodeOptions(SettingsFile):
     output: LocalPath
     """Folder for results."""
     root_certificates: LocalPath | None = None
-    """Certificate that the SuperLink is known by (PEM); left out: those of the system."""
+    """Certificate that the SuperLink is known by (PEM); left out: those of the system.
+    """
     key: LocalPath | None = None
     """Private key that the SuperLink knows this SuperNode by."""
     insecure: bool = False
     """Without TLS, for a SuperLink on this machine only."""
     host: str = "127.0.0.1"
-    """Where this node's own programs find the SuperNode: an address of this machine alone."""
+    """Where this node's own programs find the SuperNode.
+
+    An address of this machine alone.
+    """
     port: int = Field(9094, ge=1, le=65535)
     """Port there."""
     isolation: Isolation = Field(Isolation.SUBPROCESS, strict=False)
-    """With "process", apps are started by ``node start --apps``, as another user than the SuperNode's."""
+    """With "process", apps are started by ``node start --apps``, as another user than
+    the SuperNode's.
+    """
     runtime_secret: LocalPath | None = None
-    """With "process": a file of random bytes that both users read, so that nobody else on the machine gets tasks."""
+    """With "process": a file of random bytes that both users read, so that nobody else
+    on the machine gets tasks.
+    """
     data_id: str = ""
     """Name of the data in the ledger; "": the path."""
     query: str = ""
@@ -150,20 +204,38 @@ class NodeOptions(SettingsFile):
     schema_digest: str = Field("", pattern="^([0-9a-f]{64})?$")
     """SHA-256 of the schema that was agreed on; another one is refused."""
     columns: tuple[str, ...] = Field((), strict=False)
-    """The columns that are clustered, by name: the file does not decide that. Empty for an array without names."""
+    """The columns that are clustered, by name: the file does not decide that.
+
+    Empty for an array without names.
+    """
     header: bool = True
-    """Whether the first row of a .csv file holds names; without one, `columns` names all columns in their order."""
+    """Whether the first row of a .csv file holds names.
+
+    Without one, `columns` names all columns in their order.
+    """
     file: Mapping[str, Any] = Field(default_factory=dict)
-    """How the file is written, as a table [file]: separator, decimal, thousands, encoding, row-names, skip-lines,
-    missing, comment, dates; what it leaves open is the schema's, or what the header shows."""
+    """How the file is written, as a table [file].
+
+    Separator, decimal, thousands, encoding, row-names, skip-lines, missing, comment,
+    dates; what it leaves open is the schema's, or what the header shows.
+    """
     label_column: str = ""
     """Column of classes, for a private evaluation; "": none."""
     profile_columns: tuple[str, ...] = Field((), strict=False)
-    """Columns that the local profile describes besides those that are clustered; ["*"]: all of the file's."""
+    """Columns that the local profile describes besides those that are clustered.
+
+    ["*"]: all of the file's.
+    """
     cache: str = ""
-    """Folder for the rows of a table beyond memory while a run lasts; "no": all rows are in memory. "": the home's."""
+    """Folder for the rows of a table beyond memory while a run lasts.
+
+    "no": all rows are in memory. "": the home's.
+    """
     run_config: str = ""
-    """What the server's operator will type after --run-config: ``node check`` says whether the policy allows it."""
+    """What the server's operator will type after --run-config.
+
+    ``node check`` says whether the policy allows it.
+    """
     log_format: str = ""
     """Lines of the app's log: "text" or "json"."""
     log_file: LocalPath | None = None
@@ -174,28 +246,52 @@ class NodeOptions(SettingsFile):
     @model_validator(mode="after")
     def _fits(self) -> NodeOptions:
         if (self.isolation is Isolation.PROCESS) != (self.runtime_secret is not None):
-            raise ValueError("runtime-secret and isolation='process' belong together: give both or neither")
+            raise ValueError(
+                "runtime-secret and isolation='process' belong together: give both or"
+                " neither"
+            )
         _ = self.dialect
         if self.insecure and (self.key or self.root_certificates):
-            raise ValueError("insecure is true beside key or root-certificates: leave it out")
+            raise ValueError(
+                "insecure is true beside key or root-certificates: leave it out"
+            )
         is_database = "://" in self.data_path and not is_clustered(self.data_path)
-        if is_database != bool(self.query) or ("://" in self.data_path and not self.data_id):
-            raise ValueError("a database needs query, and it or a cluster data-id, its name in the ledger; others none")
+        if is_database != bool(self.query) or (
+            "://" in self.data_path and not self.data_id
+        ):
+            raise ValueError(
+                "a database needs query, and it or a cluster data-id, its name in the"
+                " ledger; others none"
+            )
         if is_database and re.search("(?i):[^/@]+@|(password|pwd)=", self.data_path):
-            raise ValueError("data-path holds a password, which `ps` shows to all users here: see PGPASSFILE")
+            raise ValueError(
+                "data-path holds a password, which `ps` shows to all users here: see"
+                " PGPASSFILE"
+            )
         return self
 
     @property
     def dialect(self) -> Dialect:
         """How the file is written, as far as it is stated."""
         stated = {name.replace("-", "_"): value for name, value in self.file.items()}
-        return Dialect(**stated) if self.header else Dialect(header=False).over(Dialect(**stated))
+        return (
+            Dialect(**stated)
+            if self.header
+            else Dialect(header=False).over(Dialect(**stated))
+        )
 
     @property
     def data_file(self) -> Path | None:
-        """The file or folder of this machine that has the rows, if one has them: also that of an SQLite database."""
+        """The file or folder of this machine that has the rows, if one has them.
+
+        Also that of an SQLite database.
+        """
         found = _SQLITE.fullmatch(self.data_path)
-        return Path(found[2] if found else self.data_path) if found or "://" not in self.data_path else None
+        return (
+            Path(found[2] if found else self.data_path)
+            if found or "://" not in self.data_path
+            else None
+        )
 
     @property
     def data_name(self) -> str:
@@ -205,8 +301,13 @@ class NodeOptions(SettingsFile):
     @property
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
-        told = self.model_dump(mode="json", by_alias=True, include={*_NODE_CONFIG}, exclude_defaults=True)
-        for key, names in (("columns", self.columns), ("profile-columns", self.profile_columns)):
+        told = self.model_dump(
+            mode="json", by_alias=True, include={*_NODE_CONFIG}, exclude_defaults=True
+        )
+        for key, names in (
+            ("columns", self.columns),
+            ("profile-columns", self.profile_columns),
+        ):
             told |= {key: _separated(names)} if names else {}
         if self.file:
             told["file"] = json.dumps(self.dialect.stated())
@@ -214,6 +315,16 @@ class NodeOptions(SettingsFile):
 
 
 _NODE_CONFIG = (
-    *("data_path", "data_id", "policy", "ledger", "identity", "output", "label_column", "log_format", "log_file"),
+    *(
+        "data_path",
+        "data_id",
+        "policy",
+        "ledger",
+        "identity",
+        "output",
+        "label_column",
+        "log_format",
+        "log_file",
+    ),
     *("query", "table_schema", "verbose", "cache"),
 )

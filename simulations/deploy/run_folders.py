@@ -9,11 +9,16 @@ from pydantic import ValidationError
 from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, RunProgress
 from flwr_dpkmeans.node.ledger import lock
 
-_DIED = "its program ended without a word after {}: what its clients were charged stays charged."
+_DIED = (
+    "its program ended without a word after {}: what its clients were charged stays"
+    " charged."
+)
 
 
 def read_progress(folder: Path) -> RunProgress:
-    """Read what a run's folder says of it, and that its program was killed, or that the file is none."""
+    """Read what a run's folder says of it, and that its program was killed, or that the
+    file is none.
+    """
     file = folder / PROGRESS_FILE
     try:
         known = RunProgress.model_validate_json(file.read_bytes())
@@ -23,14 +28,30 @@ def read_progress(folder: Path) -> RunProgress:
             # Once more, since it may have ended between the two looks.
             known = RunProgress.model_validate_json(file.read_bytes())
             if is_dead and known.outcome is Outcome.RUNNING:
-                return known.model_copy(update={"outcome": Outcome.DIED, "sentence": _DIED.format(known.updated)})
+                return known.model_copy(
+                    update={
+                        "outcome": Outcome.DIED,
+                        "sentence": _DIED.format(known.updated),
+                    }
+                )
     except (OSError, ValidationError) as error:
-        told = {"outcome": Outcome.UNREADABLE, "sentence": f"{file} cannot be read ({type(error).__name__})."}
-        return RunProgress(run=folder.name.removeprefix("run-"), started="", updated="", **told)
+        told = {
+            "outcome": Outcome.UNREADABLE,
+            "sentence": f"{file} cannot be read ({type(error).__name__}).",
+        }
+        return RunProgress(
+            run=folder.name.removeprefix("run-"), started="", updated="", **told
+        )
     return known
 
 
 def runs_below(folder: Path) -> list[Path]:
     """Folders of all runs in a folder or one below it, the newest first."""
-    found = [*folder.glob(f"run-*/{PROGRESS_FILE}"), *folder.glob(f"*/run-*/{PROGRESS_FILE}")]
-    return [path.parent for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+    found = [
+        *folder.glob(f"run-*/{PROGRESS_FILE}"),
+        *folder.glob(f"*/run-*/{PROGRESS_FILE}"),
+    ]
+    return [
+        path.parent
+        for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+    ]

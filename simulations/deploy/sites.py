@@ -1,4 +1,7 @@
-"""What each party of a rehearsed federation has on its own machine: data, policy, ledger, keys and results."""
+"""What each party of a rehearsed federation has on its own machine.
+
+Data, policy, ledger, keys and results.
+"""
 
 from __future__ import annotations
 
@@ -73,15 +76,19 @@ class Site:
         }
 
 
-def make_sites(folder: Path, source: str, n_nodes: int, policy: str, *, seed: int = 0) -> list[Site]:
-    """Give every party a folder of its own with its rows, its identity and its policy, which pins all identities.
+def make_sites(
+    folder: Path, source: str, n_nodes: int, policy: str, *, seed: int = 0
+) -> list[Site]:
+    """Give every party a folder of its own with its rows, its identity and its policy,
+    which pins all identities.
 
     Parameters
     ----------
     folder : Path
         Of the federation.
     source : str
-        A bundled data set, split at random, or a folder with one file for each party (in the order of their names).
+        A bundled data set, split at random, or a folder with one file for each party
+        (in the order of their names).
     n_nodes : int
         Parties; 0: as many as there are files.
     policy : str
@@ -96,23 +103,36 @@ def make_sites(folder: Path, source: str, n_nodes: int, policy: str, *, seed: in
     Raises
     ------
     ConfigurationError, DataError
-        If there are no such data, too few parties, or another policy than a node could read.
+        If there are no such data, too few parties, or another policy than a node could
+        read.
     """
     files = [] if source in BUNDLED else _files(source)
     count = n_nodes or len(files) or DEFAULT_NODES
     if count < 2:
-        raise ConfigurationError(f"the number of nodes is {count}, but masks need at least 2: give one such as 3.")
+        raise ConfigurationError(
+            f"the number of nodes is {count}, but masks need at least 2: give one such"
+            " as 3."
+        )
     if files and count != len(files):
-        raise ConfigurationError(f"{source} has {len(files)} data files for {count} nodes: give each node one.")
+        raise ConfigurationError(
+            f"{source} has {len(files)} data files for {count} nodes: give each node"
+            " one."
+        )
     homes = [folder / f"node-{index}" for index in range(count)]
-    sites = [Site(home, home / (files[index].name if files else "rows.npy")) for index, home in enumerate(homes)]
+    sites = [
+        Site(home, home / (files[index].name if files else "rows.npy"))
+        for index, home in enumerate(homes)
+    ]
     points = None if files else load_bundled(source).points
     for index, site in enumerate(sites):
         site.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if points is None:
             shutil.copyfile(files[index], site.data)
         else:
-            np.save(site.data, points[partition_indices(len(points), count, index, seed=seed)])
+            np.save(
+                site.data,
+                points[partition_indices(len(points), count, index, seed=seed)],
+            )
     policy = f"{policy.rstrip()}\n{_pins(sites)}"
     for site in sites:
         site.policy.write_text(policy)
@@ -123,8 +143,12 @@ def make_sites(folder: Path, source: str, n_nodes: int, policy: str, *, seed: in
     return sites
 
 
-def known_facts(folder: Path, source: str, sites: Sequence[Site]) -> dict[str, str | int]:
-    """What is public of the data, as a run configuration: size and bounds of bundled data, else the width alone.
+def known_facts(
+    folder: Path, source: str, sites: Sequence[Site]
+) -> dict[str, str | int]:
+    """What is public of the data, as a run configuration.
+
+    Size and bounds of bundled data, else the width alone.
 
     Parameters
     ----------
@@ -140,11 +164,16 @@ def known_facts(folder: Path, source: str, sites: Sequence[Site]) -> dict[str, s
     dict
     """
     if source not in BUNDLED:
-        return {"data": "", "n-features": load_source(str(sites[0].data)).points.shape[1]}
+        return {
+            "data": "",
+            "n-features": load_source(str(sites[0].data)).points.shape[1],
+        }
     described = BUNDLED[source]
     bounds = folder / "bounds.csv"
     rows = zip(described.bounds.lower, described.bounds.upper, strict=True)
-    bounds.write_text("\n".join([_SIDES, *(f"{low!r},{up!r}" for low, up in rows)]) + "\n")
+    bounds.write_text(
+        "\n".join([_SIDES, *(f"{low!r},{up!r}" for low, up in rows)]) + "\n"
+    )
     return {
         "data": "",
         "n-examples": described.n_examples,
@@ -155,12 +184,20 @@ def known_facts(folder: Path, source: str, sites: Sequence[Site]) -> dict[str, s
 
 
 def _schema(path: Path) -> dict[str, str]:
-    """What the owner of a file says of it: here all of its columns of numbers; an array needs no word."""
+    """What the owner of a file says of it: here all of its columns of numbers.
+
+    An array needs no word.
+    """
     if path.suffix.lower() not in (".csv", ".parquet"):
         return {}
     table, text = load_source(str(path)), io.StringIO()
-    csv.writer(text).writerow(table.names or [f"x{place}" for place in range(table.points.shape[1])])
-    return {"columns": text.getvalue().strip(), "header": "yes" if table.names else "no"}
+    csv.writer(text).writerow(
+        table.names or [f"x{place}" for place in range(table.points.shape[1])]
+    )
+    return {
+        "columns": text.getvalue().strip(),
+        "header": "yes" if table.names else "no",
+    }
 
 
 def default_policy(epsilon: float) -> str:
@@ -209,8 +246,14 @@ def _files(source: str) -> list[Path]:
     folder = Path(source).expanduser().absolute()
     if not folder.is_dir():
         names = ", ".join(BUNDLED)
-        raise DataError(f"the data are {source!r}, which is neither a folder nor one of {names}: correct it.")
+        raise DataError(
+            f"the data are {source!r}, which is neither a folder nor one of {names}:"
+            " correct it."
+        )
     files = sorted(path for path in folder.iterdir() if path.suffix in DATA_ENDINGS)
     if not files:
-        raise DataError(f"{folder} has no file that ends with {', '.join(DATA_ENDINGS)}: put one for each node there.")
+        raise DataError(
+            f"{folder} has no file that ends with {', '.join(DATA_ENDINGS)}: put one"
+            " for each node there."
+        )
     return files

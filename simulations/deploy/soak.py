@@ -1,7 +1,10 @@
-"""``python -m simulations.deploy.soak FOLDER``: a real federation of this machine, disturbed at random, run after run.
+"""``python -m simulations.deploy.soak FOLDER``.
 
-Each run is looked at afterwards: whether it ended with a sentence on both sides, what ledgers hold, and what is left of
-it in processes, files, descriptors and memory. Nothing is mended by hand in between.
+a real federation of this machine, disturbed at random, run after run.
+
+Each run is looked at afterwards: whether it ended with a sentence on both sides, what
+ledgers hold, and what is left of it in processes, files, descriptors and memory.
+Nothing is mended by hand in between.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ from simulations.deploy.server_command import is_healthy
 from simulations.deploy.server_options import ServerOptions
 from simulations.ray_processes import end_marked, marked_processes
 
-_RUN = "algorithm='fastlloyd' n-clusters=3 max-iter=1 bounds='0,8' n-features=2 delta=1e-5 epsilon=0.05"
+_RUN = (
+    "algorithm='fastlloyd' n-clusters=3 max-iter=1 bounds='0,8' n-features=2 delta=1e-5"
+    " epsilon=0.05"
+)
 _STARTED = re.compile(r"started run (\d+)")
 _CLOCK = """#include <stdio.h>
 #include <stdlib.h>
@@ -52,17 +58,31 @@ int clock_gettime(clockid_t which, struct timespec *now) {
     return code;
 }
 """
-"""Before the system's own: what a clock says that a file moves. (libfaketime moves what sleeps as well, and fails.)"""
+"""Before the system's own: what a clock says that a file moves.
+
+(libfaketime moves what sleeps as well, and fails.)
+"""
 _RUN_SECONDS, _BACK_SECONDS, _QUIET_SECONDS = 400.0, 120.0, 30.0
 _KINDS = (
-    *("kill_node", "end_node", "kill_superlink", "kill_server", "kill_serverapp", "kill_clientapp", "pause_node"),
+    *(
+        "kill_node",
+        "end_node",
+        "kill_superlink",
+        "kill_server",
+        "kill_serverapp",
+        "kill_clientapp",
+        "pause_node",
+    ),
     *("lose_node", "step_clock", "other_version", "stop", "two_at_once", "full_disk"),
 )
 _SHARE_CALM = 3
 """One run in so many is not disturbed: it has to work whatever came before."""
 _FEWEST_FOR_SLOPE = 4
 _FEWEST_FOR_RECOVERY = 6
-"""Parties, with whom half of the runs have ``cohort.dropout='recover'``; the plan refuses it for fewer."""
+"""Parties, with whom half of the runs have ``cohort.dropout='recover'``.
+
+The plan refuses it for fewer.
+"""
 
 
 @dataclass
@@ -82,10 +102,20 @@ class Run:
 class Federation:
     """A SuperLink over TLS, and parties of its own, all below one folder."""
 
-    def __init__(self, folder: Path, app: Path, n_nodes: int, seed: int, other: Path | None) -> None:
-        self.folder, self.app, self.other, self.rng = folder.absolute(), app.absolute(), other, random.Random(seed)
+    def __init__(
+        self, folder: Path, app: Path, n_nodes: int, seed: int, other: Path | None
+    ) -> None:
+        self.folder, self.app, self.other, self.rng = (
+            folder.absolute(),
+            app.absolute(),
+            other,
+            random.Random(seed),
+        )
         self.names = [f"ward-{number}" for number in range(n_nodes)]
-        self.office, self.nodes = self.folder / "office", dict[str, subprocess.Popen[bytes]]()
+        self.office, self.nodes = (
+            self.folder / "office",
+            dict[str, subprocess.Popen[bytes]](),
+        )
         self.commands = dict.fromkeys(self.names, Path(program("flwr-dpkmeans")))
         self.temporary, self.clock = self.folder / "tmp", self.folder / "clock"
         self.clocks = shutil.which("cc") and str(self.folder / "clock.so")
@@ -97,7 +127,7 @@ class Federation:
         self.environment = flower_environment() | {"TMPDIR": str(self.temporary)}
         self.environment.pop("FLWR_HOME", None)
 
-    # -- its processes ------------------------------------------------------------------------------------------------
+    # -- its processes -----------------------------------------------------------------
 
     @property
     def home(self) -> Path:
@@ -108,25 +138,64 @@ class Federation:
         """Type one of this package's commands, and wait for it."""
         with (self.folder / "commands.log").open("ab") as log:
             done = [program("flwr-dpkmeans"), *words]
-            subprocess.run(done, cwd=self.folder, env=self.environment, stdout=log, stderr=log, check=True)
+            subprocess.run(
+                done,
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                check=True,
+            )
 
     def begin(self) -> None:
         """Make all files, and start all programs."""
         self.temporary.mkdir(parents=True)
         if self.clocks:
             self.make_clock()
-        self.command("server", "init", str(self.office), "--parties", *self.names, "--app", str(self.app))
+        self.command(
+            "server",
+            "init",
+            str(self.office),
+            "--parties",
+            *self.names,
+            "--app",
+            str(self.app),
+        )
         self.command("server", "start", str(self.office), "--background")
         centers = np.array([[1.0, 1.0], [6.0, 2.0], [3.0, 7.0]])
         for number, name in enumerate(self.names):
             rng = np.random.default_rng(number)
-            points = centers[rng.integers(3, size=300)] + rng.normal(scale=0.4, size=(300, 2))
-            np.savetxt(self.folder / f"{name}.csv", points.clip(0, 8), delimiter=",", header="a,b", comments="")
-            words = ["--invitation", str(self.office / "invitation.toml"), "--data", f"{name}.csv"]
-            self.command("node", "init", name, *words, "--app", str(self.app), "--max-epsilon-total", "1000")
+            points = centers[rng.integers(3, size=300)] + rng.normal(
+                scale=0.4, size=(300, 2)
+            )
+            np.savetxt(
+                self.folder / f"{name}.csv",
+                points.clip(0, 8),
+                delimiter=",",
+                header="a,b",
+                comments="",
+            )
+            words = [
+                "--invitation",
+                str(self.office / "invitation.toml"),
+                "--data",
+                f"{name}.csv",
+            ]
+            self.command(
+                "node",
+                "init",
+                name,
+                *words,
+                "--app",
+                str(self.app),
+                "--max-epsilon-total",
+                "1000",
+            )
             policy = self.folder / name / "policy.toml"
             text = re.sub("(?m)^min-cohort = .*", "min-cohort = 2", policy.read_text())
-            policy.write_text(re.sub("(?m)^(runs|plans)-per-day = .*", r"\1-per-day = 10000", text))
+            policy.write_text(
+                re.sub("(?m)^(runs|plans)-per-day = .*", r"\1-per-day = 10000", text)
+            )
         for name in self.names:
             self.start(name)
         for name in self.names:
@@ -147,10 +216,21 @@ class Federation:
         """Start a node as its owner would."""
         own = self.own_clock if name == self.names[-1] and self.clocks else {}
         log = self.folder / f"{name}.log"
-        words = [str(self.commands[name]), "node", "start", str(self.folder / name), "--eager"]
+        words = [
+            str(self.commands[name]),
+            "node",
+            "start",
+            str(self.folder / name),
+            "--eager",
+        ]
         with log.open("ab") as out:
             self.nodes[name] = subprocess.Popen(
-                words, cwd=self.folder, env=self.environment | own, stdout=out, stderr=out, start_new_session=True
+                words,
+                cwd=self.folder,
+                env=self.environment | own,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
 
     def wait_for(self, name: str) -> None:
@@ -184,14 +264,16 @@ class Federation:
             if "flower-superlink" in said:
                 found.setdefault("superlink", []).append(process)
             elif "flower-superexec" in said:
-                found.setdefault(parts[_steps(process, self.server)], []).append(process)
+                found.setdefault(parts[_steps(process, self.server)], []).append(
+                    process
+                )
         for name, node in self.nodes.items():
             parts = (name, f"{name} apps", f"{name} twin", "stands by", "clientapp")
             for process in marked_processes(self.folder / name / "home"):
                 found.setdefault(parts[_steps(process, node.pid)], []).append(process)
         return found
 
-    # -- what happens to a run ----------------------------------------------------------------------------------------
+    # -- what happens to a run ---------------------------------------------------------
 
     def calm(self, run: Run) -> None:
         """Nothing."""
@@ -208,10 +290,16 @@ class Federation:
         self.wait_for(name)
 
     def lose_node(self, run: Run) -> None:
-        """As soon as it is charged, so that the others recover its masks; it comes back after the run."""
+        """As soon as it is charged, so that the others recover its masks.
+
+        It comes back after the run.
+        """
         name, end = self.rng.choice(self.names), time.monotonic() + _BACK_SECONDS
         ledger = self.folder / name / "ledger" / "ledger.jsonl"
-        while not (ledger.exists() and f"{run.run_ids[-1]}/" in ledger.read_text()) and time.monotonic() < end:
+        while (
+            not (ledger.exists() and f"{run.run_ids[-1]}/" in ledger.read_text())
+            and time.monotonic() < end
+        ):
             time.sleep(0.05)
         run.done.append(f"SIGKILL {name}, which stays away")
         self.nodes[name].kill()
@@ -263,7 +351,10 @@ class Federation:
 
     def step_clock(self, run: Run) -> None:
         """A node's clock jumps, and is set right later."""
-        step, seconds = self.rng.choice((-1200, -60, 4, 30, 600)), self.rng.uniform(5.0, 40.0)
+        step, seconds = (
+            self.rng.choice((-1200, -60, 4, 30, 600)),
+            self.rng.uniform(5.0, 40.0),
+        )
         run.done.append(f"clock of {self.names[-1]} {step:+d} s for {seconds:.0f} s")
         self.clock.write_text(f"{step:+d}")
         time.sleep(seconds)
@@ -272,7 +363,9 @@ class Federation:
     def other_version(self, run: Run) -> None:
         """A party goes to another version of the package, and back at the next time."""
         name, own = self.names[1], Path(program("flwr-dpkmeans"))
-        self.commands[name] = own if self.commands[name] != own or self.other is None else self.other
+        self.commands[name] = (
+            own if self.commands[name] != own or self.other is None else self.other
+        )
         run.done.append(f"{name} runs {self.commands[name]}")
         self.nodes[name].terminate()
         self.nodes[name].wait()
@@ -283,7 +376,9 @@ class Federation:
         """`flwr stop`."""
         words = [sys.executable, "-m", "flwr.cli.app", "stop", *run.run_ids[:1]]
         options = ServerOptions.load(self.office)
-        done = subprocess.run(words, env=options.environment, capture_output=True, check=False)
+        done = subprocess.run(
+            words, env=options.environment, capture_output=True, check=False
+        )
         run.done.append(f"flwr stop: {done.returncode}")
 
     def two_at_once(self, run: Run) -> None:
@@ -303,9 +398,11 @@ class Federation:
     def _limit(self, name: str, most: int) -> None:
         for process in marked_processes(self.folder / name / "home"):
             with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(process, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+                resource.prlimit(
+                    process, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY)
+                )
 
-    # -- a run --------------------------------------------------------------------------------------------------------
+    # -- a run -------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _asked(self, run: Run, more: str) -> Iterator[None]:
@@ -313,15 +410,28 @@ class Federation:
         log = self.folder / "runs" / f"{run.number}-{len(run.statuses)}.log"
         log.parent.mkdir(exist_ok=True)
         text = f"{_RUN} n-examples={300 * len(self.names)} round-timeout=45.0 {more}"
-        words = [program("flwr-dpkmeans"), "run", str(self.app), "--server", str(self.office), "--run-config", text]
+        words = [
+            program("flwr-dpkmeans"),
+            "run",
+            str(self.app),
+            "--server",
+            str(self.office),
+            "--run-config",
+            text,
+        ]
         place = len(run.statuses)
         code: int | None
         run.statuses.append("")
         run.says.append("")
         with log.open("wb") as out:
-            asked = subprocess.Popen(words, cwd=self.folder, env=self.environment, stdout=out, stderr=out)
+            asked = subprocess.Popen(
+                words, cwd=self.folder, env=self.environment, stdout=out, stderr=out
+            )
         try:
-            while not (found := _STARTED.search(log.read_text(errors="replace"))) and asked.poll() is None:
+            while (
+                not (found := _STARTED.search(log.read_text(errors="replace")))
+                and asked.poll() is None
+            ):
                 time.sleep(0.1)
             run.run_ids += [found.group(1)] if found else []
             yield
@@ -332,10 +442,19 @@ class Federation:
         finally:
             asked.kill()
         lines = log.read_text(errors="replace").splitlines()
-        run.says[place] = next((line for line in reversed(lines) if line.startswith(("run ", str(self.office)))), "")
+        run.says[place] = next(
+            (
+                line
+                for line in reversed(lines)
+                if line.startswith(("run ", str(self.office)))
+            ),
+            "",
+        )
         run.statuses[place] = "completed" if code == 0 else f"failed ({code})"
         if code and len(run.says[place].split()) < 8:
-            run.faults.append(f"`run` ended with {code} and without a sentence: {lines[-1:]}")
+            run.faults.append(
+                f"`run` ended with {code} and without a sentence: {lines[-1:]}"
+            )
 
     def one(self, number: int, kind: str) -> Run:
         """One run, disturbed at a random moment, and all that was seen of it."""
@@ -345,19 +464,27 @@ class Federation:
         more = self.rng.choice(("", "cohort.min-clients=2"))
         if len(self.names) >= _FEWEST_FOR_RECOVERY:
             recover = " cohort.dropout='recover'"
-            more += recover if kind == "lose_node" else self.rng.choice((recover, " cohort.dropout='retry'"))
+            more += (
+                recover
+                if kind == "lose_node"
+                else self.rng.choice((recover, " cohort.dropout='retry'"))
+            )
         run.done += more.split()
         if kind == "other_version":
             self.other_version(run)
         with self._asked(run, more):
             if kind != "other_version" and run.run_ids:
-                time.sleep(0.0 if kind in ("full_disk", "calm", "lose_node") else self.rng.uniform(0.0, self.moment))
+                time.sleep(
+                    0.0
+                    if kind in ("full_disk", "calm", "lose_node")
+                    else self.rng.uniform(0.0, self.moment)
+                )
                 getattr(self, kind)(run)
         for name, node in [*self.nodes.items()]:
             self._limit(name, resource.RLIM_INFINITY)
-            if (
-                node.poll() is not None
-            ):  # Flower ends a node whose clock the SuperLink refuses; its unit starts it again
+            if node.poll() is not None:
+                # Flower ends a node whose clock the SuperLink refuses; its unit starts
+                # it again
                 run.done.append(f"{name} ended with {node.returncode}")
                 self.start(name)
                 self.wait_for(name)
@@ -370,12 +497,14 @@ class Federation:
         self._look_at_rest(run)
         return run
 
-    # -- what is looked at --------------------------------------------------------------------------------------------
+    # -- what is looked at -------------------------------------------------------------
 
     def _look_at_runs(self, run: Run) -> None:
         options = ServerOptions.load(self.office)
         end = time.monotonic() + _BACK_SECONDS
-        while not is_healthy(options.port, options.authority) and time.monotonic() < end:
+        while (
+            not is_healthy(options.port, options.authority) and time.monotonic() < end
+        ):
             time.sleep(0.5)
         listed = {one["run-id"]: one for one in listed_runs(options.environment)}
         for run_id, status in zip(run.run_ids, run.statuses, strict=False):
@@ -383,30 +512,54 @@ class Federation:
             if (one["status"] == "finished:completed") != (status == "completed"):
                 run.faults.append(f"`run` says {status}, `flwr list` {one['status']}")
             if status != "completed" and len(one["status-details"].split()) < 8:
-                run.faults.append(f"`flwr list` has no sentence: {one['status-details']!r}")
-        if run.kind in ("calm", "two_at_once", "other_version") and {*run.statuses} != {"completed"}:
+                run.faults.append(
+                    f"`flwr list` has no sentence: {one['status-details']!r}"
+                )
+        if run.kind in ("calm", "two_at_once", "other_version") and {*run.statuses} != {
+            "completed"
+        }:
             run.faults.append("a run that was not disturbed did not complete")
 
     def _look_at_ledgers(self, run: Run) -> None:
         for name in self.names:
             report = inspect_ledger(self.folder / name / "ledger" / "ledger.jsonl")
             entries = report.entries
-            run.faults += [f"{name}: {problem}" for problem in report.problems if entries]
+            run.faults += [
+                f"{name}: {problem}" for problem in report.problems if entries
+            ]
             for run_id, status in zip(run.run_ids, run.statuses, strict=False):
                 own = [one for one in entries if one.run_id.startswith(f"{run_id}/")]
-                run.faults += [f"{name}: {fault}" for fault in self._look_at_entries(own, status, run)]
-            log = (self.folder / name / "results" / "log").read_text(errors="replace").splitlines()
+                run.faults += [
+                    f"{name}: {fault}"
+                    for fault in self._look_at_entries(own, status, run)
+                ]
+            log = (
+                (self.folder / name / "results" / "log")
+                .read_text(errors="replace")
+                .splitlines()
+            )
             for earlier in self.runs[self.looked :] if run.kind == "calm" else ():
                 for run_id in earlier.run_ids:
-                    charged = [one for one in entries if one.run_id.startswith(f"{run_id}/") and one.is_release]
+                    charged = [
+                        one
+                        for one in entries
+                        if one.run_id.startswith(f"{run_id}/") and one.is_release
+                    ]
                     lines = [line for line in log if run_id in line]
                     if len(charged) < sum(": gave: " in line for line in lines):
-                        earlier.faults.append(f"{name} gave more than stands in its ledger")
+                        earlier.faults.append(
+                            f"{name} gave more than stands in its ledger"
+                        )
                     if charged and not any(map(_ENDS.search, lines)):
-                        earlier.faults.append(f"{name} was charged for {run_id}, and its log has no end of it")
+                        earlier.faults.append(
+                            f"{name} was charged for {run_id}, and its log has no end"
+                            " of it"
+                        )
         self.looked = len(self.runs) - 1 if run.kind == "calm" else self.looked
 
-    def _look_at_entries(self, entries: Sequence[LedgerEntry], status: str, run: Run) -> Iterator[str]:
+    def _look_at_entries(
+        self, entries: Sequence[LedgerEntry], status: str, run: Run
+    ) -> Iterator[str]:
         attempts = Counter((one.round_index, one.attempt) for one in entries)
         if any(n > 1 for n in attempts.values()):
             yield "one attempt was charged twice"
@@ -415,24 +568,44 @@ class Federation:
             if one.epsilon != self.epsilon:
                 yield f"epsilon {one.epsilon} was charged, not {self.epsilon}"
         has_result = any(one.attempt == RESULT_TAKEN for one in entries)
-        if status == "completed" and run.kind in ("calm", "two_at_once", "other_version") and not has_result:
+        if (
+            status == "completed"
+            and run.kind in ("calm", "two_at_once", "other_version")
+            and not has_result
+        ):
             yield "the run completed, and the ledger has no result of it"
 
     def _look_at_results(self, run: Run) -> None:
-        """Whoever has a result has the same one, bit by bit, however many were lost on its way."""
+        """Whoever has a result has the same one, bit by bit, however many were lost on
+        its way.
+        """
         for run_id, status in zip(run.run_ids, run.statuses, strict=False):
-            found = [*self.folder.glob(f"*/results/run-{run_id}/client-*/{CENTROIDS_FILE}")]
-            if len({digest(path)[1] for path in found}) != (1 if found or status == "completed" else 0):
-                run.faults.append(f"{len(found)} results of {run_id}, which {status}, are not the same")
+            found = [
+                *self.folder.glob(f"*/results/run-{run_id}/client-*/{CENTROIDS_FILE}")
+            ]
+            if len({digest(path)[1] for path in found}) != (
+                1 if found or status == "completed" else 0
+            ):
+                run.faults.append(
+                    f"{len(found)} results of {run_id}, which {status}, are not the"
+                    " same"
+                )
 
     def _look_at_rest(self, run: Run) -> None:
         """Processes, files, descriptors and memory, once what ends by itself has ended."""
         end, wanted = time.monotonic() + _QUIET_SECONDS, 4 + 3 * len(self.names)
-        # Where Flower drops a message of a run that has ended, its process is there until the next message comes.
+        # Where Flower drops a message of a run that has ended, its process is there
+        # until the next message comes.
         idle = _WAITING if {*run.statuses} != {"completed"} else ()
         while True:
-            found = {what: ids for what, ids in self.processes().items() if what not in idle}
-            left = {what: len(ids) for what, ids in found.items() if what in _PASSING or len(ids) != 1}
+            found = {
+                what: ids for what, ids in self.processes().items() if what not in idle
+            }
+            left = {
+                what: len(ids)
+                for what, ids in found.items()
+                if what in _PASSING or len(ids) != 1
+            }
             if (not left and len(found) == wanted) or time.monotonic() > end:
                 break
             time.sleep(0.5)
@@ -441,27 +614,56 @@ class Federation:
         for what, (process, *_) in ((what, ids) for what, ids in found.items() if ids):
             with contextlib.suppress(OSError):
                 n_open = len(os.listdir(f"/proc/{process}/fd"))
-                memory = int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-                self.seen.append({"run": run.number, "what": what, "id": process, "open": n_open, "bytes": memory})
-        left_files = [*self.temporary.iterdir(), *self.folder.glob("ward-*/.??*"), *self.home.glob(".config*")]
-        if run.kind != "kill_clientapp":  # the next message clears up what that one left
+                memory = int(
+                    Path(f"/proc/{process}/statm").read_text().split()[1]
+                ) * os.sysconf("SC_PAGE_SIZE")
+                self.seen.append(
+                    {
+                        "run": run.number,
+                        "what": what,
+                        "id": process,
+                        "open": n_open,
+                        "bytes": memory,
+                    }
+                )
+        left_files = [
+            *self.temporary.iterdir(),
+            *self.folder.glob("ward-*/.??*"),
+            *self.home.glob(".config*"),
+        ]
+        if (
+            run.kind != "kill_clientapp"
+        ):  # the next message clears up what that one left
             left_files += self.folder.glob("ward-*/home/guarded-apps/*")
         left_files = [path for path in left_files if path.name != ".gitignore"]
         if left_files:
-            run.faults.append(f"files: {[str(path.relative_to(self.folder)) for path in left_files[:5]]}")
+            run.faults.append(
+                "files:"
+                f" {[str(path.relative_to(self.folder)) for path in left_files[:5]]}"
+            )
             for path in left_files:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def slopes(self) -> list[dict[str, Any]]:
-        """How descriptors and memory of each kind of process grew with the runs that one process saw."""
+        """How descriptors and memory of each kind of process grew with the runs that
+        one process saw.
+        """
         told = []
         for what in sorted({one["what"] for one in self.seen}):
             own = [one for one in self.seen if one["what"] == what]
-            lives = [[one for one in own if one["id"] == process] for process in {one["id"] for one in own}]
+            lives = [
+                [one for one in own if one["id"] == process]
+                for process in {one["id"] for one in own}
+            ]
             grown = [_slopes(life) for life in lives if len(life) >= _FEWEST_FOR_SLOPE]
-            last = {"open": max(one["open"] for one in own), "megabytes": max(one["bytes"] for one in own) / 2**20}
+            last = {
+                "open": max(one["open"] for one in own),
+                "megabytes": max(one["bytes"] for one in own) / 2**20,
+            }
             n_seen = max(map(len, lives))
-            means = [float(np.mean(column)) for column in zip(*grown, strict=True)] or [float("nan")] * 2
+            means = [float(np.mean(column)) for column in zip(*grown, strict=True)] or [
+                float("nan")
+            ] * 2
             told.append(
                 {
                     "what": what,
@@ -477,11 +679,16 @@ class Federation:
 
 _WAITING = ("clientapp", "stands by")
 _PASSING = ("serverapp", *_WAITING)
-_ENDS = re.compile("the result is here|has had no result|refused: |cannot answer: |is stopped")
+_ENDS = re.compile(
+    "the result is here|has had no result|refused: |cannot answer: |is stopped"
+)
 
 
 def _slopes(life: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """Descriptors, and KiB, a run; the first look is left out, since what is loaded late is no leak."""
+    """Descriptors, and KiB, a run.
+
+    The first look is left out, since what is loaded late is no leak.
+    """
     runs = [one["run"] for one in life[1:]]
     return (
         float(np.polyfit(runs, [one["open"] for one in life[1:]], 1)[0]),
@@ -491,7 +698,12 @@ def _slopes(life: Sequence[dict[str, Any]]) -> tuple[float, float]:
 
 def _words(process: int) -> str:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            Path(f"/proc/{process}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+        )
     return ""
 
 
@@ -506,29 +718,42 @@ def _steps(process: int, root: int) -> int:
 
 def _parent(process: int) -> int:
     with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(
+            Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1]
+        )
     return 0
 
 
 def schedule(n_runs: int, kinds: Sequence[str], rng: random.Random) -> list[str]:
-    """What happens in each run: all kinds about equally often, and a calm one in between and at the end."""
+    """What happens in each run: all kinds about equally often, and a calm one in
+    between and at the end.
+    """
     n_calm = max(1, n_runs // _SHARE_CALM)
     disturbed = [kinds[number % len(kinds)] for number in range(n_runs - n_calm)]
     rng.shuffle(disturbed)
     order: list[str] = []
     for number in range(n_runs - 1):
-        order.append("calm" if number % _SHARE_CALM == 0 or not disturbed else disturbed.pop())
+        order.append(
+            "calm" if number % _SHARE_CALM == 0 or not disturbed else disturbed.pop()
+        )
     return [*order, "calm"]
 
 
 def report(federation: Federation) -> str:
     """The table, and where it is as JSON."""
     runs = federation.runs
-    lines = [f"{'what was done':<18}{'runs':>5}{'completed':>11}{'failed':>8}{'median s':>10}{'faults':>8}"]
+    lines = [
+        f"{'what was done':<18}{'runs':>5}{'completed':>11}{'failed':>8}{'median s':>10}{'faults':>8}"
+    ]
     for kind in sorted({run.kind for run in runs}):
         own = [run for run in runs if run.kind == kind]
-        ended = Counter(status.partition(" ")[0] for run in own for status in run.statuses)
-        seconds, n_faults = statistics.median(run.seconds for run in own), sum(len(run.faults) for run in own)
+        ended = Counter(
+            status.partition(" ")[0] for run in own for status in run.statuses
+        )
+        seconds, n_faults = (
+            statistics.median(run.seconds for run in own),
+            sum(len(run.faults) for run in own),
+        )
         lines.append(
             f"{kind:<18}{len(own):>5}{ended['completed']:>11}{ended['failed']:>8}{seconds:>10.0f}{n_faults:>8}"
         )
@@ -537,26 +762,49 @@ def report(federation: Federation) -> str:
     )
     for one in (slopes := federation.slopes()):
         what, lives, longest, n_open, size, opened, grown = one.values()
-        lines.append(f"{what:<18}{lives:>6}{longest:>8}{n_open:>11}{size:>7.0f}{opened:>12.2f}{grown:>10.1f}")
-    faults = [f"run {run.number} ({run.kind}): {fault}" for run in runs for fault in run.faults]
-    told = {"runs": [vars(run) for run in runs], "processes": slopes, "seen": federation.seen}
+        lines.append(
+            f"{what:<18}{lives:>6}{longest:>8}{n_open:>11}{size:>7.0f}{opened:>12.2f}{grown:>10.1f}"
+        )
+    faults = [
+        f"run {run.number} ({run.kind}): {fault}"
+        for run in runs
+        for fault in run.faults
+    ]
+    told = {
+        "runs": [vars(run) for run in runs],
+        "processes": slopes,
+        "seen": federation.seen,
+    }
     (federation.folder / "soak.json").write_text(json.dumps(told, indent=1))
     return "\n".join([*lines, *faults, f"{len(runs)} runs, {len(faults)} faults"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: 1 if there was a fault."""
-    parser = argparse.ArgumentParser(prog="python -m simulations.deploy.soak", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.deploy.soak", description=__doc__
+    )
     parser.add_argument("folder", type=Path, help="new")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--app", type=Path, default=Path(), help="project (default: here)")
-    parser.add_argument("--other", type=Path, help="flwr-dpkmeans of another version of this package")
-    parser.add_argument("--kinds", nargs="+", help="what may happen (default: everything)")
+    parser.add_argument(
+        "--app", type=Path, default=Path(), help="project (default: here)"
+    )
+    parser.add_argument(
+        "--other", type=Path, help="flwr-dpkmeans of another version of this package"
+    )
+    parser.add_argument(
+        "--kinds", nargs="+", help="what may happen (default: everything)"
+    )
     given = parser.parse_args(arguments)
-    federation = Federation(given.folder, given.app, given.nodes, given.seed, given.other)
-    cannot = {"step_clock": not federation.clocks, "lose_node": given.nodes < _FEWEST_FOR_RECOVERY}
+    federation = Federation(
+        given.folder, given.app, given.nodes, given.seed, given.other
+    )
+    cannot = {
+        "step_clock": not federation.clocks,
+        "lose_node": given.nodes < _FEWEST_FOR_RECOVERY,
+    }
     kinds = given.kinds or [kind for kind in _KINDS if not cannot.get(kind)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["PATH"] = search_path()
@@ -564,7 +812,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         federation.begin()
         for number, kind in enumerate(schedule(given.runs, kinds, federation.rng)):
             run = federation.one(number, kind)
-            print(f"run {number} {kind} {run.done}: {run.statuses} in {run.seconds:.0f} s", *run.says, flush=True)
+            print(
+                f"run {number} {kind} {run.done}: {run.statuses} in"
+                f" {run.seconds:.0f} s",
+                *run.says,
+                flush=True,
+            )
             for fault in run.faults:
                 print("  FAULT", fault, flush=True)
             report(federation)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flwr_dpkmeans.algorithms.lloyd_family import FastLloyd, Schedule, cluster_radius, laplace_epsilon
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    FastLloyd,
+    Schedule,
+    cluster_radius,
+    laplace_epsilon,
+)
 from flwr_dpkmeans.privacy.release import NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm
 from flwr_dpkmeans.sums.task import Known
@@ -15,9 +20,10 @@ from flwr_dpkmeans.sums.task import Known
 class LaplaceFastLloyd(FastLloyd):
     """Rounds that are purely private.
 
-    A row within the radius r of its centroid in L2 is within r sqrt(d) of it in L1. Each iteration has epsilon / T,
-    which sums and counts share as (4 d^2)^(1/3) to 1: with d^2 r^2 and r^2 / 4 for what a unit of either noise costs
-    (the paper's equation 7 has d r^2 and r^2 / 4), this is the least sum of variances.
+    A row within the radius r of its centroid in L2 is within r sqrt(d) of it in L1.
+    Each iteration has epsilon / T, which sums and counts share as (4 d^2)^(1/3) to 1:
+    with d^2 r^2 and r^2 / 4 for what a unit of either noise costs (the paper's equation
+    7 has d r^2 and r^2 / 4), this is the least sum of variances.
     """
 
     name = "fastlloyd_laplace"
@@ -30,14 +36,22 @@ class LaplaceFastLloyd(FastLloyd):
         first = math.sqrt(d) if options.schedule is Schedule.STEP else radius
         sums_part = (4.0 * d**2) ** (1.0 / 3.0)
         shares = [part / (1.0 + sums_part) / n_iterations for part in (sums_part, 1.0)]
-        epsilon = known.settings.epsilon * (1.0 - known.settings.reserved_share(counts=True))
+        epsilon = known.settings.epsilon * (
+            1.0 - known.settings.reserved_share(counts=True)
+        )
         each = laplace_epsilon(known, epsilon, shares * n_iterations)
         sums, counts = (1.0 / (each * share) for share in shares)
         radii = (first,) + (radius,) * (n_iterations - 1)
-        rounds = [self._iteration(known, index, one, (sums, counts), 1) for index, one in enumerate(radii, start=1)]
+        rounds = [
+            self._iteration(known, index, one, (sums, counts), 1)
+            for index, one in enumerate(radii, start=1)
+        ]
         return self.scheduled(known, rounds)
 
     def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:
         bound = math.nextafter(radius * math.sqrt(n_features), math.inf)
-        because = "S1: one row lies in one cluster, within the radius in L2, so within sqrt(d) times the radius in L1"
+        because = (
+            "S1: one row lies in one cluster, within the radius in L2, so within"
+            " sqrt(d) times the radius in L1"
+        )
         return Sensitivity(Norm.L1, bound, PrivacyUnit.RECORD, because)

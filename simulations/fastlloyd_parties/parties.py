@@ -36,7 +36,8 @@ class _Client:
     index : int
         From 0 to ``params.num_clients - 1``.
     values : array_like of shape (n_rows, dim)
-        In [-1, 1], by public bounds. The plan takes the number of all rows as public, as the paper does.
+        In [-1, 1], by public bounds. The plan takes the number of all rows as public,
+        as the paper does.
     params : Params
         The run's; the client is listed in it.
 
@@ -53,16 +54,25 @@ class _Client:
     def __init__(self, index: int, values: npt.ArrayLike, params: Params) -> None:
         rows = np.asarray(values, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != params.dim:
-            raise DataError(f"client {index} has values of shape {rows.shape}, but dim is {params.dim}: give (n, dim).")
+            raise DataError(
+                f"client {index} has values of shape {rows.shape}, but dim is"
+                f" {params.dim}: give (n, dim)."
+            )
         if not np.abs(rows).max(initial=0.0) <= 1.0:
-            raise DataError(f"client {index} has values outside [-1, 1]: scale them by public bounds.")
+            raise DataError(
+                f"client {index} has values outside [-1, 1]: scale them by public"
+                " bounds."
+            )
         if index in params.clients or not 0 <= index < params.num_clients:
             raise ConfigurationError(
-                f"index is {index}, but it must be one of 0 to {params.num_clients - 1} that no other client has: "
-                "number the clients, and make new Params for a new run."
+                f"index is {index}, but it must be one of 0 to {params.num_clients - 1}"
+                " that no other client has: number the clients, and make new Params"
+                " for a new run."
             )
         if any(one.masked is not self.masked for one in params.clients.values()):
-            raise ConfigurationError("masked and unmasked clients have no common sum: make all of one class.")
+            raise ConfigurationError(
+                "masked and unmasked clients have no common sum: make all of one class."
+            )
         self.values = round_to_grid(rows, FRACTION_BITS)
         self._index = index
         self._server: Server | None = None
@@ -81,11 +91,16 @@ class _Client:
     @property
     def _joined(self) -> Server:
         if self._server is None:
-            raise ProtocolError(f"client {self._index} is in no run yet: make Server(params) before the first step.")
+            raise ProtocolError(
+                f"client {self._index} is in no run yet: make Server(params) before the"
+                " first step."
+            )
         return self._server
 
     def step(self, params: Params) -> tuple[Numbers, Numbers, None]:
-        """Sums (k, dim) and counts (k,) of the own rows by cluster, as they leave the party, and nothing else."""
+        """Sums (k, dim) and counts (k,) of the own rows by cluster, as they leave the
+        party, and nothing else.
+        """
         server = self._joined
         if self._reply is None:
             self._answer()
@@ -101,8 +116,14 @@ class _Client:
             If it is not what the server released.
         """
         server = self._joined
-        if not (np.array_equal(total, server.released[0]) and np.array_equal(count, server.released[1])):
-            raise ProtocolError("total and count are not what the server released: hand on what Server.step returned.")
+        if not (
+            np.array_equal(total, server.released[0])
+            and np.array_equal(count, server.released[1])
+        ):
+            raise ProtocolError(
+                "total and count are not what the server released: hand on what"
+                " Server.step returned."
+            )
         self._answer()
 
     def _answer(self) -> None:
@@ -111,7 +132,8 @@ class _Client:
         request = server.pending.pop(node, None)
         if request is None:
             raise ProtocolError(
-                f"client {self._index} is asked nothing now: each client steps and updates once a round."
+                f"client {self._index} is asked nothing now: each client steps and"
+                " updates once a round."
             )
         reply = server.ask(node, request)(request.stage, node)
         if request.stage is Stage.FINISH:
@@ -127,13 +149,17 @@ class UnmaskedClient(_Client):
 
 
 class MaskedClient(_Client):
-    """A party whose vectors are uniform to everybody but their sum: `_Client` has the parameters."""
+    """A party whose vectors are uniform to everybody but their sum.
+
+    `_Client` has the parameters.
+    """
 
     masked = True
 
 
 class Server(LocalRun):
-    """Adds up what clients send, and noise of its own (Gaussian or Laplace), to a sum that under masks it cannot read.
+    """Adds up what clients send, and noise of its own (Gaussian or Laplace), to a sum
+    that under masks it cannot read.
 
     Parameters
     ----------
@@ -163,19 +189,27 @@ class Server(LocalRun):
 
     def __init__(self, params: Params) -> None:
         if params.dp not in MECHANISMS:
-            raise ConfigurationError(f"dp is {params.dp!r}: {nearest(params.dp, MECHANISMS)}")
+            raise ConfigurationError(
+                f"dp is {params.dp!r}: {nearest(params.dp, MECHANISMS)}"
+            )
         if params.dp == "laplace":
-            TASKS.add(LaplaceFastLloyd.name, LaplaceFastLloyd)  # here, as it is no algorithm of the package
+            TASKS.add(
+                LaplaceFastLloyd.name, LaplaceFastLloyd
+            )  # here, as it is no algorithm of the package
         missing = sorted(set(range(params.num_clients)) - set(params.clients))
         if missing:
-            raise ConfigurationError(f"clients {missing} are missing: make all {params.num_clients} before the server.")
+            raise ConfigurationError(
+                f"clients {missing} are missing: make all {params.num_clients} before"
+                " the server."
+            )
         clients = [params.clients[index] for index in range(params.num_clients)]
         masked = clients[0].masked
         options: dict[str, Any] = {}
         if params.max_dist is not None:
             if params.dp == "none":
                 raise ConfigurationError(
-                    "max_dist is given, but dp='none' is Lloyd's algorithm as it is: leave it out."
+                    "max_dist is given, but dp='none' is Lloyd's algorithm as it is:"
+                    " leave it out."
                 )
             alpha = params.max_dist / cluster_radius(1.0, params.k, params.dim)
             options = {"alpha": alpha, "schedule": Schedule.CONSTANT.value}
@@ -193,7 +227,10 @@ class Server(LocalRun):
             **options,
         )
         seed = secrets.randbits(31) if params.seed is None else params.seed
-        shape: dict[str, Any] = {"n_clients": params.num_clients, "n_features": params.dim}
+        shape: dict[str, Any] = {
+            "n_clients": params.num_clients,
+            "n_features": params.dim,
+        }
         plan = draft_plan(config, run_id=secrets.randbits(62), seed=seed, **shape)
         super().__init__(plan, [client.values for client in clients])
         self.node_ids = range(FIRST_NODE_ID, FIRST_NODE_ID + len(clients))
@@ -209,8 +246,11 @@ class Server(LocalRun):
             client._server = self
         self.pending = dict(self.requests())
 
-    def step(self, totals: Sequence[Numbers], counts: Sequence[Numbers], params: Params) -> tuple[Numbers, Numbers]:
-        """Add up all clients' sums and counts, (k, dim) and (k,) each, in their order, and add noise.
+    def step(
+        self, totals: Sequence[Numbers], counts: Sequence[Numbers], params: Params
+    ) -> tuple[Numbers, Numbers]:
+        """Add up all clients' sums and counts, (k, dim) and (k,) each, in their order,
+        and add noise.
 
         Raises
         ------
@@ -219,13 +259,16 @@ class Server(LocalRun):
         """
         if not len(totals) == len(counts) == len(self.node_ids):
             raise ProtocolError(
-                f"{len(totals)} totals and {len(counts)} counts came from {len(self.node_ids)} clients."
+                f"{len(totals)} totals and {len(counts)} counts came from"
+                f" {len(self.node_ids)} clients."
             )
         answers = []
         for index, pair in enumerate(zip(totals, counts, strict=True)):
             reply, params.clients[index]._reply = params.clients[index]._reply, None
             if reply is None:
-                raise ProtocolError(f"client {index} has not stepped: call its step first.")
+                raise ProtocolError(
+                    f"client {index} has not stepped: call its step first."
+                )
             flat = np.concatenate([np.ravel(one) for one in pair])
             values = flat.astype(np.uint64) if self._masked else encode(flat).values
             sent = replace(reply, masked=MaskedVector(values))
@@ -245,7 +288,10 @@ class Server(LocalRun):
             self.take(self._confirmations.items())
 
     def parts_of(self, values: Numbers, *, masked: bool) -> tuple[Numbers, Numbers]:
-        """Sums (k, dim) and counts (k,) of one vector: numbers where it can be read, else ring elements."""
+        """Sums (k, dim) and counts (k,) of one vector.
+
+        Numbers where it can be read, else ring elements.
+        """
         shown = values.copy() if masked else values.view(np.int64) / 2.0**FRACTION_BITS
         n_clusters = self.plan.round_at(1).blocks[1].shape[0]
         return shown[:-n_clusters].reshape(n_clusters, -1), shown[-n_clusters:]

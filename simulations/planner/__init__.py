@@ -1,6 +1,9 @@
-"""What to expect of a run before any private data are touched: noise, survivors, accuracy, messages, minutes.
+"""What to expect of a run before any private data are touched.
 
-Start from `make_forecast` (or `FederatedKMeans.plan`, or ``python -m flwr_dpkmeans plan``).
+Noise, survivors, accuracy, messages, minutes.
+
+Start from `make_forecast` (or `FederatedKMeans.plan`, or ``python -m flwr_dpkmeans
+plan``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""What a run costs whom, by the model of `SCALE.md`: from what one core was measured to take.
+"""What a run costs whom, by the model of `SCALE.md`.
 
-A tree's aggregators add vectors modulo 2^64, in any order; whoever adds masked vectors needs no trust.
+From what one core was measured to take.
+
+A tree's aggregators add vectors modulo 2^64, in any order; whoever adds masked vectors
+needs no trust.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
 
 AGREEMENT, WORD, ADDITION, MESSAGE = 31e-6, 8e-9, 0.15e-9, 28e-6
-"""Seconds of one core: an X25519 agreement, a word of a mask, one that a server adds, a message with its reply through
-Flower's objects."""
+"""Seconds of one core: an X25519 agreement, a word of a mask, one that a server adds, a
+message with its reply through Flower's objects.
+"""
 FAN = 320
 """Vectors that one aggregator of a tree adds."""
 LINE = 12.5e6
@@ -38,13 +42,17 @@ class Tier:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of one core, and bytes; a party's statistic, which depends on its rows, comes on top."""
+    """Seconds of one core, and bytes.
+
+    a party's statistic, which depends on its rows, comes on top.
+    """
 
     party: float
     server: float
     server_bytes_in: int
     server_memory: int
-    """Where all vectors of a sum are kept; a server that adds as they come takes one."""
+    """Where all vectors of a sum are kept; a server that adds as they come takes one.
+    """
     tiers: tuple[Tier, ...]
     """Of a tree for the longest sum; a single one is the server itself."""
 
@@ -55,8 +63,13 @@ class Cost:
 
 
 def cost_of(plan: Plan, n_messages: int, bytes_up: int) -> Cost:
-    """What a final plan's run costs, of whose messages so many are sent, and so many bytes by each client."""
-    lengths = [plan.round_at(index).length for index in range(plan.first_round, plan.last_round + 1)]
+    """What a final plan's run costs, of whose messages so many are sent, and so many
+    bytes by each client.
+    """
+    lengths = [
+        plan.round_at(index).length
+        for index in range(plan.first_round, plan.last_round + 1)
+    ]
     n_neighbours, n_agreements = _pairs(plan) if plan.settings.masking else (0, 0)
     masks = n_neighbours * WORD * sum(lengths) + n_agreements * AGREEMENT
     longest = max(lengths)
@@ -70,8 +83,10 @@ def cost_of(plan: Plan, n_messages: int, bytes_up: int) -> Cost:
 
 
 def _pairs(plan: Plan) -> tuple[int, int]:
-    """With how many neighbours a client masks, and how often it agrees on a key: where sums are recovered, with each
-    in each round."""
+    """With how many neighbours a client masks, and how often it agrees on a key.
+
+    Where sums are recovered, with each in each round.
+    """
     n_clients, max_silent = plan.n_clients, plan.max_silent
     if plan.dropout is Dropout.RECOVER:
         degree = recovery_graph(n_clients, max_silent).degree
@@ -92,6 +107,10 @@ def tiers_of(n_clients: int, length: int) -> tuple[Tier, ...]:
     while n_vectors > 1:
         vectors, n_nodes = min(FAN, n_vectors), -(-n_vectors // FAN)
         n_bytes = _ENTRY_BYTES * length * vectors
-        found.append(Tier(n_nodes, vectors, n_bytes, n_bytes / LINE + vectors * length * ADDITION))
+        found.append(
+            Tier(
+                n_nodes, vectors, n_bytes, n_bytes / LINE + vectors * length * ADDITION
+            )
+        )
         n_vectors = n_nodes
     return tuple(found)

@@ -1,7 +1,10 @@
-"""Other people's methods, built here to be compared with: federated where they are sums over rows, else central.
+"""Other people's methods, built here to be compared with.
 
-The federated ones are known to the estimator, `flwr run` and sweeps where `flwr-dpkmeans-rivals` is installed, the
-pyproject.toml in this folder, or after `register_rivals`.
+Federated where they are sums over rows, else central.
+
+The federated ones are known to the estimator, `flwr run` and sweeps where
+`flwr-dpkmeans-rivals` is installed, the pyproject.toml in this folder, or after
+`register_rivals`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""All rivals in one table: `python -m simulations.rivals --help`; the same command again continues where it stopped.
+"""All rivals in one table: `python -m simulations.rivals --help`.
 
-Bounds, centres and radii of most sets follow from private rows, as in the papers, and the noise is seeded: these runs
-protect nobody.
+The same command again continues where it stopped.
+
+Bounds, centres and radii of most sets follow from private rows, as in the papers, and
+the noise is seeded: these runs protect nobody.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from simulations.mixture_runs import RESUMES, exit_code
 from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
 from simulations.rivals.rival_runs import METHODS, jobs, run
-from simulations.rivals.rival_table import Compared, beside_published, compared, markdown, wins
+from simulations.rivals.rival_table import (
+    Compared,
+    beside_published,
+    compared,
+    markdown,
+    wins,
+)
 from simulations.sweep import require_rows_of_this_code, run_sweep
 from simulations.table import Journal
 from simulations.workers import add_workers
@@ -29,7 +37,10 @@ _USUAL = tuple(name for name, one in SETS.items() if one.conditions != DPM)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is missing, and write table and figure; 0, 1 if a run failed, or 2 for a mistake of the caller."""
+    """Run what is missing, and write table and figure.
+
+    0, 1 if a run failed, or 2 for a mistake of the caller.
+    """
     options = _parser().parse_args(arguments)
     log_quietly()
     return exit_code(lambda: _compare(options), RESUMES)
@@ -38,8 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _compare(options: argparse.Namespace) -> int:
     """Run, write, and say how many runs there were."""
     sets = options.sets or _there(options.data_dir)
-    sweep = jobs(sets, options.methods, options.seeds, options.data_dir, other_code=options.other_code)
-    planned = {job_key(one): {**flat(one), "status": "done", "cost": 1.0} for one in sweep.settings}
+    sweep = jobs(
+        sets,
+        options.methods,
+        options.seeds,
+        options.data_dir,
+        other_code=options.other_code,
+    )
+    planned = {
+        job_key(one): {**flat(one), "status": "done", "cost": 1.0}
+        for one in sweep.settings
+    }
     folder = Path(options.output)
     finished = Journal(folder).finished()
     # The table has all of the folder's runs, not the sweep's alone.
@@ -48,7 +68,11 @@ def _compare(options: argparse.Namespace) -> int:
     _require_comparable({**planned, **finished})
     result = run_sweep(sweep, folder, workers=options.workers, run=run)
     _write(folder)
-    print(f"{result.n_run} runs, {result.n_reused} were finished before, {result.n_failed} failed", file=sys.stderr)
+    print(
+        f"{result.n_run} runs, {result.n_reused} were finished before,"
+        f" {result.n_failed} failed",
+        file=sys.stderr,
+    )
     return 1 if result.n_failed else 0
 
 
@@ -60,7 +84,10 @@ def _there(data_dir: str) -> list[str]:
             prepared(name, data_dir)
             found.append(name)
         except DPKMeansError:
-            print(f"left out, as its file is not in --data-dir {data_dir}: {name}", file=sys.stderr)
+            print(
+                f"left out, as its file is not in --data-dir {data_dir}: {name}",
+                file=sys.stderr,
+            )
     return found
 
 
@@ -70,7 +97,10 @@ def _write(folder: Path) -> None:
     text = "\n".join([markdown(sets), wins(sets), beside_published(sets)])
     print(text)
     numbers = sorted({area.n_seeds for own in sets for area in own.areas.values()})
-    title = f"All methods on the same rows ({' to '.join(map(str, sorted({numbers[0], numbers[-1]})))} seeds)"
+    title = (
+        "All methods on the same rows"
+        f" ({' to '.join(map(str, sorted({numbers[0], numbers[-1]})))} seeds)"
+    )
     write_whole(folder / "rivals.md", text.encode())
     write_whole(folder / "rivals.png", draw(sets, title))
 
@@ -86,20 +116,35 @@ def _require_comparable(by_job: Mapping[str, Mapping[str, Any]]) -> list[Compare
     if sets := compared(list(by_job.values())):
         return sets
     raise ConfigurationError(
-        "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or asked for: add them to --methods."
+        "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or"
+        " asked for: add them to --methods."
     )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m simulations.rivals", description="All rivals in one table.")
+    parser = argparse.ArgumentParser(
+        prog="python -m simulations.rivals", description="All rivals in one table."
+    )
     sets = f"of {', '.join(SETS)}; without it, all but dpm whose files are there"
     parser.add_argument("--sets", nargs="+", metavar="SET", help=sets)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD")
+    parser.add_argument(
+        "--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD"
+    )
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--data-dir", default="data", help="folder with adult.npz, lsun.npz, s1.npz and yeast.npz")
+    parser.add_argument(
+        "--data-dir",
+        default="data",
+        help="folder with adult.npz, lsun.npz, s1.npz and yeast.npz",
+    )
     add_workers(parser)
-    parser.add_argument("--other-code", action="store_true", help="take finished runs of other sources as they are")
-    parser.add_argument("--output", default="outputs/rivals", help="folder of journal, table and figure")
+    parser.add_argument(
+        "--other-code",
+        action="store_true",
+        help="take finished runs of other sources as they are",
+    )
+    parser.add_argument(
+        "--output", default="outputs/rivals", help="folder of journal, table and figure"
+    )
     return parser
 
 

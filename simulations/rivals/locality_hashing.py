@@ -1,9 +1,12 @@
-"""Google's private clustering by locality-sensitive hashing (Chang and Kamath 2021), central: an own short version.
+"""Google's private clustering by locality-sensitive hashing (Chang and Kamath 2021),
+central: an own short version.
 
-Rows are split by the signs of random projections as long as noisy counts are large, and the noisy average of each leaf
-is one weighted point of a k-means. As in Google's library, counts get Laplace noise on each of 21 levels and sums
-Gaussian noise, calibrated together by the accountant of privacy loss distributions; unlike there the number of rows is
-public, as in the comparison of the PE-means paper. Noise is NumPy's: for experiments only.
+Rows are split by the signs of random projections as long as noisy counts are large, and
+the noisy average of each leaf is one weighted point of a k-means. As in Google's
+library, counts get Laplace noise on each of 21 levels and sums Gaussian noise,
+calibrated together by the accountant of privacy loss distributions; unlike there the
+number of rows is public, as in the comparison of the PE-means paper. Noise is NumPy's:
+for experiments only.
 """
 
 from __future__ import annotations
@@ -24,30 +27,52 @@ _DEPTH = 20
 _COUNT_NOISE = 20.0
 """Scale of the counts' Laplace noise over the noise multiplier of the sums."""
 _LOW_NOISE = 10.0
-"""Rows of a leaf over sqrt(d) noise multipliers, from which on noise moves its average by a tenth of the radius."""
+"""Rows of a leaf over sqrt(d) noise multipliers, from which on noise moves its average
+by a tenth of the radius.
+"""
 _BRANCHING = 3
 _RESTARTS = 10
 
 
 def lsh_clustering(
-    points: Array, n_clusters: int, *, epsilon: float, delta: float, radius: float, generator: np.random.Generator
+    points: Array,
+    n_clusters: int,
+    *,
+    epsilon: float,
+    delta: float,
+    radius: float,
+    generator: np.random.Generator,
 ) -> Array:
-    """Cluster rows, (n, d), of a ball around the origin; the (n_clusters, d) centroids are (epsilon, delta)-private.
+    """Cluster rows, (n, d), of a ball around the origin.
 
-    Rows outside the ball of `radius` are pulled into it. Fewer leaves than clusters give repeated centroids.
+    The (n_clusters, d) centroids are (epsilon, delta)-private.
+
+    Rows outside the ball of `radius` are pulled into it. Fewer leaves than clusters
+    give repeated centroids.
     """
     multiplier = noise_multiplier(epsilon, delta)
     n, d = points.shape
-    inside = points * np.minimum(1.0, radius / np.maximum(np.linalg.norm(points, axis=1), 1e-300))[:, None]
-    least = max(1, min(int(_LOW_NOISE * math.sqrt(d) * multiplier), n // (2 * n_clusters)))
+    inside = (
+        points
+        * np.minimum(1.0, radius / np.maximum(np.linalg.norm(points, axis=1), 1e-300))[
+            :, None
+        ]
+    )
+    least = max(
+        1, min(int(_LOW_NOISE * math.sqrt(d) * multiplier), n // (2 * n_clusters))
+    )
     hashes = generator.standard_normal((_DEPTH, d))
     centres, weights = [], []
-    for leaf, count in _leaves(inside, n, 0, hashes, least, _COUNT_NOISE * multiplier, generator):
+    for leaf, count in _leaves(
+        inside, n, 0, hashes, least, _COUNT_NOISE * multiplier, generator
+    ):
         noise = generator.normal(0.0, multiplier * radius, d)
         centres.append((leaf.sum(axis=0) + noise) / count)
         weights.append(count)
     found = np.array(centres)
-    found *= np.minimum(1.0, radius / np.maximum(np.linalg.norm(found, axis=1), 1e-300))[:, None]
+    found *= np.minimum(
+        1.0, radius / np.maximum(np.linalg.norm(found, axis=1), 1e-300)
+    )[:, None]
     short = -(-n_clusters // len(found))
     seed = int(generator.integers(2**31))
     return run_kmeans(
@@ -60,9 +85,18 @@ def lsh_clustering(
 
 
 def _leaves(
-    rows: Array, count: int, level: int, hashes: Array, least: int, scale: float, generator: np.random.Generator
+    rows: Array,
+    count: int,
+    level: int,
+    hashes: Array,
+    least: int,
+    scale: float,
+    generator: np.random.Generator,
 ) -> Iterator[tuple[Array, int]]:
-    """Rows and noisy count of each leaf below a node; children with too small counts are dropped with their rows."""
+    """Rows and noisy count of each leaf below a node.
+
+    Children with too small counts are dropped with their rows.
+    """
     children = []
     if level < len(hashes) and count >= _BRANCHING * least:
         positive = rows @ hashes[level] >= 0.0
@@ -85,15 +119,23 @@ def discrete_laplace(scale: float, generator: np.random.Generator) -> int:
 
 @lru_cache(maxsize=64)
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """The least noise of sums, over their sensitivity, with which these and the counts of all levels cost epsilon."""
+    """The least noise of sums, over their sensitivity, with which these and the counts
+    of all levels cost epsilon.
+    """
     import dp_accounting
     from dp_accounting.pld import PLDAccountant
 
     def event(multiplier: float) -> dp_accounting.DpEvent:
-        counts = dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(_COUNT_NOISE * multiplier), _DEPTH + 1)
-        return dp_accounting.ComposedDpEvent([dp_accounting.GaussianDpEvent(multiplier), counts])
+        counts = dp_accounting.SelfComposedDpEvent(
+            dp_accounting.LaplaceDpEvent(_COUNT_NOISE * multiplier), _DEPTH + 1
+        )
+        return dp_accounting.ComposedDpEvent(
+            [dp_accounting.GaussianDpEvent(multiplier), counts]
+        )
 
     alone = gaussian_noise_multiplier(epsilon, delta)
     bracket = dp_accounting.ExplicitBracketInterval(alone, 2.0 * alone)
-    found = dp_accounting.calibrate_dp_mechanism(PLDAccountant, event, epsilon, delta, bracket, tol=1e-3 * alone)
+    found = dp_accounting.calibrate_dp_mechanism(
+        PLDAccountant, event, epsilon, delta, bracket, tol=1e-3 * alone
+    )
     return float(found)

@@ -1,4 +1,7 @@
-"""The sets of the comparison of rivals: PE-means' conditions, the yardsticks in their own range, and drawn ones."""
+"""The sets of the comparison of rivals.
+
+PE-means' conditions, the yardsticks in their own range, and drawn ones.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,21 @@ from simulations.utility import find_source, load_scaled
 Array = NDArray[np.float64]
 
 BALL, RANGE, DPM = "ball", "range", "dpm"
-EPSILONS = MappingProxyType({BALL: (0.25, 0.5, 1.0, 2.0, 4.0), RANGE: (0.1, 0.25, 0.5, 0.75, 1.0), DPM: (1.0,)})
+EPSILONS = MappingProxyType(
+    {BALL: (0.25, 0.5, 1.0, 2.0, 4.0), RANGE: (0.1, 0.25, 0.5, 0.75, 1.0), DPM: (1.0,)}
+)
 _BLOBS = 20_000
 
 
 @dataclass(frozen=True)
 class RivalSet:
-    """One set: where it is, its number of clusters, and under which conditions it is clustered.
+    """One set: where it is, its number of clusters, and under which conditions it is
+    clustered.
 
-    ``ball``: rows less their exact mean, over the largest norm; bounds +- the largest coordinate, in all columns; delta
-    N^-1.1 (PE-means' paper; all of this from private rows). ``range``: columns scaled by their own range; delta
-    1 / (N ln N) (FastLloyd's paper). ``dpm``: bounds +-100 and delta N^-1.5 (DPM's paper).
+    ``ball``: rows less their exact mean, over the largest norm; bounds +- the largest
+    coordinate, in all columns; delta N^-1.1 (PE-means' paper; all of this from private
+    rows). ``range``: columns scaled by their own range; delta 1 / (N ln N) (FastLloyd's
+    paper). ``dpm``: bounds +-100 and delta N^-1.5 (DPM's paper).
     """
 
     name: str
@@ -42,7 +49,9 @@ class RivalSet:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Rows, (n, d), their box [-bound, bound]^d, the radius of their ball (None: only the box is known), and delta."""
+    """Rows, (n, d), their box [-bound, bound]^d, the radius of their ball (None: only
+    the box is known), and delta.
+    """
 
     points: Array
     bound: float
@@ -67,14 +76,20 @@ blobs_4_128  .1054 .1333 .1097 .1186 1.7604 1.1632
 blobs_16_128 .0919 .1942 .1562 .2838 2.3038 1.9742
 blobs_64_128 .0933 .5740 .7190 .9675 2.7204 2.9608
 """
-"""Areas under the cost over epsilon .25 to 4, from the table in github.com/t3humphries/PE-means; 50 runs each."""
+"""Areas under the cost over epsilon .25 to 4, from the table in
+github.com/t3humphries/PE-means; 50 runs each.
+"""
 
 
 def _sets() -> dict[str, RivalSet]:
     found = {}
     for line in _PUBLISHED.split("\n")[1:-1]:
         name, *values = line.split()
-        published = {one: float(value) for one, value in zip(_COLUMNS, values, strict=True) if value != "-"}
+        published = {
+            one: float(value)
+            for one, value in zip(_COLUMNS, values, strict=True)
+            if value != "-"
+        }
         kind, *numbers = name.split("_")
         k, d = map(int, numbers) if numbers else (3, 0)
         found[name] = RivalSet(name, kind, k, BALL, d, published)
@@ -97,7 +112,10 @@ def rival_set(name: str) -> RivalSet:
 
 @lru_cache(maxsize=2)
 def prepared(name: str, data_dir: str) -> Prepared:
-    """Rows as the set's conditions have them; files, NAME.npz and the like, are those of `data_dir`."""
+    """Rows as the set's conditions have them.
+
+    Files, NAME.npz and the like, are those of `data_dir`.
+    """
     one = rival_set(name)
     if one.conditions == RANGE:
         points = load_scaled(find_source(one.source, [data_dir]))
@@ -106,7 +124,9 @@ def prepared(name: str, data_dir: str) -> Prepared:
         points = _blobs(100_000, one.n_features, one.n_clusters, seed=42, box=100.0)
         return Prepared(points, 100.0, None, len(points) ** -1.5)
     if one.n_features:
-        points = np.round(_blobs(_BLOBS, one.n_features, one.n_clusters, seed=1, box=10.0), 4)
+        points = np.round(
+            _blobs(_BLOBS, one.n_features, one.n_clusters, seed=1, box=10.0), 4
+        )
     else:
         from flwr_dpkmeans.data.bundled import load_source
 
@@ -120,6 +140,10 @@ def _blobs(n: int, n_features: int, n_clusters: int, *, seed: int, box: float) -
     from sklearn.datasets import make_blobs
 
     rows, _ = make_blobs(
-        n_samples=n, n_features=n_features, centers=n_clusters, random_state=seed, center_box=(-box, box)
+        n_samples=n,
+        n_features=n_features,
+        centers=n_clusters,
+        random_state=seed,
+        center_box=(-box, box),
     )
     return np.asarray(rows, dtype=np.float64)

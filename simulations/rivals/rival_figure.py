@@ -1,4 +1,7 @@
-"""The figure of the comparison of rivals: a line of marks for each set, areas over the optimum's."""
+"""The figure of the comparison of rivals.
+
+a line of marks for each set, areas over the optimum's.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,52 @@ _DPI = 150
 
 
 def draw(sets: Sequence[Compared], title: str) -> bytes:
-    """A PNG image: each method's area over the optimum's on a log axis, sets where ours loses at the top."""
-    # The object-oriented interface needs no display and leaves matplotlib's global state alone.
+    """A PNG image: each method's area over the optimum's on a log axis, sets where ours
+    loses at the top.
+    """
+    # The object-oriented interface needs no display and leaves matplotlib's global
+    # state alone.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure: Any = Figure(figsize=(9.5, 2.2 + 0.32 * len(sets)), dpi=_DPI, layout="constrained")
+    figure: Any = Figure(
+        figsize=(9.5, 2.2 + 0.32 * len(sets)), dpi=_DPI, layout="constrained"
+    )
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for number, method in enumerate(METHODS[:-1]):
         places = [place for place, own in enumerate(sets) if method in own.areas]
         if not places:
             continue
-        ratios = [sets[place].areas[method].mean / sets[place].optimum for place in places]
+        ratios = [
+            sets[place].areas[method].mean / sets[place].optimum for place in places
+        ]
         ours = method == OURS
-        style: dict[str, Any] = {"marker": _MARKS[number], "color": _COLOURS[number], "linestyle": "none"}
+        style: dict[str, Any] = {
+            "marker": _MARKS[number],
+            "color": _COLOURS[number],
+            "linestyle": "none",
+        }
         # A ring, so that what lies on it is seen.
-        ring = {"markersize": 11, "markerfacecolor": "none", "markeredgewidth": 2.5, "zorder": 3}
-        axes.plot(ratios, places, label=method, **style, **(ring if ours else {"markersize": 5, "zorder": 2}))
+        ring = {
+            "markersize": 11,
+            "markerfacecolor": "none",
+            "markeredgewidth": 2.5,
+            "zorder": 3,
+        }
+        axes.plot(
+            ratios,
+            places,
+            label=method,
+            **style,
+            **(ring if ours else {"markersize": 5, "zorder": 2}),
+        )
     axes.set_xscale("log")
     axes.axvline(1.0, color="#333333", linewidth=0.8)
-    axes.set_yticks(range(len(sets)), [f"{own.name}{' (lost)' if own.lead < 1.0 else ''}" for own in sets])
+    axes.set_yticks(
+        range(len(sets)),
+        [f"{own.name}{' (lost)' if own.lead < 1.0 else ''}" for own in sets],
+    )
     axes.invert_yaxis()
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)
     axes.set_xlabel("area under cost over epsilon, over that of the best clustering")

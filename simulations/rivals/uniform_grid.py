@@ -1,7 +1,10 @@
-"""EUGkM and its hybrid (Su, Cao, Li, Bertino and Jin 2016), federated: a noisy histogram of cells, then k-means.
+"""EUGkM and its hybrid (Su, Cao, Li, Bertino and Jin 2016), federated.
 
-The paper's noise is Laplace's; here it is Gaussian, so that parties can add it in shares. A grid has (N epsilon / 10)
-^ (2 d / (2 + d)) cells, the paper's rule, as far as a table of them can be sent.
+a noisy histogram of cells, then k-means.
+
+The paper's noise is Laplace's; here it is Gaussian, so that parties can add it in
+shares. A grid has (N epsilon / 10) ^ (2 d / (2 + d)) cells, the paper's rule, as far as
+a table of them can be sent.
 """
 
 from __future__ import annotations
@@ -12,7 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state, stepped
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, private_sums, root_at_least
+from flwr_dpkmeans.algorithms.noise_budget import (
+    PlannedSum,
+    ReleasePart,
+    private_sums,
+    root_at_least,
+)
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
@@ -42,7 +50,9 @@ class UniformGridOptions(Options):
     """Options of EUGkM."""
 
     hybrid: bool = flag(False, "spend half of epsilon on one Lloyd round at the end")
-    cells_per_column: int | None = whole(None, 2, 20, "automatic: by the paper's rule", most=MOST_CELLS)
+    cells_per_column: int | None = whole(
+        None, 2, 20, "automatic: by the paper's rule", most=MOST_CELLS
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +66,17 @@ class UniformGrid(KMeansTask):
 
     def build(self, known: Known) -> Algorithm:
         """The histogram, and one Lloyd round of the hybrid."""
-        epsilon = known.settings.epsilon * (1.0 - _HYBRID_SHARE if self.options.hybrid else 1.0)
-        side = self.options.cells_per_column or grid_side(known.known_n_examples, known.n_features, epsilon)
+        epsilon = known.settings.epsilon * (
+            1.0 - _HYBRID_SHARE if self.options.hybrid else 1.0
+        )
+        side = self.options.cells_per_column or grid_side(
+            known.known_n_examples, known.n_features, epsilon
+        )
         if side**known.n_features > MOST_CELLS:
             raise PlanError(
-                f"a grid of {side} cells in each of {known.n_features} columns has more than {MOST_CELLS}: choose "
-                "'proxy_lloyd' for so many columns, or fewer cells_per_column."
+                f"a grid of {side} cells in each of {known.n_features} columns has more"
+                f" than {MOST_CELLS}: choose 'proxy_lloyd' for so many columns, or"
+                " fewer cells_per_column."
             )
         planned = [self._histogram(side, known.n_features)]
         if self.options.hybrid:
@@ -74,7 +89,13 @@ class UniformGrid(KMeansTask):
         return Algorithm(self.name, private_sums(known, planned), start)
 
     def _histogram(self, side: int, n_features: int) -> PlannedSum:
-        one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row lies in one cell", nonnegative=True)
+        one = Sensitivity(
+            Norm.L2,
+            1.0,
+            PrivacyUnit.RECORD,
+            "one row lies in one cell",
+            nonnegative=True,
+        )
         n_cells, strides = side**n_features, side ** np.arange(n_features)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -84,7 +105,10 @@ class UniformGrid(KMeansTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             cells = np.arange(n_cells)
-            centres = np.asarray((cells[:, None] // strides % side + 0.5) * (2.0 / side) - 1.0, dtype=np.float64)
+            centres = np.asarray(
+                (cells[:, None] // strides % side + 0.5) * (2.0 / side) - 1.0,
+                dtype=np.float64,
+            )
             found, counts = weighted_kmeans(centres, released["cells"], self.n_clusters)
             found = round_to_grid(found)
             return stepped(state, found, round_to_grid(counts))
@@ -94,7 +118,9 @@ class UniformGrid(KMeansTask):
 
     def _lloyd(self, n_features: int) -> PlannedSum:
         because = "one row of the box is in one cluster"
-        sums = Sensitivity(Norm.L2, root_at_least(n_features), PrivacyUnit.RECORD, because)
+        sums = Sensitivity(
+            Norm.L2, root_at_least(n_features), PrivacyUnit.RECORD, because
+        )
         one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, because, nonnegative=True)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -102,34 +128,51 @@ class UniformGrid(KMeansTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             moved = absolute_update(
-                state.centroids, released["sums"], released["counts"], post_processing=PostProcessing.TRUNCATE
+                state.centroids,
+                released["sums"],
+                released["counts"],
+                post_processing=PostProcessing.TRUNCATE,
             )
             return stepped(state, moved, released["counts"])
 
         shape = (self.n_clusters, n_features)
-        parts = [ReleasePart("sums", shape, sums, 0.8, 1.0), ReleasePart("counts", shape[:1], one, 0.6, 1.0)]
+        parts = [
+            ReleasePart("sums", shape, sums, 0.8, 1.0),
+            ReleasePart("counts", shape[:1], one, 0.6, 1.0),
+        ]
         return parts, PrivateSum("lloyd", (), statistic, advance)
 
 
 def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
-    """Cells in each column by the paper's rule, as many as a table of `MOST_CELLS` allows, and at least 2.
+    """Cells in each column by the paper's rule, as many as a table of `MOST_CELLS`
+    allows, and at least 2.
 
     >>> grid_side(5000, 2, 1.0)  # 500 cells
     22
     """
-    cells: float = (n_rows * epsilon / _ROWS_PER_CELL) ** (2.0 * n_features / (2.0 + n_features))
+    cells: float = (n_rows * epsilon / _ROWS_PER_CELL) ** (
+        2.0 * n_features / (2.0 + n_features)
+    )
     return max(2, int(min(cells, float(MOST_CELLS)) ** (1.0 / n_features) + 1e-9))
 
 
-def weighted_kmeans(centres: Array, weights: Array, n_clusters: int) -> tuple[Array, Array]:
-    """Lloyd's algorithm on cells, (n, d), whose weights may be negative, and the weight of each of its clusters.
+def weighted_kmeans(
+    centres: Array, weights: Array, n_clusters: int
+) -> tuple[Array, Array]:
+    """Lloyd's algorithm on cells, (n, d), whose weights may be negative, and the weight
+    of each of its clusters.
 
-    Noise of both signs cancels in sums over many empty cells; without its negative half it would draw all centroids to
-    the middle of the box. Starts are those of k-means on the heaviest cells.
+    Noise of both signs cancels in sums over many empty cells; without its negative half
+    it would draw all centroids to the middle of the box. Starts are those of k-means on
+    the heaviest cells.
     """
     heaviest = np.argsort(-weights)[: max(n_clusters, _STARTING_CELLS)]
     found = run_kmeans(
-        centres[heaviest], n_clusters, n_init=_RESTARTS, random_state=0, weights=np.maximum(weights[heaviest], 2.0**-16)
+        centres[heaviest],
+        n_clusters,
+        n_init=_RESTARTS,
+        random_state=0,
+        weights=np.maximum(weights[heaviest], 2.0**-16),
     )
     for _ in range(_STEPS):
         labels, _ = nearest_centroids(centres, found)

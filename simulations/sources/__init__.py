@@ -1,1 +1,3 @@
-"""Research data: the census, Stack Overflow, and drawn clusters whose degree of separation is known."""
+"""Research data: the census, Stack Overflow, and drawn clusters whose degree of
+separation is known.
+"""

@@ -1,4 +1,6 @@
-"""The public category lists of the American Community Survey, and a reader for other years' lists."""
+"""The public category lists of the American Community Survey, and a reader for other
+years' lists.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from types import MappingProxyType
 from flwr_dpkmeans.data.files import locate_file
 from flwr_dpkmeans.errors import DataError
 
-# Detailed occupations of the 2018 one-year file (Census occupation codes of 2018), military and unemployed included.
+# Detailed occupations of the 2018 one-year file (Census occupation codes of 2018),
+# military and unemployed included.
 _OCCUPATIONS = """
 0010 0020 0040 0051 0052 0060 0101 0102 0110 0120 0135 0136 0137 0140 0150 0160 0205 0220 0230 0300 0310 0335 0340
 0350 0360 0410 0420 0425 0440 0500 0510 0520 0530 0540 0565 0600 0630 0640 0650 0700 0705 0710 0725 0726 0735 0750
@@ -38,7 +41,8 @@ _OCCUPATIONS = """
 9920
 """
 
-# Places of birth of the 2018 one-year file: states, territories, countries and "not specified" groups.
+# Places of birth of the 2018 one-year file: states, territories, countries and "not
+# specified" groups.
 _PLACES = """
 001 002 004 005 006 008 009 010 011 012 013 015 016 017 018 019 020 021 022 023 024 025 026 027 028 029 030 031 032
 033 034 035 036 037 038 039 040 041 042 044 045 046 047 048 049 050 051 053 054 055 056 060 066 069 072 078 100 102
@@ -61,16 +65,24 @@ CODEBOOK_2018: Mapping[str, Sequence[int]] = MappingProxyType(
         "RAC1P": tuple(range(1, 10)),
     }
 )
-"""The codes of each categorical column of ACSIncome in the PUMS data dictionary of 2018, except the class of worker."""
+"""The codes of each categorical column of ACSIncome in the PUMS data dictionary of
+2018, except the class of worker.
+"""
 
 _STATE_NAMES = """
 AL AK AZ AR CA CO CT DE DC FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO MT NE NV NH NJ NM NY NC ND OH OK OR PA
 RI SC SD TN TX UT VT VA WA WV WI WY PR
 """
-_STATE_NUMBERS = (*(number for number in range(1, 57) if number not in (3, 7, 14, 43, 52)), 72)
+_STATE_NUMBERS = (
+    *(number for number in range(1, 57) if number not in (3, 7, 14, 43, 52)),
+    72,
+)
 
-STATES: Mapping[int, str] = MappingProxyType(dict(zip(_STATE_NUMBERS, _STATE_NAMES.split(), strict=True)))
-"""FIPS numbers with postal codes: the states, the District of Columbia and Puerto Rico."""
+STATES: Mapping[int, str] = MappingProxyType(
+    dict(zip(_STATE_NUMBERS, _STATE_NAMES.split(), strict=True))
+)
+"""FIPS numbers with postal codes: the states, the District of Columbia and Puerto Rico.
+"""
 
 
 def read_codebook(path: str | Path) -> Mapping[str, Sequence[int]]:
@@ -79,13 +91,15 @@ def read_codebook(path: str | Path) -> Mapping[str, Sequence[int]]:
     Parameters
     ----------
     path : str or Path
-        The .csv form of the dictionary, which folktables stores as ``definition.csv``: the rows that begin with
-        ``VAL`` hold the name of a column and, in the fifth place, a code.
+        The .csv form of the dictionary, which folktables stores as ``definition.csv``:
+        the rows that begin with ``VAL`` hold the name of a column and, in the fifth
+        place, a code.
 
     Returns
     -------
     mapping of str to tuple of int
-        The codes of each categorical column of ACSIncome in ascending order, without the one for missing values.
+        The codes of each categorical column of ACSIncome in ascending order, without
+        the one for missing values.
 
     Raises
     ------
@@ -107,17 +121,26 @@ def read_codebook(path: str | Path) -> Mapping[str, Sequence[int]]:
     try:
         with located.open(encoding="utf-8-sig", newline="") as lines:
             for row in csv.reader(lines):
-                if len(row) > 4 and row[0] == "VAL" and row[1] in codes and row[4].strip().isdigit():
+                if (
+                    len(row) > 4
+                    and row[0] == "VAL"
+                    and row[1] in codes
+                    and row[4].strip().isdigit()
+                ):
                     codes[row[1]].add(int(row[4]))
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(
-            f"the codebook {str(located)!r} cannot be read ({type(error).__name__}), but it must be a .csv file in "
-            "UTF-8: give the .csv form of the PUMS data dictionary."
+            f"the codebook {str(located)!r} cannot be read ({type(error).__name__}),"
+            " but it must be a .csv file in UTF-8: give the .csv form of the PUMS data"
+            " dictionary."
         ) from error
     missing = [name for name, found in codes.items() if not found]
     if missing:
         raise DataError(
-            f"the codebook {str(located)!r} has no codes for the column {missing[0]!r}, but every categorical column "
-            "needs some: give the .csv form of the PUMS data dictionary of 2018 or an earlier year."
+            f"the codebook {str(located)!r} has no codes for the column {missing[0]!r},"
+            " but every categorical column needs some: give the .csv form of the PUMS"
+            " data dictionary of 2018 or an earlier year."
         )
-    return MappingProxyType({name: tuple(sorted(found)) for name, found in codes.items()})
+    return MappingProxyType(
+        {name: tuple(sorted(found)) for name, found in codes.items()}
+    )

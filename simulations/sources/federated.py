@@ -1,4 +1,6 @@
-"""Data that are spread over clients already, with the public points of a server beside them."""
+"""Data that are spread over clients already, with the public points of a server beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ class FederatedData:
     Attributes
     ----------
     clients : tuple of ndarray of float64, each of shape (n_i, d)
-        The private points of each client; n_i may be 0. They may be views of one array: copy before changing them.
+        The private points of each client; n_i may be 0. They may be views of one array:
+        copy before changing them.
     server_points : ndarray of float64, shape (m, d)
         Public points that the server holds; none of them belongs to a client.
     client_names : tuple of str

@@ -1,16 +1,20 @@
-"""How far Gaussian clusters are apart: the separation index of Qiu and Joe, and what it needs.
+"""How far Gaussian clusters are apart: the separation index of Qiu and Joe, and what it
+needs.
 
-Projected on a direction ``a``, two clusters have means at distance ``a'(m2 - m1)`` and standard deviations
-``s_i = sqrt(a' S_i a)``. With z the 0.975 quantile of the normal distribution, the index compares the inner ends of the
-clusters' central 95% with the outer ends (Qiu and Joe 2006, "Separation index and partial membership for clustering"):
+Projected on a direction ``a``, two clusters have means at distance ``a'(m2 - m1)`` and
+standard deviations ``s_i = sqrt(a' S_i a)``. With z the 0.975 quantile of the normal
+distribution, the index compares the inner ends of the clusters' central 95% with the
+outer ends (Qiu and Joe 2006, "Separation index and partial membership for clustering"):
 
-    J(a) = (L2 - U1) / (U2 - L1) = (r - z) / (r + z)   with   r(a) = a'(m2 - m1) / (s_1 + s_2)
+    J(a) = (L2 - U1) / (U2 - L1) = (r - z) / (r + z)   with   r(a) = a'(m2 - m1) / (s_1
+    + s_2)
 
-J* is the largest J(a). 1/r is a sum of two norms on the plane ``a'(m2 - m1) = 1``, hence convex, and splitting
-``(s_1 + s_2)^2 = min_w s_1^2 / w + s_2^2 / (1 - w)`` leaves one number: the largest r^2 is the maximum over w of
-``shift' (S_1 / w + S_2 / (1 - w))^-1 shift``, which is concave. Geometrically r is the common Mahalanobis radius at
-which the clusters' ellipsoids touch. Every direction gives a lower bound on r; that spares most pairs of clusters the
-work.
+J* is the largest J(a). 1/r is a sum of two norms on the plane ``a'(m2 - m1) = 1``,
+hence convex, and splitting ``(s_1 + s_2)^2 = min_w s_1^2 / w + s_2^2 / (1 - w)`` leaves
+one number: the largest r^2 is the maximum over w of ``shift' (S_1 / w + S_2 / (1 -
+w))^-1 shift``, which is concave. Geometrically r is the common Mahalanobis radius at
+which the clusters' ellipsoids touch. Every direction gives a lower bound on r; that
+spares most pairs of clusters the work.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from flwr_dpkmeans.errors import DataError
 Array = NDArray[np.float64]
 
 _QUANTILE = NormalDist().inv_cdf(0.975)
-# The radius is stationary at the best direction: this relative slope leaves a relative error of about its square.
+# The radius is stationary at the best direction: this relative slope leaves a relative
+# error of about its square.
 _SLOPE_TOLERANCE = 1e-7
 _STRETCH_TOLERANCE = 1e-12
 _LARGEST_STEPS = 100
@@ -62,17 +67,19 @@ def separation_index(moments: ClusterMoments) -> Array:
     Returns
     -------
     ndarray of float64, shape (k,)
-        In [-1, 1]: 0.01 is close, 0.21 separated and 0.34 well separated (R's clusterGeneration).
+        In [-1, 1]: 0.01 is close, 0.21 separated and 0.34 well separated (R's
+        clusterGeneration).
 
     Raises
     ------
     DataError
-        If there are fewer than two clusters, shapes do not fit, or a covariance is not positive definite.
+        If there are fewer than two clusters, shapes do not fit, or a covariance is not
+        positive definite.
 
     References
-    ----------
-    Qiu and Joe 2006, "Separation index and partial membership for clustering", Computational Statistics and Data
-    Analysis 50, 585-603; Anderson and Bahadur 1962 for the best direction.
+    ---------- Qiu and Joe 2006, "Separation index and partial membership for
+    clustering", Computational Statistics and Data Analysis 50, 585-603; Anderson and
+    Bahadur 1962 for the best direction.
 
     Examples
     --------
@@ -115,12 +122,17 @@ def estimate_moments(points: Array, labels: NDArray[np.int64]) -> ClusterMoments
     if len(sizes) == 0 or sizes.min() <= n_features:
         smallest = int(sizes.min()) if len(sizes) else 0
         raise DataError(
-            f"the smallest cluster has {smallest} points, but with {n_features} features it needs more than that for a "
-            "covariance that can be inverted: give more points or fewer clusters."
+            f"the smallest cluster has {smallest} points, but with {n_features}"
+            " features it needs more than that for a covariance that can be inverted:"
+            " give more points or fewer clusters."
         )
     groups = [points[labels == label] for label in range(len(sizes))]
-    covariances = [np.cov(group, rowvar=False).reshape(n_features, n_features) for group in groups]
-    return ClusterMoments(np.stack([group.mean(axis=0) for group in groups]), np.stack(covariances))
+    covariances = [
+        np.cov(group, rowvar=False).reshape(n_features, n_features) for group in groups
+    ]
+    return ClusterMoments(
+        np.stack([group.mean(axis=0) for group in groups]), np.stack(covariances)
+    )
 
 
 def radius_of(separation: float) -> float:
@@ -144,12 +156,14 @@ def radius_of(separation: float) -> float:
 
 
 class Touching:
-    """Radii at which ellipsoids of clusters touch, with the best direction known so far for every pair.
+    """Radii at which ellipsoids of clusters touch, with the best direction known so far
+    for every pair.
 
     Parameters
     ----------
     moments : ClusterMoments
-        Of k clusters. The ellipsoids of cluster i are stretched by ``stretch[i]``, at first 1.
+        Of k clusters. The ellipsoids of cluster i are stretched by ``stretch[i]``, at
+        first 1.
 
     Attributes
     ----------
@@ -167,13 +181,16 @@ class Touching:
         means, covariances = moments.means, moments.covariances
         n_clusters = len(means)
         self.stretch = np.ones(n_clusters)
-        # Along the best direction known for a pair: distance of the means, and deviation of the first cluster.
+        # Along the best direction known for a pair: distance of the means, and
+        # deviation of the first cluster.
         self._gaps = np.empty((n_clusters, n_clusters))
         self._spreads = np.empty((n_clusters, n_clusters))
         for i in range(n_clusters):
             shifts = means - means[i]
             self._gaps[i] = np.einsum("jd,jd->j", shifts, shifts)
-            self._spreads[i] = np.sqrt(np.einsum("jd,jd->j", shifts @ covariances[i], shifts))
+            self._spreads[i] = np.sqrt(
+                np.einsum("jd,jd->j", shifts @ covariances[i], shifts)
+            )
         # Equal means have no direction; along any, they touch at radius 0.
         self._spreads[self._gaps == 0.0] = 1.0
 
@@ -187,7 +204,10 @@ class Touching:
             enough = max(nearest[i], nearest[j])
             if bounds[i, j] < enough:
                 radius = self._radius(i, j, enough)
-                nearest[i], nearest[j] = min(nearest[i], radius), min(nearest[j], radius)
+                nearest[i], nearest[j] = (
+                    min(nearest[i], radius),
+                    min(nearest[j], radius),
+                )
         return nearest
 
     def grow(self, cluster: int, radius: float) -> None:
@@ -196,35 +216,53 @@ class Touching:
         Parameters
         ----------
         cluster : int
-            Counted from 0. It is left as it is if it touches one at a smaller radius already.
+            Counted from 0. It is left as it is if it touches one at a smaller radius
+            already.
         radius : float
             Above 0.
         """
         while True:
             closest = int(self._stretches(cluster, radius).argmin())
-            self.stretch[cluster] = max(self.stretch[cluster], self._stretches(cluster, radius)[closest])
+            self.stretch[cluster] = max(
+                self.stretch[cluster], self._stretches(cluster, radius)[closest]
+            )
             self._radius(cluster, closest, math.inf)
-            # The bound is now that of the best direction at this stretch: if it is no larger, the two touch.
-            if self._stretches(cluster, radius)[closest] <= self.stretch[cluster] * (1.0 + _STRETCH_TOLERANCE):
+            # The bound is now that of the best direction at this stretch: if it is no
+            # larger, the two touch.
+            if self._stretches(cluster, radius)[closest] <= self.stretch[cluster] * (
+                1.0 + _STRETCH_TOLERANCE
+            ):
                 return
 
     def _stretches(self, cluster: int, radius: float) -> Array:
-        """Lower bounds on the stretch at which a cluster touches each of the others, infinite for itself."""
+        """Lower bounds on the stretch at which a cluster touches each of the others,
+        infinite for itself.
+        """
         # A direction bounds the radius from below, so more stretch than this is needed.
         reach = self._gaps[cluster] / radius - self.stretch * self._spreads[:, cluster]
         bounds = np.full(len(reach), np.inf)
-        np.divide(reach, self._spreads[cluster], out=bounds, where=np.arange(len(reach)) != cluster)
+        np.divide(
+            reach,
+            self._spreads[cluster],
+            out=bounds,
+            where=np.arange(len(reach)) != cluster,
+        )
         return bounds
 
     def _lower_bounds(self) -> Array:
-        """Radius of every pair along the best direction known, infinite on the diagonal."""
+        """Radius of every pair along the best direction known, infinite on the
+        diagonal.
+        """
         widths = self.stretch[:, None] * self._spreads
         bounds = self._gaps / (widths + widths.T)
         np.fill_diagonal(bounds, np.inf)
         return bounds
 
     def _radius(self, i: int, j: int, enough: float) -> float:
-        """Radius at which two clusters touch, or one of at least `enough` below it; remembers the direction."""
+        """Radius at which two clusters touch, or one of at least `enough` below it.
+
+        Remembers the direction.
+        """
         if self._gaps[i, j] == 0.0:
             return 0.0
         first, second = self._moments.covariances[i], self._moments.covariances[j]
@@ -232,7 +270,9 @@ class Touching:
         radius = -math.inf
         weight = float(self.stretch[i] * self._spreads[i, j])
         weight /= weight + float(self.stretch[j] * self._spreads[j, i])
-        for direction in _directions(shift, self.stretch[i] ** 2, first, self.stretch[j] ** 2, second, weight):
+        for direction in _directions(
+            shift, self.stretch[i] ** 2, first, self.stretch[j] ** 2, second, weight
+        ):
             gap = float(direction @ shift)
             spread = math.sqrt(direction @ first @ direction)
             other_spread = math.sqrt(direction @ second @ direction)
@@ -247,25 +287,45 @@ class Touching:
 
 
 def _directions(
-    shift: Array, first_scale: float, first: Array, second_scale: float, second: Array, weight: float
+    shift: Array,
+    first_scale: float,
+    first: Array,
+    second_scale: float,
+    second: Array,
+    weight: float,
 ) -> Iterator[Array]:
-    """Yield directions that approach the best one: Newton's method on the weight, kept inside a bracket."""
+    """Yield directions that approach the best one.
+
+    Newton's method on the weight, kept inside a bracket.
+    """
     from scipy.linalg import cho_factor, cho_solve
 
     low, high = 0.0, 1.0
     for _ in range(_LARGEST_STEPS):
         near, far = first_scale / weight, second_scale / (1.0 - weight)
-        factor = cho_factor(near * first + far * second, lower=True, overwrite_a=True, check_finite=False)
+        factor = cho_factor(
+            near * first + far * second,
+            lower=True,
+            overwrite_a=True,
+            check_finite=False,
+        )
         direction = cho_solve(factor, shift, check_finite=False)
         yield direction
-        pulls = near / weight * (first @ direction), far / (1.0 - weight) * (second @ direction)
+        pulls = (
+            near / weight * (first @ direction),
+            far / (1.0 - weight) * (second @ direction),
+        )
         terms = float(direction @ pulls[0]), float(direction @ pulls[1])
         slope = terms[0] - terms[1]
         if abs(slope) <= _SLOPE_TOLERANCE * (terms[0] + terms[1]):
             return
         low, high = (weight, high) if slope > 0.0 else (low, weight)
         turn = pulls[0] - pulls[1]
-        bend = turn @ cho_solve(factor, turn, check_finite=False) - terms[0] / weight - terms[1] / (1.0 - weight)
+        bend = (
+            turn @ cho_solve(factor, turn, check_finite=False)
+            - terms[0] / weight
+            - terms[1] / (1.0 - weight)
+        )
         step = weight - slope / (2.0 * bend) if bend < 0.0 else math.nan
         weight = float(step) if low < step < high else 0.5 * (low + high)
 
@@ -274,16 +334,20 @@ def _check_moments(moments: ClusterMoments) -> None:
     """Refuse what has no nearest neighbours, or no ellipsoids."""
     means, covariances = moments.means, moments.covariances
     if means.ndim != 2 or len(means) < 2:
-        raise DataError(f"the means have shape {means.shape}, but there must be at least 2 rows: give two clusters.")
+        raise DataError(
+            f"the means have shape {means.shape}, but there must be at least 2 rows:"
+            " give two clusters."
+        )
     expected = (*means.shape, means.shape[1])
     if covariances.shape != expected:
         raise DataError(
-            f"the covariances have shape {covariances.shape}, but these means need {expected}: give one per cluster."
+            f"the covariances have shape {covariances.shape}, but these means need"
+            f" {expected}: give one per cluster."
         )
     try:
         np.linalg.cholesky(covariances)
     except np.linalg.LinAlgError:
         raise DataError(
-            "a covariance is not positive definite, but all must be: leave out columns that are constant or that "
-            "follow from others."
+            "a covariance is not positive definite, but all must be: leave out columns"
+            " that are constant or that follow from others."
         ) from None

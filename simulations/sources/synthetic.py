@@ -1,14 +1,20 @@
-"""Synthetic sets of the papers' experiments: separated clusters, balanced ones and G2 (FastLloyd), and max cover's.
+"""Synthetic sets of the papers' experiments.
 
-The separated clusters follow R's clusterGeneration (Qiu and Joe 2006, "Generation of random clusters with specified
-degree of separation", Journal of Classification 23, 315-334): its construction and constants, in code of our own.
+Separated clusters, balanced ones and G2 (FastLloyd), and max cover's.
 
-1. The means are vertices of a regular simplex, from the (d + 2)-nd on of its copies shifted along one edge, rotated
-   at random. With many clusters in few dimensions that is a long strip, as in the package.
+The separated clusters follow R's clusterGeneration (Qiu and Joe 2006, "Generation of
+random clusters with specified degree of separation", Journal of Classification 23,
+315-334): its construction and constants, in code of our own.
+
+1. The means are vertices of a regular simplex, from the (d + 2)-nd on of its copies
+   shifted along one edge, rotated at random. With many clusters in few dimensions that
+   is a long strip, as in the package.
 2. Covariances have eigenvalues that are uniform in [1, 10] and random eigenvectors.
-3. The means are scaled so that the smallest separation of two clusters is the wanted one.
-4. One cluster after the other, the most remote first, has its covariance grown until its nearest neighbour has the
-   wanted separation too. Growing never brings a pair below it, so one pass makes all nearest neighbours equal.
+3. The means are scaled so that the smallest separation of two clusters is the wanted
+   one.
+4. One cluster after the other, the most remote first, has its covariance grown until
+   its nearest neighbour has the wanted separation too. Growing never brings a pair
+   below it, so one pass makes all nearest neighbours equal.
 
 `separation.separation_index` checks the result.
 """
@@ -30,11 +36,15 @@ from simulations.sources.separation import ClusterMoments, Touching, radius_of
 Array = NDArray[np.float64]
 
 WELL_SEPARATED = 0.34
-"""Degree of separation of two unit normal distributions at distance 8: clusterGeneration calls it well separated."""
+"""Degree of separation of two unit normal distributions at distance 8.
+
+ClusterGeneration calls it well separated.
+"""
 _LARGEST_SEPARATION = 0.999
 _EIGENVALUES = (1.0, 10.0)
 _LARGEST_OUTLIERS = 100
-# Half the width of the box of the outliers, in standard deviations of each column, as in clusterGeneration.
+# Half the width of the box of the outliers, in standard deviations of each column, as
+# in clusterGeneration.
 _OUTLIER_REACH = 4.0
 
 
@@ -77,27 +87,33 @@ def draw_separated_clusters(
     sizes: str = ClusterSizes.INCREASING,
     n_outliers: int | None = None,
 ) -> LabelledPoints:
-    """Draw Gaussian clusters with a given degree of separation between every cluster and its nearest neighbour.
+    """Draw Gaussian clusters with a given degree of separation between every cluster
+    and its nearest neighbour.
 
-    The defaults are those of FastLloyd's Synth sets (section 6.1.3); those of its ablation (appendix B) have
-    ``n_points=2048``, a separation of 0.25, 0.5 or 0.75, ``sizes="similar"`` and no outliers.
+    The defaults are those of FastLloyd's Synth sets (section 6.1.3); those of its
+    ablation (appendix B) have ``n_points=2048``, a separation of 0.25, 0.5 or 0.75,
+    ``sizes="similar"`` and no outliers.
 
     Parameters
     ----------
     rng : numpy.random.Generator
         The source of randomness.
     n_points : int
-        Rows without outliers; with "increasing" at least k(k+1)/2, else at least k. With "similar" their average.
+        Rows without outliers; with "increasing" at least k(k+1)/2, else at least k.
+        With "similar" their average.
     n_clusters, n_features : int
-        k and d, at least 1. A single cluster has no neighbour, and the separation no effect.
+        k and d, at least 1. A single cluster has no neighbour, and the separation no
+        effect.
     separation : float or pair of float
-        J* between each cluster and its nearest neighbour, of the true moments, from -0.999 to 0.999; a pair is a range
-        from which one value is drawn for the whole set, because clusterGeneration takes one.
+        J* between each cluster and its nearest neighbour, of the true moments, from
+        -0.999 to 0.999; a pair is a range from which one value is drawn for the whole
+        set, because clusterGeneration takes one.
     sizes : str or ClusterSizes
         How many points each cluster has.
     n_outliers : int, optional
-        Rows more that are uniform in the box of 4 standard deviations of the other rows around their mean, column by
-        column, as in clusterGeneration. None draws a number from 0 to 100.
+        Rows more that are uniform in the box of 4 standard deviations of the other rows
+        around their mean, column by column, as in clusterGeneration. None draws a
+        number from 0 to 100.
 
     Returns
     -------
@@ -110,9 +126,9 @@ def draw_separated_clusters(
         If a parameter is out of its range.
 
     Notes
-    -----
-    `draw_cluster_moments` with the same generator state gives the true moments. 32 clusters in 512 dimensions take
-    about 5 seconds, 128 in 2 dimensions less than one.
+    ----- `draw_cluster_moments` with the same generator state gives the true moments.
+    32 clusters in 512 dimensions take about 5 seconds, 128 in 2 dimensions less than
+    one.
 
     Examples
     --------
@@ -120,16 +136,23 @@ def draw_separated_clusters(
     >>> drawn.points.shape, np.bincount(drawn.labels + 1).tolist()
     ((10005, 2), [5, 1667, 3333, 5000])
     """
-    moments = draw_cluster_moments(rng, n_clusters=n_clusters, n_features=n_features, separation=separation)
+    moments = draw_cluster_moments(
+        rng, n_clusters=n_clusters, n_features=n_features, separation=separation
+    )
     counts = _sizes(rng, n_points, n_clusters, sizes)
     if n_outliers is None:
         n_outliers = int(rng.integers(_LARGEST_OUTLIERS, endpoint=True))
     require_whole("n_outliers", n_outliers, 0)
     points = np.empty((sum(counts) + n_outliers, n_features))
     end = 0
-    for mean, covariance, count in zip(moments.means, moments.covariances, counts, strict=True):
+    for mean, covariance, count in zip(
+        moments.means, moments.covariances, counts, strict=True
+    ):
         start, end = end, end + count
-        points[start:end] = rng.standard_normal((count, n_features)) @ np.linalg.cholesky(covariance).T + mean
+        points[start:end] = (
+            rng.standard_normal((count, n_features)) @ np.linalg.cholesky(covariance).T
+            + mean
+        )
     inner = points[:end]
     centre, reach = inner.mean(axis=0), _OUTLIER_REACH * inner.std(axis=0)
     points[end:] = rng.uniform(centre - reach, centre + reach, (n_outliers, n_features))
@@ -140,7 +163,11 @@ def draw_separated_clusters(
 
 
 def draw_cluster_moments(
-    rng: np.random.Generator, *, n_clusters: int, n_features: int, separation: float | Sequence[float] = (0.16, 0.26)
+    rng: np.random.Generator,
+    *,
+    n_clusters: int,
+    n_features: int,
+    separation: float | Sequence[float] = (0.16, 0.26),
 ) -> ClusterMoments:
     """Draw means and covariances of clusters with a given degree of separation.
 
@@ -187,13 +214,17 @@ def draw_cluster_moments(
     for cluster in np.argsort(-nearest_radii, kind="stable"):
         touching.grow(int(cluster), smallest)
     # Radii are proportional to distances of the means.
-    return ClusterMoments(means * (wanted / smallest), covariances * touching.stretch[:, None, None] ** 2)
+    return ClusterMoments(
+        means * (wanted / smallest), covariances * touching.stretch[:, None, None] ** 2
+    )
 
 
 def draw_balanced_clusters(
     rng: np.random.Generator, *, n_points: int, n_clusters: int, n_features: int
 ) -> LabelledPoints:
-    """Draw balanced and well separated Gaussian clusters: the sets of FastLloyd's timings (TimeSynth).
+    """Draw balanced and well separated Gaussian clusters.
+
+    The sets of FastLloyd's timings (TimeSynth).
 
     Parameters
     ----------
@@ -230,9 +261,14 @@ def draw_balanced_clusters(
 
 
 def draw_g2(
-    rng: np.random.Generator, *, n_features: int, n_points: int = 2048, deviation: float = 30.0
+    rng: np.random.Generator,
+    *,
+    n_features: int,
+    n_points: int = 2048,
+    deviation: float = 30.0,
 ) -> LabelledPoints:
-    """Draw a set like Franti's G2: two Gaussians around (500, ..., 500) and (600, ..., 600).
+    """Draw a set like Franti's G2: two Gaussians around (500, ..., 500) and (600, ...,
+    600).
 
     Parameters
     ----------
@@ -243,7 +279,8 @@ def draw_g2(
     n_points : int
         Rows of both together, at least 2; half of them each.
     deviation : float
-        Standard deviation of each coordinate (10 to 100 in the original sets), finite and above 0.
+        Standard deviation of each coordinate (10 to 100 in the original sets), finite
+        and above 0.
 
     Returns
     -------
@@ -268,14 +305,21 @@ def draw_g2(
     check_generator(rng)
     require_whole("n_features", n_features, 1)
     require_whole("n_points", n_points, 2)
-    is_number = isinstance(deviation, int | float | np.integer | np.floating) and not isinstance(deviation, bool)
+    is_number = isinstance(
+        deviation, int | float | np.integer | np.floating
+    ) and not isinstance(deviation, bool)
     if not is_number or not math.isfinite(deviation) or deviation <= 0:
         raise ConfigurationError(
-            f"deviation is {deviation!r}, but it must be a finite number above 0: give for example 30."
+            f"deviation is {deviation!r}, but it must be a finite number above 0: give"
+            " for example 30."
         )
     means = np.repeat([[500.0], [600.0]], n_features, axis=1)
     labels = rng.permutation(np.arange(n_points) % 2)
-    return LabelledPoints(means[labels] + deviation * rng.standard_normal((n_points, n_features)), labels, means)
+    return LabelledPoints(
+        means[labels] + deviation * rng.standard_normal((n_points, n_features)),
+        labels,
+        means,
+    )
 
 
 def draw_max_cover_mixture(
@@ -287,11 +331,13 @@ def draw_max_cover_mixture(
     centre_scale: float = 25.0,
     largest: float = 100.0,
 ) -> LabelledPoints:
-    """Draw the synthetic set of the experiments with private k-means by maximum coverage.
+    """Draw the synthetic set of the experiments with private k-means by maximum
+    coverage.
 
-    Each coordinate of a centre is ``centre_scale`` times a standard normal variable, the noise has unit variance, and
-    the points are clipped to the cube [0, largest]^d, which is the public range [1]_. As the centres lie around the
-    origin, about half of the coordinates of a point are clipped to 0.
+    Each coordinate of a centre is ``centre_scale`` times a standard normal variable,
+    the noise has unit variance, and the points are clipped to the cube [0, largest]^d,
+    which is the public range [1]_. As the centres lie around the origin, about half of
+    the coordinates of a point are clipped to 0.
 
     Parameters
     ----------
@@ -313,9 +359,11 @@ def draw_max_cover_mixture(
 
     References
     ----------
-    .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via exponential mechanism and max
-       cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians in 100 dimensions)
-       follows Balcan et al., "Differentially private clustering in high-dimensional Euclidean spaces", ICML 2017.
+    .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via
+    exponential mechanism and max
+       cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians
+       in 100 dimensions) follows Balcan et al., "Differentially private clustering in
+       high-dimensional Euclidean spaces", ICML 2017.
 
     Examples
     --------
@@ -340,28 +388,53 @@ def draw_max_cover_mixture(
 def _separation_range(separation: object) -> tuple[float, float]:
     """Both ends of the range, or the value twice."""
     values = np.asarray(separation)
-    ends = np.atleast_1d(values).tolist() if values.dtype.kind in "iuf" and values.ndim <= 1 else []
+    ends = (
+        np.atleast_1d(values).tolist()
+        if values.dtype.kind in "iuf" and values.ndim <= 1
+        else []
+    )
     inside = all(-_LARGEST_SEPARATION <= end <= _LARGEST_SEPARATION for end in ends)
-    if len(ends) != values.size or not inside or len(ends) not in (1, 2) or ends[0] > ends[-1]:
+    if (
+        len(ends) != values.size
+        or not inside
+        or len(ends) not in (1, 2)
+        or ends[0] > ends[-1]
+    ):
         raise ConfigurationError(
-            f"separation is {separation!r}, but it must be one number from -{_LARGEST_SEPARATION} to "
-            f"{_LARGEST_SEPARATION}, or a pair of them, the smaller first: give for example (0.16, 0.26)."
+            f"separation is {separation!r}, but it must be one number from"
+            f" -{_LARGEST_SEPARATION} to {_LARGEST_SEPARATION}, or a pair of them, the"
+            " smaller first: give for example (0.16, 0.26)."
         )
     return float(ends[0]), float(ends[-1])
 
 
-def _sizes(rng: np.random.Generator, n_points: int, n_clusters: int, sizes: str) -> list[int]:
+def _sizes(
+    rng: np.random.Generator, n_points: int, n_clusters: int, sizes: str
+) -> list[int]:
     """Number of points of each cluster."""
     if sizes not in list(ClusterSizes):
-        raise ConfigurationError(f"sizes is {sizes!r}: {nearest(sizes, [str(size) for size in ClusterSizes])}")
+        raise ConfigurationError(
+            f"sizes is {sizes!r}:"
+            f" {nearest(sizes, [str(size) for size in ClusterSizes])}"
+        )
     increasing = sizes == ClusterSizes.INCREASING
-    require_whole("n_points", n_points, n_clusters * (n_clusters + 1) // 2 if increasing else n_clusters)
+    require_whole(
+        "n_points",
+        n_points,
+        n_clusters * (n_clusters + 1) // 2 if increasing else n_clusters,
+    )
     if sizes == ClusterSizes.SIMILAR:
         average = n_points / n_clusters
         low = math.ceil(0.7 * average)
-        drawn = rng.integers(low, max(low, math.floor(1.3 * average)), n_clusters, endpoint=True)
+        drawn = rng.integers(
+            low, max(low, math.floor(1.3 * average)), n_clusters, endpoint=True
+        )
         return [int(count) for count in drawn]
-    weights = np.arange(1, n_clusters + 1) if increasing else np.ones(n_clusters, dtype=np.int64)
+    weights = (
+        np.arange(1, n_clusters + 1)
+        if increasing
+        else np.ones(n_clusters, dtype=np.int64)
+    )
     counts, remainders = np.divmod(n_points * weights, weights.sum())
     counts[np.argsort(-remainders, kind="stable")[: n_points - counts.sum()]] += 1
     return [int(count) for count in counts]
@@ -374,7 +447,10 @@ def _rotation(rng: np.random.Generator, n_features: int) -> Array:
 
 
 def _strip_of_simplices(n_clusters: int, n_features: int) -> Array:
-    """Vertices at distance 2 of their nearest neighbours: a simplex, then its shifts by its first edge."""
+    """Vertices at distance 2 of their nearest neighbours.
+
+    a simplex, then its shifts by its first edge.
+    """
     vertices = np.zeros((min(n_clusters, n_features + 1), n_features))
     for new in range(1, len(vertices)):
         vertices[new] = vertices[:new].mean(axis=0)
@@ -383,7 +459,8 @@ def _strip_of_simplices(n_clusters: int, n_features: int) -> Array:
     places = np.zeros((n_clusters, n_features))
     places[: len(vertices)] = vertices
     later = np.arange(len(vertices), n_clusters) - n_features - 1
-    # A shift moves the first vertex to where the second was, so only the other vertices are new.
+    # A shift moves the first vertex to where the second was, so only the other vertices
+    # are new.
     places[len(vertices) :] = vertices[1 + later % n_features] if len(later) else 0.0
     places[len(vertices) :, 0] += 2.0 * (1 + later // n_features)
     return places

@@ -1,4 +1,6 @@
-"""The Ray engine: equal to the engines in one process, says why a run failed, and leaves nothing behind."""
+"""The Ray engine: equal to the engines in one process, says why a run failed, and
+leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def superlink() -> Iterator[RaySuperLink]:
 def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
     superlink: RaySuperLink, tmp_path: Path
 ) -> None:
-    # Shares of noise and coins of sampling are the clients' own, so both engines must number their streams alike.
+    # Shares of noise and coins of sampling are the clients' own, so both engines must
+    # number their streams alike.
     config = {
         "data": "mixture",
         "algorithm": "feddp_kmeans",
@@ -43,8 +46,19 @@ def test_equal_seeds_give_equal_centroids_with_noise_shares_and_sampled_clients(
         "unit": "client",
         "feddp_kmeans.n-init": 2,
     }
-    config |= {"client-sampling-rate": 0.5, "mixture-rows-per-client": 20, "partition-seed": 4, "cohort.max-silent": 1}
-    config |= {"trust": "distributed", "noise": "seeded", "random-state": 1, "epsilon": 8.0, "examples-per-client": 20}
+    config |= {
+        "client-sampling-rate": 0.5,
+        "mixture-rows-per-client": 20,
+        "partition-seed": 4,
+        "cohort.max-silent": 1,
+    }
+    config |= {
+        "trust": "distributed",
+        "noise": "seeded",
+        "random-state": 1,
+        "epsilon": 8.0,
+        "examples-per-client": 20,
+    }
     found = run_on_ray(config, n_nodes=6, folder=tmp_path, superlink=superlink)
     mixture = MixtureClients(4, 20)
     own = FederatedKMeans(
@@ -73,14 +87,26 @@ def test_a_run_that_cannot_be_ends_with_the_sentence_about_its_file(
     superlink: RaySuperLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each worker takes seconds to import everything, and one is enough to find no file.
-    monkeypatch.setattr(superlink, "backend", replace(superlink.backend, client_resources_num_cpus=os.cpu_count() or 1))
-    config = {"data": str(tmp_path / "none.csv"), "bounds": "0,1", "algorithm": "proxy_lloyd", "n-clusters": 3}
+    monkeypatch.setattr(
+        superlink,
+        "backend",
+        replace(superlink.backend, client_resources_num_cpus=os.cpu_count() or 1),
+    )
+    config = {
+        "data": str(tmp_path / "none.csv"),
+        "bounds": "0,1",
+        "algorithm": "proxy_lloyd",
+        "n-clusters": 3,
+    }
     with pytest.raises(DataError, match=r"none\.csv"):
         run_on_ray(config, n_nodes=2, folder=tmp_path, superlink=superlink)
     # Flower tells of the failed run by a traceback of its own, after the sentence.
     assert "none.csv" in (tmp_path / "flwr.log").read_text().partition("Traceback")[0]
     # Of a run that was refused there is how it ended, and no result.
-    assert {path.name for path in (tmp_path / "ray-results").glob("*/*")} == {"progress.json", "log.jsonl"}
+    assert {path.name for path in (tmp_path / "ray-results").glob("*/*")} == {
+        "progress.json",
+        "log.jsonl",
+    }
 
 
 def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -93,14 +119,17 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
 
 def test_the_guard_ends_what_a_killed_process_left(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from simulations.ray_engine import *\n"
-        "link = RaySuperLink(RayBackend()); print(link.home, flush=True); link._ensure_started()\n"
-        "print('up', flush=True)\n"
-        "time.sleep(600)"
+        "import sys, time; from pathlib import Path; from simulations.ray_engine import"
+        " *\nlink = RaySuperLink(RayBackend()); print(link.home, flush=True);"
+        " link._ensure_started()\nprint('up', flush=True)\ntime.sleep(600)"
     )
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=root, env=dict(os.environ), stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        cwd=root,
+        env=dict(os.environ),
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         home = Path(process.stdout.readline().strip())

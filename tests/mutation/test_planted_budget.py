@@ -25,7 +25,15 @@ from support.wire_detectors import federation_run
 def test_an_attempt_that_is_not_charged_is_caught(bug: Bug, match: str) -> None:
     def detect() -> None:
         parts = grid_parts([60] * 4, 3)
-        require_charged(federation_run(parts, late_in_round=2, algorithm="fastlloyd", max_iter=3, random_state=3))
+        require_charged(
+            federation_run(
+                parts,
+                late_in_round=2,
+                algorithm="fastlloyd",
+                max_iter=3,
+                random_state=3,
+            )
+        )
 
     require_caught(bug, detect, match)
 
@@ -33,13 +41,25 @@ def test_an_attempt_that_is_not_charged_is_caught(bug: Bug, match: str) -> None:
 @pytest.mark.parametrize(
     ("bug", "algorithm", "values"),
     [
-        (budget_bugs.evaluation_not_charged, "glloyd", {"evaluation": "private", "evaluation_radius": 0.1}),
-        (budget_bugs.count_not_charged, "glloyd", {"n_examples": None, "count_share": 0.3}),
+        (
+            budget_bugs.evaluation_not_charged,
+            "glloyd",
+            {"evaluation": "private", "evaluation_radius": 0.1},
+        ),
+        (
+            budget_bugs.count_not_charged,
+            "glloyd",
+            {"n_examples": None, "count_share": 0.3},
+        ),
         (budget_bugs.rounds_not_counted_in_the_noise, "fastlloyd", {}),
     ],
 )
-def test_a_release_that_is_not_charged_is_seen_by_a_target(bug: Bug, algorithm: str, values: Any) -> None:
-    require_caught(bug, lambda: require_information(algorithm, **values), "of what is claimed")
+def test_a_release_that_is_not_charged_is_seen_by_a_target(
+    bug: Bug, algorithm: str, values: Any
+) -> None:
+    require_caught(
+        bug, lambda: require_information(algorithm, **values), "of what is claimed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,5 +71,9 @@ def test_a_release_that_is_not_charged_is_seen_by_a_target(bug: Bug, algorithm: 
         (budget_bugs.delta_counted_twice, "proxy_lloyd", {}),
     ],
 )
-def test_a_plan_that_costs_more_than_it_says_is_caught(bug: Bug, algorithm: str, values: Any) -> None:
-    require_caught(bug, lambda: require_priced(plan_for(algorithm, **values)[0]), "the plan says")
+def test_a_plan_that_costs_more_than_it_says_is_caught(
+    bug: Bug, algorithm: str, values: Any
+) -> None:
+    require_caught(
+        bug, lambda: require_priced(plan_for(algorithm, **values)[0]), "the plan says"
+    )

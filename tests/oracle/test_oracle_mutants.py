@@ -1,4 +1,6 @@
-"""The oracle finds wrong prices: each test breaks one rule of the accountant and sees the comparison fail."""
+"""The oracle finds wrong prices: each test breaks one rule of the accountant and sees
+the comparison fail.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import numpy as np
 import pytest
 from support.deltas import compose_delta
 from support.integration import beside_gaussian, discrete_laplace_losses
-from support.plans import Request, draws_of_all, require_noise_of_shares, require_plan, require_used, verdict
+from support.plans import (
+    Request,
+    draws_of_all,
+    require_noise_of_shares,
+    require_plan,
+    require_used,
+    verdict,
+)
 from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
@@ -25,22 +34,39 @@ from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.trust import Shares
 
 BOX = ((-1.0,), (1.0,))
-GAUSSIAN = [Draw((Noise(True, 3.0, 1.0, 100, 2.0**-16), Noise(True, 5.0, 1.0, 10, 2.0**-16)))] * 4
+GAUSSIAN = [
+    Draw((Noise(True, 3.0, 1.0, 100, 2.0**-16), Noise(True, 5.0, 1.0, 10, 2.0**-16)))
+] * 4
 COARSE_NOISE = [Draw((Noise(True, 2.0**-12, 2.0**-12, 100, 2.0**-16),))] * 4
-MIXED = [Draw((Noise(True, 3.0, 1.0, 100, 2.0**-16), Noise(False, 4.0, 1.0, 10, 2.0**-16)))] * 4
-SAMPLED = [Draw((Noise(True, 1.5, 1.0, 100, 2.0**-16), Noise(True, 2.0, 1.0, 10, 2.0**-16)), 0.2)] * 4
+MIXED = [
+    Draw((Noise(True, 3.0, 1.0, 100, 2.0**-16), Noise(False, 4.0, 1.0, 10, 2.0**-16)))
+] * 4
+SAMPLED = [
+    Draw(
+        (Noise(True, 1.5, 1.0, 100, 2.0**-16), Noise(True, 2.0, 1.0, 10, 2.0**-16)), 0.2
+    )
+] * 4
 
 
 @pytest.fixture(autouse=True)
 def _forgetful() -> Iterator[None]:
-    """Prices are remembered by the house; here neither before nor after a rule is broken."""
+    """Prices are remembered by the house.
+
+    Here neither before nor after a rule is broken.
+    """
     price.cache_clear()
     yield
     price.cache_clear()
 
 
 def drafted(**values: Any) -> Plan:
-    given = {"algorithm": "fastlloyd", "n_clusters": 3, "bounds": BOX, "n_examples": 5000, "max_retries": 2} | values
+    given = {
+        "algorithm": "fastlloyd",
+        "n_clusters": 3,
+        "bounds": BOX,
+        "n_examples": 5000,
+        "max_retries": 2,
+    } | values
     return Request(given, 10, 2, None, None).draft()
 
 
@@ -64,29 +90,50 @@ def test_nothing_broken_nothing_found() -> None:
     require_used(plan)
 
 
-def broken_totals(change: Callable[[accounting.Totals], accounting.Totals]) -> Callable[..., accounting.Totals]:
+def broken_totals(
+    change: Callable[[accounting.Totals], accounting.Totals],
+) -> Callable[..., accounting.Totals]:
     return lambda events: change(accounting.add_up(events))
 
 
-@pytest.mark.parametrize("draws", [GAUSSIAN, MIXED, SAMPLED], ids=["gaussian", "mixed", "sampled"])
-def test_a_release_that_is_not_counted(monkeypatch: pytest.MonkeyPatch, draws: list[Draw]) -> None:
+@pytest.mark.parametrize(
+    "draws", [GAUSSIAN, MIXED, SAMPLED], ids=["gaussian", "mixed", "sampled"]
+)
+def test_a_release_that_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch, draws: list[Draw]
+) -> None:
     original = accounting.add_up
-    monkeypatch.setattr(accounting, "add_up", lambda events: original(list(events)[:-1]))
+    monkeypatch.setattr(
+        accounting, "add_up", lambda events: original(list(events)[:-1])
+    )
     with pytest.raises(AssertionError, match="too low"):
         priced(draws, 1e-6)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.999, 1.01, 2.0])
-def test_another_law_of_composition(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+def test_another_law_of_composition(
+    monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
     original = accounting.add_up
-    monkeypatch.setattr(accounting, "add_up", lambda events: replace(found := original(events), mu=found.mu * factor))
+    monkeypatch.setattr(
+        accounting,
+        "add_up",
+        lambda events: replace(found := original(events), mu=found.mu * factor),
+    )
     with pytest.raises(AssertionError, match="too low" if factor < 1 else "too high"):
         priced(GAUSSIAN, 1e-6)
 
 
 def test_slack_of_the_wrong_sign(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(found: accounting.Totals, delta: float, by: Callable[[accounting.Totals, float], float]) -> float:
-        return by(found, delta * math.exp(found.closeness.log_ratio_above)) - found.closeness.log_ratio
+    def drawn(
+        found: accounting.Totals,
+        delta: float,
+        by: Callable[[accounting.Totals, float], float],
+    ) -> float:
+        return (
+            by(found, delta * math.exp(found.closeness.log_ratio_above))
+            - found.closeness.log_ratio
+        )
 
     monkeypatch.setattr(accounting, "epsilon_as_drawn", drawn)
     for draws in (COARSE_NOISE, GAUSSIAN):
@@ -106,10 +153,18 @@ def test_half_of_the_slack(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
         priced(COARSE_NOISE, 1e-6)
 
 
-def test_sums_of_coarse_shares_priced_as_one_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    draws = [Draw((Noise(True, 2.0**-16 * math.sqrt(9.0), 2.0**-15, 10, 2.0**-16, shares=9),))]
+def test_sums_of_coarse_shares_priced_as_one_draw(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draws = [
+        Draw(
+            (Noise(True, 2.0**-16 * math.sqrt(9.0), 2.0**-15, 10, 2.0**-16, shares=9),)
+        )
+    ]
     assert priced(draws, 1e-6) is not None
-    monkeypatch.setattr(mechanisms, "discrete_gaussian_sum_log_ratio", lambda *sizes: 0.0)
+    monkeypatch.setattr(
+        mechanisms, "discrete_gaussian_sum_log_ratio", lambda *sizes: 0.0
+    )
     with pytest.raises(AssertionError, match="too low"):
         priced(draws, 1e-6)
 
@@ -122,37 +177,53 @@ def test_one_direction_of_a_sample(monkeypatch: pytest.MonkeyPatch, kept: str) -
 
     def one_way(*arguments: Any, **named: Any) -> Any:
         found = original(*arguments, **named)
-        return numerical.PrivacyLossDistribution(getattr(found, kept), getattr(found, kept))
+        return numerical.PrivacyLossDistribution(
+            getattr(found, kept), getattr(found, kept)
+        )
 
     monkeypatch.setattr(numerical, "from_gaussian_mechanism", one_way)
     if kept == "_pmf_remove":
-        # Of Gaussian noise, removing is the dearer way at every epsilon above 0: nothing is lost.
+        # Of Gaussian noise, removing is the dearer way at every epsilon above 0:
+        # nothing is lost.
         assert priced(SAMPLED, 1e-6) is not None
         return
     with pytest.raises(AssertionError, match="too low"):
         priced(SAMPLED, 1e-6)
 
 
-def test_arrays_under_one_coin_priced_as_if_each_had_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_under_one_coin_priced_as_if_each_had_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import test_oracle_lists
 
     from flwr_dpkmeans.privacy.release import GaussianRelease
 
-    def apart(blocks: Sequence[Any], bits: int, shares: int = 1, rate: float = 1.0) -> Any:
+    def apart(
+        blocks: Sequence[Any], bits: int, shares: int = 1, rate: float = 1.0
+    ) -> Any:
         events = [block.event(bits, shares) for block in blocks]
-        return tuple(GaussianRelease(e.name, e.noise_multiplier, e.closeness, rate) for e in events)
+        return tuple(
+            GaussianRelease(e.name, e.noise_multiplier, e.closeness, rate)
+            for e in events
+        )
 
     monkeypatch.setattr(test_oracle_lists, "round_events", apart)
     with pytest.raises(AssertionError, match="too low"):
         priced(SAMPLED, 1e-6)
 
 
-def test_laplace_noise_priced_as_less_than_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A response that lies more often than its epsilon allows, and continuous Laplace noise in its place."""
+def test_laplace_noise_priced_as_less_than_the_worst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A response that lies more often than its epsilon allows, and continuous Laplace
+    noise in its place.
+    """
     from support.integration import laplace_losses
 
     original = losses._responses
-    monkeypatch.setattr(losses, "_responses", lambda epsilon, count: original(0.97 * epsilon, count))
+    monkeypatch.setattr(
+        losses, "_responses", lambda epsilon, count: original(0.97 * epsilon, count)
+    )
     with pytest.raises(AssertionError, match="too low"):
         priced(MIXED, 1e-6)
     monkeypatch.undo()
@@ -161,7 +232,7 @@ def test_laplace_noise_priced_as_less_than_the_worst(monkeypatch: pytest.MonkeyP
     assert compose_delta([PureRelease("count", 1.0)], 0.0) >= exact * (1 - 1e-12)
 
 
-# -- whole plans --------------------------------------------------------------------------------------------------
+# -- whole plans -----------------------------------------------------------------------
 
 
 def test_a_retry_that_is_not_in_the_worst_case(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,10 +246,15 @@ def test_a_retry_that_is_not_in_the_worst_case(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worst_case_of_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = drafted(n_examples=None, count_share=0.3, evaluation="private", delta=1e-6)
     own = {"algorithm": plan.task.name, "n_clusters": plan.config.n_clusters}
-    settings = {one.name: getattr(plan.settings, one.name) for one in fields(plan.settings)}
+    settings = {
+        one.name: getattr(plan.settings, one.name) for one in fields(plan.settings)
+    }
     plan = Request(settings | vars(plan.task.options) | own, 10, 2, 5000, None).draft()
     cheapest = min(
-        price(plan.events([*range(plan.first_round, plan.last_round + 1), i, i]), plan.delta)
+        price(
+            plan.events([*range(plan.first_round, plan.last_round + 1), i, i]),
+            plan.delta,
+        )
         for i in range(plan.first_round, plan.last_round + 1)
     )
     monkeypatch.setattr(Plan, "epsilon_worst_case", property(lambda self: cheapest))
@@ -187,22 +263,31 @@ def test_a_worst_case_of_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worst_case_of_one_round_repeated() -> None:
-    """Two retries: one of a strong round and one of a coarse one may cost more than two of either, by 1% here."""
+    """Two retries: one of a strong round and one of a coarse one may cost more than two
+    of either, by 1% here.
+    """
     plan = drafted(max_iter=2, trust="central")
     strong, weak = (planned.blocks[0] for planned in plan.rounds)
     strong = replace(strong, shape=(1, 1), noise_multiplier=0.732)
     coarse = Sensitivity(Norm.L2, 5.0 / 1.408 * 2.0**-16, PrivacyUnit.RECORD)
     weak = replace(weak, shape=(500, 1), sensitivity=coarse, noise_multiplier=1.408)
-    rounds = tuple(replace(p, blocks=(b,)) for p, b in zip(plan.rounds, (strong, weak), strict=True))
+    rounds = tuple(
+        replace(p, blocks=(b,))
+        for p, b in zip(plan.rounds, (strong, weak), strict=True)
+    )
     plan = replace(plan, rounds=rounds, delta=1e-6)
-    repeated = max(price(plan.events([1, 2, index, index]), plan.delta) for index in (1, 2))
+    repeated = max(
+        price(plan.events([1, 2, index, index]), plan.delta) for index in (1, 2)
+    )
     spread = draws_of_all(plan, [1, 1, 2, 2])
     with pytest.raises(AssertionError, match="too low"):
         verdict(spread, plan.delta, repeated).require()
     assert verdict(spread, plan.delta, plan.epsilon_worst_case).margin > 1.0
 
 
-def test_a_repetition_that_the_report_does_not_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repetition_that_the_report_does_not_charge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan, original = drafted(), Plan.events
 
     def once(self: Plan, indices: Any = None) -> Any:
@@ -216,9 +301,19 @@ def test_a_repetition_that_the_report_does_not_charge(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "proxy_lloyd", "feddp_kmeans"])
-def test_preliminary_rounds_and_evaluations_that_are_free(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
-    values = {"algorithm": algorithm, "n_clusters": 3, "bounds": BOX, "evaluation": "private", "delta": 1e-6}
-    server = ServerFacts(30, (0.0, 0.0), 1.0, 1.0) if algorithm == "feddp_kmeans" else None
+def test_preliminary_rounds_and_evaluations_that_are_free(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    values = {
+        "algorithm": algorithm,
+        "n_clusters": 3,
+        "bounds": BOX,
+        "evaluation": "private",
+        "delta": 1e-6,
+    }
+    server = (
+        ServerFacts(30, (0.0, 0.0), 1.0, 1.0) if algorithm == "feddp_kmeans" else None
+    )
     plan, original = Request(values, 10, 2, 5000, server).draft(), Plan._round_events
 
     def free(self: Plan, index: int) -> Any:
@@ -232,19 +327,27 @@ def test_preliminary_rounds_and_evaluations_that_are_free(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
-def test_shares_of_clients_that_cannot_be_counted_on(monkeypatch: pytest.MonkeyPatch, dropout: str) -> None:
+def test_shares_of_clients_that_cannot_be_counted_on(
+    monkeypatch: pytest.MonkeyPatch, dropout: str
+) -> None:
     plan = drafted(trust="distributed", dropout=dropout, max_silent=2)
     require_noise_of_shares(plan)
-    monkeypatch.setattr(Shares, "n_honest", property(lambda self: self.n_clients - self.max_silent + 1))
+    monkeypatch.setattr(
+        Shares, "n_honest", property(lambda self: self.n_clients - self.max_silent + 1)
+    )
     with pytest.raises(AssertionError):
         require_noise_of_shares(fresh(plan))
 
 
 @pytest.mark.parametrize("factor", [0.998, 1.002])
-def test_a_calibration_beside_the_request(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+def test_a_calibration_beside_the_request(
+    monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
     original = first_private
     monkeypatch.setattr(
-        calibration, "first_private", lambda cost, epsilon, start, **named: factor * original(cost, epsilon, start)
+        calibration,
+        "first_private",
+        lambda cost, epsilon, start, **named: factor * original(cost, epsilon, start),
     )
     if factor > 1.0:
         plan = drafted(algorithm="proxy_lloyd", n_examples=5017)

@@ -1,4 +1,6 @@
-"""What ledgers charge, against an adversary who stops runs when they have told much, and silences clients."""
+"""What ledgers charge, against an adversary who stops runs when they have told much,
+and silences clients.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ DELTA = 1e-6
 
 
 def settings(n_rounds: int, **values: Any) -> dict[str, Any]:
-    given = {"algorithm": "fastlloyd", "max_iter": n_rounds, "epsilon": 1.0, "delta": DELTA, "n_examples": 90_000}
+    given = {
+        "algorithm": "fastlloyd",
+        "max_iter": n_rounds,
+        "epsilon": 1.0,
+        "delta": DELTA,
+        "n_examples": 90_000,
+    }
     return given | values
 
 
@@ -44,23 +52,34 @@ def finished(n_rounds: int, max_retries: int = 0) -> Federation:
 
 def signals(plan: Plan) -> list[float]:
     """mu of every round, read off its blocks."""
-    return [math.hypot(*(1.0 / block.noise_multiplier for block in planned.blocks)) for planned in plan.rounds]
+    return [
+        math.hypot(*(1.0 / block.noise_multiplier for block in planned.blocks))
+        for planned in plan.rounds
+    ]
 
 
 def charged(federation: Federation) -> list[float]:
     """What a client's ledger said after each release."""
-    return [entry.epsilon for entry in federation.ledgers[2].entries() if entry.is_release]
+    return [
+        entry.epsilon for entry in federation.ledgers[2].entries() if entry.is_release
+    ]
 
 
 def released_so_far(plan: Plan) -> list[float]:
-    """The price of the releases so far, which is no bound for a run that may be stopped."""
+    """The price of the releases so far, which is no bound for a run that may be
+    stopped.
+    """
     attempts = [(index, 0) for index in range(1, plan.last_round + 1)]
     return [epsilon_after(plan, attempts[:n]) for n in range(1, len(attempts) + 1)]
 
 
-def require_covered(mus: Sequence[float], charges: Sequence[float], n_runs: int = 1) -> None:
+def require_covered(
+    mus: Sequence[float], charges: Sequence[float], n_runs: int = 1
+) -> None:
     ratio = true_delta(mus, charges, n_runs) / (n_runs * DELTA)
-    assert ratio <= NUMERICS, f"whoever stops adaptively gets {ratio:.2f} times the delta that is charged"
+    assert ratio <= NUMERICS, (
+        f"whoever stops adaptively gets {ratio:.2f} times the delta that is charged"
+    )
 
 
 @pytest.mark.parametrize("n_rounds", [7, 30, 100])
@@ -68,8 +87,11 @@ def test_whoever_stops_a_run_gets_no_more_than_was_charged(n_rounds: int) -> Non
     federation = finished(n_rounds)
     assert len(charged(federation)) == n_rounds
     require_covered(signals(federation.plan), charged(federation))
-    # It is what the whole run gives, to the last digits, so nothing is paid for nothing.
-    assert true_delta(signals(federation.plan), charged(federation)) == pytest.approx(DELTA, rel=2e-3)
+    # It is what the whole run gives, to the last digits, so nothing is paid for
+    # nothing.
+    assert true_delta(signals(federation.plan), charged(federation)) == pytest.approx(
+        DELTA, rel=2e-3
+    )
 
 
 @pytest.mark.parametrize(("n_rounds", "times"), [(7, 4.0), (30, 7.0), (100, 8.0)])
@@ -81,13 +103,22 @@ def test_a_price_of_the_releases_so_far_is_caught(n_rounds: int, times: float) -
     assert true_delta(signals(plan), released_so_far(plan)) > times * DELTA
 
 
-def test_a_ledger_that_charges_bit_by_bit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted in the real code, and in the rule of the ledger that would have refused it."""
+def test_a_ledger_that_charges_bit_by_bit_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted in the real code, and in the rule of the ledger that would have refused
+    it.
+    """
     whole = approval.NodeGuard._entry
 
-    def so_far(self: approval.NodeGuard, memory: Memory, index: int, attempt: int, name: str) -> LedgerEntry:
+    def so_far(
+        self: approval.NodeGuard, memory: Memory, index: int, attempt: int, name: str
+    ) -> LedgerEntry:
         released = (*memory.attempts, (index, attempt))
-        return replace(whole(self, memory, index, attempt, name), epsilon=epsilon_after(memory.plan, released))
+        return replace(
+            whole(self, memory, index, attempt, name),
+            epsilon=epsilon_after(memory.plan, released),
+        )
 
     monkeypatch.setattr(approval.NodeGuard, "_entry", so_far)
     federation = make_federation(grid_parts(SIZES))
@@ -101,24 +132,36 @@ def test_a_ledger_that_charges_bit_by_bit_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_whoever_silences_clients_gets_no_more_than_was_charged() -> None:
-    """Repetitions where the loss is high or low, and a stop at any time; the price of one less is too little."""
+    """Repetitions where the loss is high or low, and a stop at any time.
+
+    The price of one less is too little.
+    """
     federation = finished(7, max_retries=2)
     mus = [*signals(federation.plan), *signals(federation.plan)[:2]]
     require_covered(mus, [charged(federation)[0]] * len(mus))
-    cheaper = epsilon_after(federation.plan, [(1, 0), (1, 1), *((index, 1) for index in range(2, 8))])
+    cheaper = epsilon_after(
+        federation.plan, [(1, 0), (1, 1), *((index, 1) for index in range(2, 8))]
+    )
     with pytest.raises(AssertionError, match="times the delta"):
         require_covered(mus, [cheaper] * len(mus))
 
 
-def test_the_report_of_a_run_without_repetitions_holds_unless_clients_can_be_silenced() -> None:
-    """Who silences one where the loss is low, and hears the smaller epsilon where it is high, gets more than delta."""
+def test_the_report_of_a_run_without_repetitions_holds_unless_clients_can_be_silenced() -> (
+    None
+):
+    """Who silences one where the loss is low, and hears the smaller epsilon where it is
+    high, gets more than delta.
+    """
     federation = finished(7, max_retries=1)
     report = federation.clients[2].privacy_
     assert report is not None
     assert report.epsilon < report.epsilon_worst_case == charged(federation)[0]
     mus = [*signals(federation.plan), signals(federation.plan)[0]]
     require_covered(mus[:7], [report.epsilon] * 7)
-    assert true_delta(mus, [report.epsilon] * 7 + [report.epsilon_worst_case]) > 1.2 * DELTA
+    assert (
+        true_delta(mus, [report.epsilon] * 7 + [report.epsilon_worst_case])
+        > 1.2 * DELTA
+    )
     require_covered(mus, [report.epsilon_worst_case] * 8)
 
 
@@ -128,10 +171,15 @@ def is_sum(message: Message, index: int) -> bool:
 
 
 def stopped_runs(policy: ClientPolicy) -> tuple[int, float]:
-    """Start runs and stop each after its first release, until a node refuses; how many, and what its ledger says."""
+    """Start runs and stop each after its first release, until a node refuses.
+
+    How many, and what its ledger says.
+    """
     ledger = MemoryLedger()
     for n_runs in range(20):
-        federation = make_federation(grid_parts(SIZES), policies={2: policy}, ledgers={2: ledger})
+        federation = make_federation(
+            grid_parts(SIZES), policies={2: policy}, ledgers={2: ledger}
+        )
         federation.faults.on_request = lambda message: not is_sum(message, 2)
         try:
             federation.start(**settings(30, max_retries=0))
@@ -143,12 +191,22 @@ def stopped_runs(policy: ClientPolicy) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize("limit", ["epsilon", "delta"])
-def test_a_whole_sequence_of_stopped_runs_gets_no_more_than_was_charged(limit: str) -> None:
-    """Under the real policy and ledger: as many runs as they allow, each stopped where it pays most."""
+def test_a_whole_sequence_of_stopped_runs_gets_no_more_than_was_charged(
+    limit: str,
+) -> None:
+    """Under the real policy and ledger: as many runs as they allow, each stopped where
+    it pays most.
+    """
     plan = finished(30).plan
-    limits = {"max_epsilon_total": 3.2 * plan.epsilon} if limit == "epsilon" else {"max_delta_total": 3.2 * DELTA}
+    limits = (
+        {"max_epsilon_total": 3.2 * plan.epsilon}
+        if limit == "epsilon"
+        else {"max_delta_total": 3.2 * DELTA}
+    )
     n_runs, spent = stopped_runs(ClientPolicy(**limits))  # type: ignore[arg-type]
     assert n_runs == 3
     assert spent == pytest.approx(3 * plan.epsilon)
     require_covered(signals(plan), charged(finished(30)), n_runs)
-    assert true_delta(signals(plan), released_so_far(plan), n_runs) > 2.5 * n_runs * DELTA
+    assert (
+        true_delta(signals(plan), released_so_far(plan), n_runs) > 2.5 * n_runs * DELTA
+    )

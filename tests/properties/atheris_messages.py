@@ -1,7 +1,10 @@
-"""Coverage-guided fuzzing of every parser, by hand: ``pip install atheris``, ``tests/protocol`` on PYTHONPATH.
+"""Coverage-guided fuzzing of every parser, by hand.
 
-``python tests/properties/atheris_messages.py -max_total_time=600 -max_len=4096`` (libFuzzer options). Anything but a
-value or a `ProtocolError` stops it with the input that led there. The test suite runs `test_fuzz_messages` instead.
+``pip install atheris``, ``tests/protocol`` on PYTHONPATH.
+
+``python tests/properties/atheris_messages.py -max_total_time=600 -max_len=4096``
+(libFuzzer options). Anything but a value or a `ProtocolError` stops it with the input
+that led there. The test suite runs `test_fuzz_messages` instead.
 """
 
 from __future__ import annotations

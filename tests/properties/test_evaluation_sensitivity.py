@@ -1,4 +1,6 @@
-"""No row, and no client, moves an evaluation beyond its bounds, whatever the centroids are."""
+"""No row, and no client, moves an evaluation beyond its bounds, whatever the centroids
+are.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def plan_of(d: int, k: int, n_classes: int, unit: str, radius: float | None) -> 
 
 def squared_steps(step: PrivateSum, arrays: list[Any]) -> list[int]:
     """Squared norm of each array, in squared grid steps, as integers."""
-    flat = [encode(np.ravel(array)).values.view(np.int64).astype(object) for array in arrays]
+    flat = [
+        encode(np.ravel(array)).values.view(np.int64).astype(object) for array in arrays
+    ]
     return [int((array * array).sum()) for array in flat]
 
 
@@ -54,15 +58,23 @@ def within(step: PrivateSum, arrays: list[Any]) -> bool:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[int, int, int, float | None, np.random.Generator]:
-    d, k, n_classes = draw(st.integers(1, 5)), draw(st.integers(1, 6)), draw(st.integers(0, 3))
+    d, k, n_classes = (
+        draw(st.integers(1, 5)),
+        draw(st.integers(1, 6)),
+        draw(st.integers(0, 3)),
+    )
     radius = draw(st.sampled_from([None, 1.1e-6, 0.1, 0.7, 3.0, 9e5]))
     return d, k, n_classes, radius, np.random.default_rng(draw(st.integers(0, 2**32)))
 
 
-def rows_of(generator: np.random.Generator, n: int, d: int) -> tuple[Floats, NDArray[np.int64]]:
+def rows_of(
+    generator: np.random.Generator, n: int, d: int
+) -> tuple[Floats, NDArray[np.int64]]:
     rows = generator.choice([-1.0, 1.0, 0.0, 2.0**-16], (n, d))
     inner = generator.uniform(-1, 1, (n, d))
-    return round_to_grid(np.where(generator.random((n, d)) < 0.5, rows, inner)), generator.integers(-2, 9, n)
+    return round_to_grid(
+        np.where(generator.random((n, d)) < 0.5, rows, inner)
+    ), generator.integers(-2, 9, n)
 
 
 @settings(max_examples=60)
@@ -72,7 +84,9 @@ def test_one_row_moves_no_array_by_more_than_1(case: Any) -> None:
     d, k, n_classes, radius, generator = case
     plan = plan_of(d, k, n_classes, "record", radius)
     step = build_algorithm(plan).rounds[-1]
-    centroids = round_to_grid(generator.uniform(-1, 1, (int(generator.integers(1, k + 1)), d)))
+    centroids = round_to_grid(
+        generator.uniform(-1, 1, (int(generator.integers(1, k + 1)), d))
+    )
     state = cluster_state(centroids, np.zeros(len(centroids)))
     require_server_state(plan, plan.last_round, state)
     rows, labels = rows_of(generator, int(generator.integers(1, 40)), d)
@@ -87,14 +101,20 @@ def test_one_row_moves_no_array_by_more_than_1(case: Any) -> None:
 @settings(max_examples=60)
 @given(cases())
 def test_no_centroids_make_a_unit_larger_than_1(unit: str, case: Any) -> None:
-    """Not even such as no client accepts: far outside the box, off the grid, not finite."""
+    """Not even such as no client accepts: far outside the box, off the grid, not
+    finite.
+    """
     d, k, n_classes, radius, generator = case
     step = build_algorithm(plan_of(d, k, n_classes, unit, radius)).rounds[-1]
     scale = float(generator.choice([1.0, 1e3, 1e150, math.inf]))
     with np.errstate(all="ignore"):
-        centroids = generator.normal(size=(int(generator.integers(1, 2 * k + 1)), d)) * scale
+        centroids = (
+            generator.normal(size=(int(generator.integers(1, 2 * k + 1)), d)) * scale
+        )
         state = cluster_state(centroids, np.zeros(len(centroids)))
-        rows, labels = rows_of(generator, 1 if unit == "record" else int(generator.integers(0, 40)), d)
+        rows, labels = rows_of(
+            generator, 1 if unit == "record" else int(generator.integers(0, 40)), d
+        )
         assert within(step, list(step.arrays_of(rows, state, labels)))
 
 
@@ -108,7 +128,9 @@ def test_the_bounds_are_reached() -> None:
 
 
 def test_rounding_a_large_clients_shares_keeps_the_bound() -> None:
-    """A share of 1 - 1/n, rounded up to 1, and another one of 1/n would be too long together."""
+    """A share of 1 - 1/n, rounded up to 1, and another one of 1/n would be too long
+    together.
+    """
     step = build_algorithm(plan_of(1, 2, 0, "client", 0.5)).rounds[-1]
     rows = np.full((200_000, 1), -1.0)
     rows[0] = 1.0

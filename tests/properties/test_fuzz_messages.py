@@ -1,4 +1,7 @@
-"""Parsers of messages, and the mod as a whole, on mutated real messages: a value or a `ProtocolError`, and no trace."""
+"""Parsers of messages, and the mod as a whole, on mutated real messages.
+
+a value or a `ProtocolError`, and no trace.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,12 @@ from support.messages import (
     load_plan,
     parse_failure,
 )
-from support.protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import (
+    Federation,
+    grid_parts,
+    make_federation,
+    small_config,
+)
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ProtocolError
@@ -40,8 +48,17 @@ from flwr_dpkmeans.sums.round import unpack_state
 FUZZ = settings(max_examples=50)
 BYTE_FUZZ = settings(max_examples=200)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(10**400) | st.just(2**63),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.just(10**400)
+    | st.just(2**63),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 """What JSON can hold."""
@@ -52,12 +69,22 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
 
 
-# -- real messages ------------------------------------------------------------------------------------------------
+# -- real messages ---------------------------------------------------------------------
 
 RUNS: dict[str, dict[str, Any]] = {
     "retry": {"algorithm": "lloyd", "n_examples": None},
-    "counted": {"algorithm": "glloyd", "n_examples": None, "epsilon": 20.0, "noise": "seeded"},
-    "proxies": {"algorithm": "proxy_lloyd", "epsilon": 50.0, "noise": "seeded", "evaluation": "private"},
+    "counted": {
+        "algorithm": "glloyd",
+        "n_examples": None,
+        "epsilon": 20.0,
+        "noise": "seeded",
+    },
+    "proxies": {
+        "algorithm": "proxy_lloyd",
+        "epsilon": 50.0,
+        "noise": "seeded",
+        "evaluation": "private",
+    },
     "bounds": {
         "algorithm": "fastlloyd",
         "n_examples": None,
@@ -66,7 +93,13 @@ RUNS: dict[str, dict[str, Any]] = {
         "noise": "seeded",
     },
     "recover": {"algorithm": "lloyd", "n_examples": None, "dropout": "recover"},
-    "server": {"algorithm": "server_lloyd", "n_examples": 300, "epsilon": 9.0, "noise": "seeded", "trust": "central"},
+    "server": {
+        "algorithm": "server_lloyd",
+        "n_examples": 300,
+        "epsilon": 9.0,
+        "noise": "seeded",
+        "trust": "central",
+    },
 }
 N_NODES = 6
 
@@ -83,7 +116,9 @@ class ResettableLedger(MemoryLedger):
 def federation_of(kind: str) -> tuple[Federation, PrivateKMeans]:
     """Clients and a strategy that has not started."""
     ledgers: dict[int, MemoryLedger] = {3: ResettableLedger()}
-    federation = make_federation(grid_parts([5] * N_NODES), run_id=4711, ledgers=ledgers)
+    federation = make_federation(
+        grid_parts([5] * N_NODES), run_id=4711, ledgers=ledgers
+    )
     points = grid_parts([30], seed=3)[0] if kind == "server" else None
     values = {"max_iter": 2, "n_clusters": 2, **RUNS[kind]}
     if points is not None:
@@ -96,7 +131,9 @@ def federation_of(kind: str) -> tuple[Federation, PrivateKMeans]:
             **{name: value for name, value in values.items() if name != "n_clusters"},
         )
         return federation, strategy
-    return federation, PrivateKMeans.from_config(small_config(**values), on_step=lambda _: None)
+    return federation, PrivateKMeans.from_config(
+        small_config(**values), on_step=lambda _: None
+    )
 
 
 @lru_cache(maxsize=1)
@@ -136,7 +173,7 @@ def real_plans() -> tuple[Plan, ...]:
     return tuple(load_plan(bytes(blob)) for blob in blobs if blob)
 
 
-# -- mutations ----------------------------------------------------------------------------------------------------
+# -- mutations -------------------------------------------------------------------------
 
 
 def mutated_bytes(data: bytes, draw: random.Random, others: list[bytes]) -> bytes:
@@ -157,7 +194,9 @@ def mutated_bytes(data: bytes, draw: random.Random, others: list[bytes]) -> byte
     if kind == 4:
         return data + data[:place]
     if kind == 5:
-        return draw.choice([b"", bytes(8), b"\xff" * 40, bytes(2**16), draw.randbytes(64)])
+        return draw.choice(
+            [b"", bytes(8), b"\xff" * 40, bytes(2**16), draw.randbytes(64)]
+        )
     return draw.choice(others) if others else b""
 
 
@@ -166,7 +205,18 @@ def mutated_header(text: str, draw: random.Random, value: Any) -> str:
     kind = draw.randrange(4)
     try:
         header = json.loads(text)
-        name = draw.choice([*header, "stage", "round", "attempt", "release_round", "release_attempt", "status", "run"])
+        name = draw.choice(
+            [
+                *header,
+                "stage",
+                "round",
+                "attempt",
+                "release_round",
+                "release_attempt",
+                "status",
+                "run",
+            ]
+        )
     except (ValueError, TypeError):
         header, name = {}, "stage"
     if kind == 0:
@@ -174,7 +224,24 @@ def mutated_header(text: str, draw: random.Random, value: Any) -> str:
     elif kind == 1:
         header.pop(name, None)
     elif kind == 2:
-        header[name] = draw.choice([-1, 0, 1, 2, 3, 2**31, -(2**31), 10**30, True, None, "keys", "sum", "finish", 1.0])
+        header[name] = draw.choice(
+            [
+                -1,
+                0,
+                1,
+                2,
+                3,
+                2**31,
+                -(2**31),
+                10**30,
+                True,
+                None,
+                "keys",
+                "sum",
+                "finish",
+                1.0,
+            ]
+        )
     else:
         return mutated_bytes(text.encode(), draw, []).decode("utf-8", "replace")
     return json.dumps(header)
@@ -182,11 +249,29 @@ def mutated_header(text: str, draw: random.Random, value: Any) -> str:
 
 def mutated(content: RecordDict, draw: random.Random, value: Any) -> RecordDict:
     """A message with one to three changes of fields, types, records or arrays."""
-    pool = [bytes(v) for other in all_contents() for v in dict(other[RECORD]).values() if isinstance(v, bytes)]
+    pool = [
+        bytes(v)
+        for other in all_contents()
+        for v in dict(other[RECORD]).values()
+        if isinstance(v, bytes)
+    ]
     copy = copied(content)
     for _ in range(draw.randrange(1, 4)):
-        record = dict(copy[RECORD]) if isinstance(copy.get(RECORD), ConfigRecord) else {}
-        names = [*record, "plan", "roster", "boxes", "state", "tag", "survivors", "shares", "credentials", "cohort"]
+        record = (
+            dict(copy[RECORD]) if isinstance(copy.get(RECORD), ConfigRecord) else {}
+        )
+        names = [
+            *record,
+            "plan",
+            "roster",
+            "boxes",
+            "state",
+            "tag",
+            "survivors",
+            "shares",
+            "credentials",
+            "cohort",
+        ]
         name = draw.choice(names)
         kind = draw.randrange(8)
         if kind <= 1 and isinstance(record.get("header"), str):
@@ -195,9 +280,15 @@ def mutated(content: RecordDict, draw: random.Random, value: Any) -> RecordDict:
             record.pop(name, None)
         elif kind <= 4:
             old = record.get(name, b"")
-            record[name] = mutated_bytes(old, draw, pool) if isinstance(old, bytes) else draw.choice(pool)
+            record[name] = (
+                mutated_bytes(old, draw, pool)
+                if isinstance(old, bytes)
+                else draw.choice(pool)
+            )
         elif kind == 5:
-            record[name] = draw.choice([7, 1.5, "text", True, [1, 2], [b"a"], ["a"], -(2**60)])
+            record[name] = draw.choice(
+                [7, 1.5, "text", True, [1, 2], [b"a"], ["a"], -(2**60)]
+            )
         elif kind == 6:
             mutate_vector(copy, draw)
         else:
@@ -216,8 +307,15 @@ def mutate_vector(content: RecordDict, draw: random.Random) -> None:
     kinds = ["uint64", "uint64", "int64", "float64", "object", "", "\0"]
     layouts = [VECTOR_LAYOUT, VECTOR_LAYOUT, "numpy.ndarray", ""]
     shapes = [(len(data) // 8,), (len(data) // 8,), (), (-1,), (2**62,), (3, 3)]
-    changed = Array(dtype=draw.choice(kinds), shape=draw.choice(shapes), stype=draw.choice(layouts), data=data)
-    content[VECTOR_RECORD] = ArrayRecord({draw.choice(["vector", "vector", "other"]): changed})
+    changed = Array(
+        dtype=draw.choice(kinds),
+        shape=draw.choice(shapes),
+        stype=draw.choice(layouts),
+        data=data,
+    )
+    content[VECTOR_RECORD] = ArrayRecord(
+        {draw.choice(["vector", "vector", "other"]): changed}
+    )
 
 
 def replace_record(content: RecordDict, draw: random.Random) -> None:
@@ -235,7 +333,7 @@ def replace_record(content: RecordDict, draw: random.Random) -> None:
         content[name] = ArrayRecord({"vector": Array(np.zeros(3))})
 
 
-# -- parsers ------------------------------------------------------------------------------------------------------
+# -- parsers ---------------------------------------------------------------------------
 
 PARSERS = READERS
 BYTES: dict[str, tuple[Callable[[bytes], object], str]] = {
@@ -268,7 +366,10 @@ def real_blobs(field: str) -> list[bytes]:
     """What a field held in real messages, or something of that form."""
     found = [dict(content[RECORD]).get(field) for content in all_contents()]
     extras = {"a": np.eye(2), "b": np.zeros(1)}
-    made = {"state": cluster_state(np.zeros((2, 2)), np.ones(2), (0.5,), extras).packed, "credentials": bytes(136)}
+    made = {
+        "state": cluster_state(np.zeros((2, 2)), np.ones(2), (0.5,), extras).packed,
+        "credentials": bytes(136),
+    }
     return [bytes(blob) for blob in found if blob] + [made.get(field, b"")]
 
 
@@ -288,14 +389,49 @@ def mutated_json(tree: Any, draw: random.Random, value: Any) -> Any:
     """Replace, drop or repeat something somewhere in a tree of JSON."""
     if isinstance(tree, dict) and tree and draw.random() < 0.9:
         name = draw.choice(list(tree))
-        return {key: mutated_json(part, draw, value) if key == name else part for key, part in tree.items()}
+        return {
+            key: mutated_json(part, draw, value) if key == name else part
+            for key, part in tree.items()
+        }
     if isinstance(tree, list) and tree and draw.random() < 0.8:
         place = draw.randrange(len(tree))
         if draw.random() < 0.2:
             return tree[:place] + tree[place:] * 2
-        return [mutated_json(part, draw, value) if i == place else part for i, part in enumerate(tree)]
-    numbers = [0, 1, -1, 2, 2**31, 2**63, -(2**63), 10**30, 1e300, -1e300, 1e-300, 5e-324, 0.5, 1e15, 65536, 1000]
-    return draw.choice([value, draw.choice(numbers), draw.choice(numbers), None, True, "central", "", [], {}])
+        return [
+            mutated_json(part, draw, value) if i == place else part
+            for i, part in enumerate(tree)
+        ]
+    numbers = [
+        0,
+        1,
+        -1,
+        2,
+        2**31,
+        2**63,
+        -(2**63),
+        10**30,
+        1e300,
+        -1e300,
+        1e-300,
+        5e-324,
+        0.5,
+        1e15,
+        65536,
+        1000,
+    ]
+    return draw.choice(
+        [
+            value,
+            draw.choice(numbers),
+            draw.choice(numbers),
+            None,
+            True,
+            "central",
+            "",
+            [],
+            {},
+        ]
+    )
 
 
 @FUZZ
@@ -308,7 +444,7 @@ def test_plans_of_another_content_parse_or_are_refused(seed: int, value: Any) ->
     require_value_or_refusal(load_plan, json.dumps(tree).encode())
 
 
-# -- the mod ------------------------------------------------------------------------------------------------------
+# -- the mod ---------------------------------------------------------------------------
 
 
 def contents_of(state: RecordDict) -> Any:
@@ -318,7 +454,10 @@ def contents_of(state: RecordDict) -> Any:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A client before one request of a run: its memory, its ledger, and that request with the ones around it."""
+    """A client before one request of a run.
+
+    Its memory, its ledger, and that request with the ones around it.
+    """
 
     federation: Federation
     state: RecordDict
@@ -332,7 +471,9 @@ class Snapshot:
         assert isinstance(ledger, ResettableLedger)
         grid.contexts[3].state = copied(self.state)
         ledger.reset(self.entries)
-        (reply,) = grid.send_and_receive([Message(copied(content), 3, self.message_type)])
+        (reply,) = grid.send_and_receive(
+            [Message(copied(content), 3, self.message_type)]
+        )
         return reply
 
 
@@ -344,10 +485,22 @@ def snapshots() -> list[Snapshot]:
         federation, strategy = federation_of(kind)
         steps: list[tuple[RecordDict, Any, RecordDict, str]] = []
 
-        def on_request(message: Message, federation: Federation = federation, steps: Any = steps) -> bool:
+        def on_request(
+            message: Message, federation: Federation = federation, steps: Any = steps
+        ) -> bool:
             if message.metadata.dst_node_id == 3:
-                state, entries = copied(federation.grid.contexts[3].state), federation.ledgers[3].entries()
-                steps.append((state, entries, copied(message.content), message.metadata.message_type))
+                state, entries = (
+                    copied(federation.grid.contexts[3].state),
+                    federation.ledgers[3].entries(),
+                )
+                steps.append(
+                    (
+                        state,
+                        entries,
+                        copied(message.content),
+                        message.metadata.message_type,
+                    )
+                )
             return True
 
         federation.faults.on_request = on_request
@@ -368,7 +521,11 @@ def _task() -> Iterator[None]:
         yield
 
 
-def send_mutated(seed: int, value: Any, change: Callable[[RecordDict, random.Random, Any], RecordDict]) -> Status:
+def send_mutated(
+    seed: int,
+    value: Any,
+    change: Callable[[RecordDict, random.Random, Any], RecordDict],
+) -> Status:
     """One mutated message to a client in a state that it really had."""
     draw = random.Random(seed)
     snapshot = draw.choice(snapshots())
@@ -380,7 +537,9 @@ def send_mutated(seed: int, value: Any, change: Callable[[RecordDict, random.Ran
     assert set(reply.content) == {RECORD}
     assert code.isidentifier()
     assert sentence.endswith((".", "?", "..."))
-    assert contents_of(snapshot.federation.grid.contexts[3].state) == contents_of(snapshot.state)
+    assert contents_of(snapshot.federation.grid.contexts[3].state) == contents_of(
+        snapshot.state
+    )
     assert snapshot.federation.ledgers[3].entries() == snapshot.entries
     # Nothing that a server sends may look like a fault of the client's machine.
     assert code != "InternalError", sentence
@@ -400,7 +559,9 @@ def other_plan(content: RecordDict, draw: random.Random, value: Any) -> RecordDi
     for _ in range(draw.randrange(1, 3)):
         tree = mutated_json(tree, draw, value)
     copy = copied(content)
-    copy[RECORD] = ConfigRecord(dict(content[RECORD]) | {"plan": json.dumps(tree).encode()})
+    copy[RECORD] = ConfigRecord(
+        dict(content[RECORD]) | {"plan": json.dumps(tree).encode()}
+    )
     return copy
 
 

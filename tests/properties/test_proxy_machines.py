@@ -1,6 +1,8 @@
-"""Clients go from release to release by themselves and must agree to the last bit, whatever processor they have.
+"""Clients go from release to release by themselves and must agree to the last bit,
+whatever processor they have.
 
-OpenBLAS and NumPy choose their kernels by the processor; both can be told to take those of another one.
+OpenBLAS and NumPy choose their kernels by the processor; both can be told to take those
+of another one.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ for d, k, n, epsilon, seed, times in ((30, 5, 50, 0.1, 0, 1), (9, 4, 20_000, 2.0
 """
 MACHINES = {
     "own": {"OPENBLAS_NUM_THREADS": "2"},
-    "old": {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL"},
+    "old": {
+        "OPENBLAS_CORETYPE": "Prescott",
+        "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL",
+    },
     "new": {"OPENBLAS_CORETYPE": "Haswell"},
 }
 
@@ -51,7 +56,9 @@ def started_on(machine: dict[str, str]) -> subprocess.Popen[str]:
 
 def test_all_machines_go_through_the_same_states() -> None:
     started = {name: started_on(machine) for name, machine in MACHINES.items()}
-    found = {name: process.communicate()[0].splitlines() for name, process in started.items()}
+    found = {
+        name: process.communicate()[0].splitlines() for name, process in started.items()
+    }
     assert {process.returncode for process in started.values()} == {0}
     if found["old"][0] == found["new"][0]:
         pytest.skip("this processor's libraries have one kind of kernels only")

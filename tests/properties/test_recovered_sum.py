@@ -1,4 +1,7 @@
-"""Whoever leaves, wherever, up to t of them: the exact sum of those that stay, and everybody reads the same."""
+"""Whoever leaves, wherever, up to t of them.
+
+The exact sum of those that stay, and everybody reads the same.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ STAGES = ("share", "before", "late", "mute")
 
 @dataclass(frozen=True)
 class Leaving:
-    """One client's end: at the share exchange, or in a round before its vector, while it travels, or before shares."""
+    """One client's end: at the share exchange, or in a round before its vector, while
+    it travels, or before shares.
+    """
 
     place: int
     round_index: int
@@ -29,14 +34,27 @@ class Leaving:
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[int, int, bool, int, list[Leaving]]:
-    """Clients, how many may be silent, whether authors blind, entries, and who leaves when."""
+    """Clients, how many may be silent, whether authors blind, entries, and who leaves
+    when.
+    """
     n_clients = draw(st.one_of(st.integers(6, 14), st.sampled_from([32, 33, 36, 41])))
     most = max(t for t in range(n_clients) if possible(n_clients, t))
-    # Sparse graphs promise t survivors' shares nearly always; up to 41 clients and few silent it is certain.
+    # Sparse graphs promise t survivors' shares nearly always; up to 41 clients and few
+    # silent it is certain.
     max_silent = draw(st.integers(0, most))
     n_leaving = draw(st.integers(0, max_silent))
-    places = draw(st.lists(st.integers(0, n_clients - 1), min_size=n_leaving, max_size=n_leaving, unique=True))
-    leaving = [Leaving(place, draw(st.integers(1, N_ROUNDS)), draw(st.sampled_from(STAGES))) for place in places]
+    places = draw(
+        st.lists(
+            st.integers(0, n_clients - 1),
+            min_size=n_leaving,
+            max_size=n_leaving,
+            unique=True,
+        )
+    )
+    leaving = [
+        Leaving(place, draw(st.integers(1, N_ROUNDS)), draw(st.sampled_from(STAGES)))
+        for place in places
+    ]
     return n_clients, max_silent, draw(st.booleans()), draw(st.integers(1, 4)), leaving
 
 
@@ -50,7 +68,9 @@ def possible(n_clients: int, max_silent: int) -> bool:
 
 @settings(max_examples=15)
 @given(run=runs(), seed=st.integers(0, 2**32))
-def test_the_exact_sum_of_the_survivors(run: tuple[int, int, bool, int, list[Leaving]], seed: int) -> None:
+def test_the_exact_sum_of_the_survivors(
+    run: tuple[int, int, bool, int, list[Leaving]], seed: int
+) -> None:
     n_clients, max_silent, authored, length, leaving = run
     federation = RecoveryFederation.make(
         n_clients,
@@ -64,9 +84,15 @@ def test_the_exact_sum_of_the_survivors(run: tuple[int, int, bool, int, list[Lea
     nodes = list(federation.states)
 
     def who(index: int, stage: str) -> set[int]:
-        return {nodes[one.place] for one in leaving if one.stage == stage and one.round_index == index}
+        return {
+            nodes[one.place]
+            for one in leaving
+            if one.stage == stage and one.round_index == index
+        }
 
-    federation.share(silent=set().union(*(who(index, "share") for index in range(1, N_ROUNDS + 1))))
+    federation.share(
+        silent=set().union(*(who(index, "share") for index in range(1, N_ROUNDS + 1)))
+    )
     for index in range(1, N_ROUNDS + 1):
         federation.gone |= who(index, "before")
         late, mute = who(index, "late"), who(index, "mute")
@@ -90,10 +116,17 @@ def test_the_exact_sum_of_the_survivors(run: tuple[int, int, bool, int, list[Lea
 
 @settings(max_examples=25)
 @given(data=st.data(), n_clients=st.integers(6, 12), authored=st.booleans())
-def test_the_exact_sum_after_other_attempts(data: st.DataObject, n_clients: int, authored: bool) -> None:
+def test_the_exact_sum_after_other_attempts(
+    data: st.DataObject, n_clients: int, authored: bool
+) -> None:
     max_silent = max(t for t in range(n_clients) if possible(n_clients, t))
     federation = RecoveryFederation.make(
-        n_clients, max_silent=max_silent, authored=authored, rounds=(1, 2), n_attempts=3, length=2
+        n_clients,
+        max_silent=max_silent,
+        authored=authored,
+        rounds=(1, 2),
+        n_attempts=3,
+        length=2,
     )
     federation.share()
     session = federation.session
@@ -106,7 +139,8 @@ def test_the_exact_sum_after_other_attempts(data: st.DataObject, n_clients: int,
             spare = len(session.roster.node_ids) - session._least
             if not spare or session.attempt == 2 or not data.draw(st.booleans()):
                 break
-            # Shares were given and are lost on the way back: what they would have opened stays closed.
+            # Shares were given and are lost on the way back: what they would have
+            # opened stays closed.
             lost = data.draw(st.sampled_from(session.survivors))
             del session._unmasked[lost]
             federation.gone.add(lost)
@@ -115,19 +149,36 @@ def test_the_exact_sum_after_other_attempts(data: st.DataObject, n_clients: int,
         values = session.recover(PLAN, blinded=authored).values
         federation.release = Release(index, session.attempt, values)
         left = session.roster.node_ids
-        assert all(federation.read(node, blinded=authored).tolist() == federation.truth().tolist() for node in left)
+        assert all(
+            federation.read(node, blinded=authored).tolist()
+            == federation.truth().tolist()
+            for node in left
+        )
 
 
-@given(first=st.integers(-5, 5), n_rounds=st.integers(1, 20), n_attempts=st.integers(1, 12), data=st.data())
+@given(
+    first=st.integers(-5, 5),
+    n_rounds=st.integers(1, 20),
+    n_attempts=st.integers(1, 12),
+    data=st.data(),
+)
 def test_every_aggregation_has_a_place_of_its_own(
     first: int, n_rounds: int, n_attempts: int, data: st.DataObject
 ) -> None:
     slots = Slots(first, first + n_rounds - 1, n_attempts)
-    asked = [(index, attempt) for index in range(first, first + n_rounds) for attempt in range(n_attempts)]
+    asked = [
+        (index, attempt)
+        for index in range(first, first + n_rounds)
+        for attempt in range(n_attempts)
+    ]
     assert sorted(slots.place(*one) for one in asked) == list(range(slots.number))
     master = data.draw(st.binary(min_size=32, max_size=32))
     first_run, other = (
-        recover._own_seeds(Recover(run, node, bytes(32), 2, 0, False, b"", slots=slots, masters=2 * master))
+        recover._own_seeds(
+            Recover(
+                run, node, bytes(32), 2, 0, False, b"", slots=slots, masters=2 * master
+            )
+        )
         for run, node in ((1, 2), (2, 1))
     )
     selves, privates = map(set, first_run)

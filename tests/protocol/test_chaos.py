@@ -1,4 +1,6 @@
-"""Hundreds of runs under random kills, losses of memory, delays, repetitions and reorderings: never a wrong sum."""
+"""Hundreds of runs under random kills, losses of memory, delays, repetitions and
+reorderings: never a wrong sum.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def test_no_sum_is_wrong_whatever_happens_to_messages(dropout: str, trust: str) 
 
 
 def require_telling(outcomes: list[Outcome]) -> None:
-    """Faults happened in most runs; enough of those ended well, and enough were stopped, for both to mean something."""
+    """Faults happened in most runs.
+
+    Enough of those ended well, and enough were stopped, for both to mean something.
+    """
     disturbed = [outcome for outcome in outcomes if outcome.faults]
     assert len(disturbed) > 0.7 * len(outcomes)
     ended = sum(outcome.result is not None for outcome in disturbed)
@@ -51,7 +56,9 @@ def careless_receive(session: Any, node_id: int, reply: Any) -> None:
 
 
 def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes late vectors, and clients whose tags nobody compares, end with wrong sums."""
+    """A server that takes late vectors, and clients whose tags nobody compares, end
+    with wrong sums.
+    """
     monkeypatch.setattr(RetrySession, "take", careless_receive)
     monkeypatch.setattr(secagg_server, "require_equal_tags", lambda *_: None)
     with pytest.raises(AssertionError, match="wrong"):

@@ -1,4 +1,7 @@
-"""A node's decision and its charge are one: many runs that are allowed at once are not all charged."""
+"""A node's decision and its charge are one.
+
+Many runs that are allowed at once are not all charged.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,13 @@ from support.protocol_federation import grid_parts, make_federation, small_confi
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
-from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger, LedgerEntry, MemoryLedger, unfinished
+from flwr_dpkmeans.node.ledger import (
+    RESULT_TAKEN,
+    FileLedger,
+    LedgerEntry,
+    MemoryLedger,
+    unfinished,
+)
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 
@@ -47,19 +56,28 @@ def ask(ledger: Any, run_id: int, wait: Callable[[], Any]) -> str:
 def require_four(told: list[str], spent: float) -> None:
     assert len(told) == N_REQUESTS
     assert told.count("charged") == 4
-    assert all("what is left of this client's max_epsilon_total of 4" in one for one in told if one != "charged")
+    assert all(
+        "what is left of this client's max_epsilon_total of 4" in one
+        for one in told
+        if one != "charged"
+    )
     assert 3.9 < spent <= 4.0
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
-def test_threads_that_were_all_allowed_are_charged_no_more_than_fits(tmp_path: Path, kind: str) -> None:
+def test_threads_that_were_all_allowed_are_charged_no_more_than_fits(
+    tmp_path: Path, kind: str
+) -> None:
     ledger = MemoryLedger() if kind == "memory" else FileLedger(tmp_path / "ledger")
     start, told = threading.Barrier(N_REQUESTS), []
 
     def run(run_id: int) -> None:
         told.append(ask(ledger, run_id, start.wait))
 
-    threads = [threading.Thread(target=run, args=(run_id,)) for run_id in range(1, N_REQUESTS + 1)]
+    threads = [
+        threading.Thread(target=run, args=(run_id,))
+        for run_id in range(1, N_REQUESTS + 1)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -68,14 +86,19 @@ def test_threads_that_were_all_allowed_are_charged_no_more_than_fits(tmp_path: P
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
-def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(tmp_path: Path) -> None:
+def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(
+    tmp_path: Path,
+) -> None:
     context = multiprocessing.get_context("fork")
     start, answers = context.Barrier(N_REQUESTS), context.Queue()
 
     def run(run_id: int) -> None:
         answers.put(ask(FileLedger(tmp_path / "ledger"), run_id, start.wait))
 
-    processes = [context.Process(target=run, args=(run_id,)) for run_id in range(1, N_REQUESTS + 1)]
+    processes = [
+        context.Process(target=run, args=(run_id,))
+        for run_id in range(1, N_REQUESTS + 1)
+    ]
     for process in processes:
         process.start()
     told = [answers.get(timeout=120) for _ in processes]
@@ -84,12 +107,16 @@ def test_processes_that_were_all_allowed_are_charged_no_more_than_fits(tmp_path:
     require_four(told, FileLedger(tmp_path / "ledger").past("rows", "record").epsilon)
 
 
-# -- what a run is charged ----------------------------------------------------------------------------------------
+# -- what a run is charged -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_examples", [300, None])
-def test_a_run_is_charged_once_in_full_with_its_first_release(n_examples: int | None) -> None:
-    """Whoever stops it afterwards saves nothing, and before its first release nothing is charged."""
+def test_a_run_is_charged_once_in_full_with_its_first_release(
+    n_examples: int | None,
+) -> None:
+    """Whoever stops it afterwards saves nothing, and before its first release nothing
+    is charged.
+    """
     federation = make_federation(grid_parts(SIZES))
     spent = []
 
@@ -101,13 +128,21 @@ def test_a_run_is_charged_once_in_full_with_its_first_release(n_examples: int | 
     result = federation.start(epsilon=1.0, n_examples=n_examples)
     assert set(spent) == {0.0, result.privacy.epsilon_worst_case}
     assert spent == sorted(spent)
-    assert worst_case(federation.plan) == result.privacy.epsilon_worst_case >= federation.plan.epsilon_worst_case
+    assert (
+        worst_case(federation.plan)
+        == result.privacy.epsilon_worst_case
+        >= federation.plan.epsilon_worst_case
+    )
     for ledger in federation.ledgers.values():
-        assert ledger.past("rows", "record").epsilon == result.privacy.epsilon_worst_case
+        assert (
+            ledger.past("rows", "record").epsilon == result.privacy.epsilon_worst_case
+        )
 
 
 def test_a_run_that_is_stopped_before_its_first_release_costs_nothing() -> None:
-    federation = make_federation(grid_parts(SIZES), policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
+    federation = make_federation(
+        grid_parts(SIZES), policies={3: ClientPolicy(max_epsilon_per_run=0.5)}
+    )
     with pytest.raises(RefusalError):
         federation.start(epsilon=1.0)
     assert federation.charges() == 0
@@ -126,12 +161,17 @@ def test_runs_in_both_units_have_a_total_each() -> None:
             federation.start(epsilon=1.0, unit=unit)
 
 
-# -- series of runs -----------------------------------------------------------------------------------------------
+# -- series of runs --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
-def test_a_context_that_served_an_earlier_run_serves_the_next_one_of_the_series(dropout: str) -> None:
-    """Flower keeps one context for a series of runs: the second one's plan is not 'a second plan'."""
+def test_a_context_that_served_an_earlier_run_serves_the_next_one_of_the_series(
+    dropout: str,
+) -> None:
+    """Flower keeps one context for a series of runs.
+
+    The second one's plan is not 'a second plan'.
+    """
     parts = grid_parts((60,) * 6)
     first = make_federation(parts)
     first.start(dropout=dropout)
@@ -163,21 +203,27 @@ def test_a_run_does_not_go_on_with_the_memory_of_another() -> None:
     assert second.charges() == 0
 
 
-# -- runs that have had no result ---------------------------------------------------------------------------------
+# -- runs that have had no result ------------------------------------------------------
 
 
 class KilledError(Exception):
     """The server is gone."""
 
 
-def test_a_run_whose_server_is_killed_is_told_at_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_whose_server_is_killed_is_told_at_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A ledger knows which runs had a result, at no cost."""
     parts, ledgers = grid_parts(SIZES), {node: MemoryLedger() for node in (2, 3, 4)}
     complete = make_federation(parts, ledgers=ledgers)
     cost = complete.start(epsilon=1.0).privacy.epsilon_worst_case
     for ledger in ledgers.values():
         *_, last = ledger.entries()
-        assert (last.attempt, last.release, last.is_release) == (RESULT_TAKEN, "the result", False)
+        assert (last.attempt, last.release, last.is_release) == (
+            RESULT_TAKEN,
+            "the result",
+            False,
+        )
         assert ledger.past("rows", "record").epsilon == cost
         assert unfinished(ledger, "rows") is None
     killed = make_federation(parts, ledgers=ledgers)
@@ -189,7 +235,10 @@ def test_a_run_whose_server_is_killed_is_told_at_the_next_one(caplog: pytest.Log
 
     def given() -> list[tuple[int, int]]:
         entries = ledgers[4].entries()
-        return [(int(entry.run_id.partition("/")[0]), entry.round_index) for entry in entries]
+        return [
+            (int(entry.run_id.partition("/")[0]), entry.round_index)
+            for entry in entries
+        ]
 
     killed.faults.on_request = on_request
     caplog.set_level("WARNING")
@@ -202,18 +251,23 @@ def test_a_run_whose_server_is_killed_is_told_at_the_next_one(caplog: pytest.Log
         told = f"run {killed.grid.run.run_id}/{node} gave its last release"
         assert caplog.text.count(told) == 1
         assert ledger.past("rows", "record").epsilon == pytest.approx(3 * cost)
-    assert f"and has had no result: unless it is going on now, it has ended elsewhere, and its epsilon {cost:.4g}" in (
-        caplog.text
+    assert (
+        "and has had no result: unless it is going on now, it has ended elsewhere, and"
+        f" its epsilon {cost:.4g}" in (caplog.text)
     )
 
 
-def test_a_ledger_that_fails_at_the_end_costs_nobody_the_result(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ledger_that_fails_at_the_end_costs_nobody_the_result(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Full(MemoryLedger):
         """Takes no more than releases."""
 
         def charge(self, entry: LedgerEntry, admit: Any = None) -> None:
             if entry.attempt == RESULT_TAKEN:
-                raise BudgetError("the ledger cannot be used (No space left on device).")
+                raise BudgetError(
+                    "the ledger cannot be used (No space left on device)."
+                )
             super().charge(entry, admit)
 
     federation = make_federation(grid_parts(SIZES), ledgers={3: Full()})

@@ -1,4 +1,7 @@
-"""Columns are matched by name wherever a run begins: names stay on the node, and a server that lies is found out."""
+"""Columns are matched by name wherever a run begins.
+
+Names stay on the node, and a server that lies is found out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ import pandas as pd
 import pytest
 from flwr.app import Message
 from support.messages import ServerRun
-from support.protocol_federation import Federation, all_bytes, grid_parts, make_federation, small_config
+from support.protocol_federation import (
+    Federation,
+    all_bytes,
+    grid_parts,
+    make_federation,
+    small_config,
+)
 
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, ProxyLloyd
@@ -28,13 +37,21 @@ FIRST, SECOND, THIRD = range(FIRST_NODE_ID, FIRST_NODE_ID + 3)
 
 
 def frames(*names: tuple[str, ...]) -> list[Any]:
-    """One table for each client, with its columns in this order; arrays where there are no names.
+    """One table for each client, with its columns in this order.
+
+    Arrays where there are no names.
 
     Those that nothing is said of are as the first one.
     """
     tables = []
-    for part, own in zip(grid_parts(SIZES), (*names, *[names[0]] * (len(SIZES) - len(names))), strict=True):
-        frame = pd.DataFrame(part, columns=list(NAMES if set(own) == set(NAMES) else own or NAMES))
+    for part, own in zip(
+        grid_parts(SIZES),
+        (*names, *[names[0]] * (len(SIZES) - len(names))),
+        strict=True,
+    ):
+        frame = pd.DataFrame(
+            part, columns=list(NAMES if set(own) == set(NAMES) else own or NAMES)
+        )
         tables.append(frame[list(own)] if own else part)
     return tables
 
@@ -47,16 +64,31 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all known": {},
     "width asked": {"n_features": None},
     "rows counted": {"n_examples": None, "epsilon": 50.0},
-    "private bounds": {"private_bounds": True, "bounds": ((-8.0,), (8.0,)), "n_features": None, "epsilon": 50.0},
-    "both": {"private_bounds": True, "bounds": ((-8.0,), (8.0,)), "n_examples": None, "epsilon": 50.0},
+    "private bounds": {
+        "private_bounds": True,
+        "bounds": ((-8.0,), (8.0,)),
+        "n_features": None,
+        "epsilon": 50.0,
+    },
+    "both": {
+        "private_bounds": True,
+        "bounds": ((-8.0,), (8.0,)),
+        "n_examples": None,
+        "epsilon": 50.0,
+    },
     "recovered": {"dropout": "recover"},
     "central": {"trust": "central"},
-    "distributed, named by the server": {"trust": "distributed", "feature_names": NAMES},
+    "distributed, named by the server": {
+        "trust": "distributed",
+        "feature_names": NAMES,
+    },
 }
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_tables_with_the_same_names_in_any_order_are_put_in_order(options: dict[str, Any]) -> None:
+def test_tables_with_the_same_names_in_any_order_are_put_in_order(
+    options: dict[str, Any],
+) -> None:
     results = []
     for order in (NAMES, NAMES[::-1]):
         running = federated(NAMES, order, order, run_id=77)
@@ -92,7 +124,10 @@ def test_no_name_leaves_a_node() -> None:
 
 def test_equal_columns_have_another_digest_in_another_run() -> None:
     assert columns_digest(1, NAMES) != columns_digest(2, NAMES)
-    assert (columns_digest(1, ["age", "income"])[:8], columns_digest(1, [])) == ("937120d2", "")
+    assert (columns_digest(1, ["age", "income"])[:8], columns_digest(1, [])) == (
+        "937120d2",
+        "",
+    )
     assert columns_digest(1, ["a", "b"]) != columns_digest(1, ["a,b"])
 
 
@@ -102,9 +137,14 @@ BY_POSITION = {"bounds": ((-1.0, -2.0), (1.0, 2.0))}
 def test_bounds_by_position_take_one_order_only() -> None:
     running = federated(NAMES[::-1], NAMES[::-1], NAMES[::-1])
     running.start(**BY_POSITION)
-    assert running.plan.columns_digest == columns_digest(running.plan.run_id, NAMES[::-1])
+    assert running.plan.columns_digest == columns_digest(
+        running.plan.run_id, NAMES[::-1]
+    )
     running = federated(NAMES, NAMES[::-1], NAMES)
-    with pytest.raises(RefusalError, match=rf"order that cannot be made the same \(nodes \[{SECOND}\]; nodes"):
+    with pytest.raises(
+        RefusalError,
+        match=rf"order that cannot be made the same \(nodes \[{SECOND}\]; nodes",
+    ):
         running.start(**BY_POSITION)
     assert running.charges() == 0
 
@@ -114,10 +154,16 @@ def test_tables_without_names_say_so_and_mix_only_if_that_is_asked_for() -> None
     running.start()
     report = running.clients[FIRST].privacy_
     assert report is not None
-    assert "The tables' columns have no names and were matched by position." in report.assumptions
+    assert (
+        "The tables' columns have no names and were matched by position."
+        in report.assumptions
+    )
     for options, sentence in (
         ({}, rf"tables of nodes \[{SECOND}\] have no column names, but others have"),
-        ({"feature_names": NAMES}, "this client's table has no column names, but the plan names 2"),
+        (
+            {"feature_names": NAMES},
+            "this client's table has no column names, but the plan names 2",
+        ),
     ):
         running = federated(NAMES, (), NAMES)
         with pytest.raises(RefusalError, match=sentence):
@@ -127,7 +173,10 @@ def test_tables_without_names_say_so_and_mix_only_if_that_is_asked_for() -> None
         running.start(allow_unnamed=True, **options)
         report = running.clients[SECOND].privacy_
         assert report is not None
-        assert any("those of tables without names by position" in line for line in report.assumptions)
+        assert any(
+            "those of tables without names by position" in line
+            for line in report.assumptions
+        )
 
 
 def test_a_table_without_names_is_not_held_against_sorted_ones() -> None:
@@ -139,11 +188,18 @@ def test_a_table_without_names_is_not_held_against_sorted_ones() -> None:
 def test_points_of_the_server_without_names_do_not_mix_with_named_tables() -> None:
     running = federated(NAMES, NAMES, NAMES)
     points = np.array(grid_parts((50,), seed=9)[0])
-    for server_data, refused in ((points, True), (pd.DataFrame(points, columns=NAMES[::-1]), False)):
-        strategy = ProxyLloyd(3, bounds=(-1, 1), n_examples=300, server_data=server_data)
+    for server_data, refused in (
+        (points, True),
+        (pd.DataFrame(points, columns=NAMES[::-1]), False),
+    ):
+        strategy = ProxyLloyd(
+            3, bounds=(-1, 1), n_examples=300, server_data=server_data
+        )
         with running.grid.running():
             if refused:
-                with pytest.raises(RefusalError, match="the server's points have no column names"):
+                with pytest.raises(
+                    RefusalError, match="the server's points have no column names"
+                ):
                     strategy.start(running.grid)
                 running = federated(NAMES, NAMES, NAMES)
             else:
@@ -151,13 +207,15 @@ def test_points_of_the_server_without_names_do_not_mix_with_named_tables() -> No
                 assert strategy.config.feature_names == NAMES[::-1]
 
 
-# -- a server that lies -------------------------------------------------------------------------------------------
+# -- a server that lies ----------------------------------------------------------------
 
 
 def lying(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """A server that compares nothing, and changes what it announces to each node."""
     honest = PrivateKMeans.configure_train
-    monkeypatch.setattr("flwr_dpkmeans.sums.server._common_columns", lambda *_, **__: "")
+    monkeypatch.setattr(
+        "flwr_dpkmeans.sums.server._common_columns", lambda *_, **__: ""
+    )
 
     def configure_train(self: PrivateKMeans, *args: Any) -> list[Message]:
         messages = honest(self, *args)
@@ -172,13 +230,17 @@ def lying(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 
 @pytest.mark.parametrize("says", ["nothing", "the columns of another node"])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_each_node_compares_for_itself(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], says: str) -> None:
+def test_each_node_compares_for_itself(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], says: str
+) -> None:
     running = federated(NAMES, OTHER, NAMES)
 
     def change(run: ServerRun, message: Message) -> None:
         if says == "nothing":
             return
-        told = replace(run.plan, columns_digest=columns_digest(run.plan.run_id, sorted(NAMES)))
+        told = replace(
+            run.plan, columns_digest=columns_digest(run.plan.run_id, sorted(NAMES))
+        )
         message.content["dpkmeans"]["plan"] = dump_plan(told)
 
     lying(monkeypatch, change)
@@ -187,18 +249,24 @@ def test_each_node_compares_for_itself(monkeypatch: pytest.MonkeyPatch, options:
     assert running.ledgers[SECOND].entries() == ()
 
 
-def test_a_server_that_shows_each_node_its_own_columns_gets_a_sum_of_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_shows_each_node_its_own_columns_gets_a_sum_of_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Masks depend on the plan, so those of nodes with different plans do not cancel."""
     running = federated(NAMES, OTHER, NAMES)
 
     def change(run: ServerRun, message: Message) -> None:
         names = OTHER if message.metadata.dst_node_id == SECOND else NAMES
-        told = replace(run.plan, columns_digest=columns_digest(run.plan.run_id, sorted(names)))
+        told = replace(
+            run.plan, columns_digest=columns_digest(run.plan.run_id, sorted(names))
+        )
         if run.session.round_index == run.plan.first_round:
             message.content["dpkmeans"]["plan"] = dump_plan(told)
 
     lying(monkeypatch, change)
-    with pytest.raises(DPKMeansError, match="no data within the plan's bounds add up to"):
+    with pytest.raises(
+        DPKMeansError, match="no data within the plan's bounds add up to"
+    ):
         running.start(trust="central")
 
 
@@ -227,13 +295,33 @@ def test_columns_do_not_change_once_they_are_agreed_on(
 def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
     config = small_config(n_examples=None)
     first, other = (columns_digest(1, names) for names in (NAMES, OTHER))
-    plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2, columns=first)
-    require_next(plan, redraft_plan(plan, n_features=2, n_examples=300), Found(300), begun=True, released=0)
+    plan = draft_plan(
+        config, run_id=1, n_clients=3, seed=1, n_features=2, columns=first
+    )
+    require_next(
+        plan,
+        redraft_plan(plan, n_features=2, n_examples=300),
+        Found(300),
+        begun=True,
+        released=0,
+    )
     later = redraft_plan(plan, n_features=2, n_examples=300, columns=other)
-    with pytest.raises(ProtocolError, match="another columns_digest than the one in force, which had fixed it"):
+    with pytest.raises(
+        ProtocolError,
+        match="another columns_digest than the one in force, which had fixed it",
+    ):
         require_next(plan, later, Found(300), begun=True, released=0)
-    with pytest.raises(ProtocolError, match="another columns_digest than the one in force, which had fixed it"):
-        require_next(plan, replace(plan, columns_digest=other), Found(), begun=False, released=None)
+    with pytest.raises(
+        ProtocolError,
+        match="another columns_digest than the one in force, which had fixed it",
+    ):
+        require_next(
+            plan,
+            replace(plan, columns_digest=other),
+            Found(),
+            begun=False,
+            released=None,
+        )
     unnamed = replace(plan, columns_digest="")
     require_next(unnamed, plan, Found(), begun=False, released=None)
 
@@ -246,7 +334,7 @@ def test_a_digest_that_is_none_is_malformed() -> None:
         verify_plan(plan)
 
 
-# -- what a node says of its own columns --------------------------------------------------------------------------
+# -- what a node says of its own columns -----------------------------------------------
 
 
 def test_a_node_holds_its_columns_in_the_agreed_order_against_the_bounds() -> None:
@@ -254,18 +342,32 @@ def test_a_node_holds_its_columns_in_the_agreed_order_against_the_bounds() -> No
     tables[1] = tables[1][list(NAMES[::-1])]
     running = make_federation(tables)
     running.start(feature_names=NAMES, bounds=((-1.0, -100.0), (1.0, 100.0)))
-    assert [client.local_warnings_ for client in running.clients.values()] == [()] * len(tables)
+    assert [client.local_warnings_ for client in running.clients.values()] == [
+        ()
+    ] * len(tables)
 
 
 def test_a_node_names_the_column_that_private_bounds_did_not_find() -> None:
-    parts = [np.column_stack([np.full(n, 3.0), np.linspace(-8.0, 8.0, n)]) for n in SIZES]
+    parts = [
+        np.column_stack([np.full(n, 3.0), np.linspace(-8.0, 8.0, n)]) for n in SIZES
+    ]
     tables = [pd.DataFrame(part, columns=list(NAMES)) for part in parts]
     tables[1] = tables[1][list(NAMES[::-1])]
     running = make_federation(tables)
-    config = small_config(noise="seeded", private_bounds=True, bounds=((-8.0,), (8.0,)), n_features=None, epsilon=0.35)
+    config = small_config(
+        noise="seeded",
+        private_bounds=True,
+        bounds=((-8.0,), (8.0,)),
+        n_features=None,
+        epsilon=0.35,
+    )
     running.start(config)
     for client in running.clients.values():
         assert client.privacy_ is not None
-        (said,) = (sentence for sentence in client.privacy_.warnings if "Private bounds" in sentence)
+        (said,) = (
+            sentence
+            for sentence in client.privacy_.warnings
+            if "Private bounds" in sentence
+        )
         assert "secret_income" in said
         assert "secret_age" not in said

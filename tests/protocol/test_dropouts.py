@@ -1,4 +1,7 @@
-"""Clients that disappear or answer late, twice or nonsense: the survivors finish, or a sentence says why not."""
+"""Clients that disappear or answer late, twice or nonsense.
+
+The survivors finish, or a sentence says why not.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from support.messages import RECORD, VECTOR_LAYOUT, VECTOR_RECORD, copied, version_fields
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Error,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from support.messages import (
+    RECORD,
+    VECTOR_LAYOUT,
+    VECTOR_RECORD,
+    copied,
+    version_fields,
+)
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -24,7 +41,12 @@ from support.protocol_federation import (
     without_identities,
 )
 
-from flwr_dpkmeans.errors import CohortError, DisagreementError, DPKMeansError, RefusalError
+from flwr_dpkmeans.errors import (
+    CohortError,
+    DisagreementError,
+    DPKMeansError,
+    RefusalError,
+)
 from flwr_dpkmeans.secagg import messages as packing
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import worst_case
@@ -47,10 +69,24 @@ def reply_round(message: Message) -> int:
 
 
 class Dead:
-    """Nodes that are silent from one phase (and round) on; `answers_lost`: they still do what is asked there."""
+    """Nodes that are silent from one phase (and round) on.
 
-    def __init__(self, nodes: Sequence[int], stage: str, round_index: int = -1, *, answers_lost: bool = False) -> None:
-        self._nodes, self._when, self._answers_lost = tuple(nodes), (stage, round_index), answers_lost
+    `answers_lost`: they still do what is asked there.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[int],
+        stage: str,
+        round_index: int = -1,
+        *,
+        answers_lost: bool = False,
+    ) -> None:
+        self._nodes, self._when, self._answers_lost = (
+            tuple(nodes),
+            (stage, round_index),
+            answers_lost,
+        )
         self._dead = False
         self._mute: set[int] = set()
 
@@ -72,18 +108,26 @@ class Dead:
 
 
 def lloyd_run(federation: Federation, **values: Any) -> Any:
-    return federation.start(**({"algorithm": "lloyd", "max_iter": N_ROUNDS, "n_examples": None} | values))
+    return federation.start(
+        **({"algorithm": "lloyd", "max_iter": N_ROUNDS, "n_examples": None} | values)
+    )
 
 
-def expected(federation: Federation, parts: Sequence[Any], gone: Sequence[int], from_round: int) -> Any:
+def expected(
+    federation: Federation, parts: Sequence[Any], gone: Sequence[int], from_round: int
+) -> Any:
     """Plain Lloyd with everybody before a round and the survivors from it on."""
     survivors = [part for node, part in enumerate(parts, start=2) if node not in gone]
     n_rounds = federation.plan.last_round
-    rounds = [survivors if index >= from_round else parts for index in range(1, n_rounds + 1)]
+    rounds = [
+        survivors if index >= from_round else parts for index in range(1, n_rounds + 1)
+    ]
     return plain_lloyd(start_of(federation.plan), rounds)
 
 
-def require_result(federation: Federation, parts: Sequence[Any], gone: Sequence[int], from_round: int) -> None:
+def require_result(
+    federation: Federation, parts: Sequence[Any], gone: Sequence[int], from_round: int
+) -> None:
     centroids, counts = expected(federation, parts, gone, from_round)
     for node, client in federation.clients.items():
         if node not in gone:
@@ -97,7 +141,9 @@ POSITIONS = [("keys", -1), ("sum", 1), ("sum", 2), ("sum", N_ROUNDS), ("finish",
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-@pytest.mark.parametrize("answers_lost", [False, True], ids=["request-lost", "reply-lost"])
+@pytest.mark.parametrize(
+    "answers_lost", [False, True], ids=["request-lost", "reply-lost"]
+)
 @pytest.mark.parametrize(("stage", "round_index"), POSITIONS)
 def test_a_client_killed_anywhere_leaves_a_correct_result(
     stage: str, round_index: int, answers_lost: bool, trust: str
@@ -113,7 +159,9 @@ def test_a_client_killed_anywhere_leaves_a_correct_result(
     assert set(result.confirmed) == survivors
     plain = [(index, 0) for index in range(1, N_ROUNDS + 1)]
     if stage == "sum":
-        retried = [(index, int(index >= round_index)) for index in range(1, N_ROUNDS + 1)]
+        retried = [
+            (index, int(index >= round_index)) for index in range(1, N_ROUNDS + 1)
+        ]
         plain = sorted({*retried, (round_index, 0)})
     for node in survivors:
         assert federation.attempts_in_ledger(node) == plain
@@ -123,7 +171,11 @@ def test_a_client_killed_anywhere_leaves_a_correct_result(
     assert result.privacy.n_attempts == len(plain)
     lines = [(line.round_index, line.attempt) for line in result.privacy.releases]
     assert sorted(set(lines)) == plain
-    victim = [entry for entry in plain if stage == "finish" or (stage == "sum" and entry[0] < round_index)]
+    victim = [
+        entry
+        for entry in plain
+        if stage == "finish" or (stage == "sum" and entry[0] < round_index)
+    ]
     if answers_lost and stage == "sum":
         victim.append((round_index, 0))
     assert federation.attempts_in_ledger(VICTIM) == victim
@@ -131,25 +183,41 @@ def test_a_client_killed_anywhere_leaves_a_correct_result(
 
 @pytest.mark.parametrize("n_examples", [300, None])
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
-def test_a_retry_of_the_costliest_round_costs_the_announced_worst_case(algorithm: str, n_examples: int | None) -> None:
+def test_a_retry_of_the_costliest_round_costs_the_announced_worst_case(
+    algorithm: str, n_examples: int | None
+) -> None:
     federation = make_federation(grid_parts(SIZES))
     Dead([VICTIM], "sum", 2).install(federation)
     result = federation.start(algorithm=algorithm, n_examples=n_examples, epsilon=2.0)
     plan, report = federation.plan, result.privacy
     assert plan.epsilon <= 2.0 < report.epsilon
-    assert plan.epsilon_worst_case <= worst_case(plan) == report.epsilon == report.epsilon_worst_case
+    assert (
+        plan.epsilon_worst_case
+        <= worst_case(plan)
+        == report.epsilon
+        == report.epsilon_worst_case
+    )
     assert n_examples is None or report.epsilon == plan.epsilon_worst_case
     for node in (2, 3, 5):
-        assert {entry.epsilon for entry in federation.ledgers[node].entries()} == {report.epsilon}
+        assert {entry.epsilon for entry in federation.ledgers[node].entries()} == {
+            report.epsilon
+        }
 
 
 def test_a_retry_of_a_cheaper_round_is_reported_as_the_worst_case_too() -> None:
-    """Who fell silent may depend on what was released, and so may in which round: the price holds for every choice."""
+    """Who fell silent may depend on what was released, and so may in which round.
+
+    The price holds for every choice.
+    """
     federation = make_federation(grid_parts(SIZES))
     Dead([VICTIM], "sum", 0).install(federation)
     result = federation.start(n_examples=None, epsilon=2.0)
     plan = federation.plan
-    assert plan.epsilon < epsilon_after(plan, federation.attempts_in_ledger(2)) < result.privacy.epsilon
+    assert (
+        plan.epsilon
+        < epsilon_after(plan, federation.attempts_in_ledger(2))
+        < result.privacy.epsilon
+    )
     assert result.privacy.epsilon == worst_case(plan)
     assert federation.attempts_in_ledger(2)[:3] == [(0, 0), (0, 1), (1, 1)]
 
@@ -173,15 +241,23 @@ def test_two_retries_if_the_plan_has_two() -> None:
     result = lloyd_run(federation, max_retries=2)
     everybody = dict(enumerate(parts, start=2))
     rounds = [
-        [part for node, part in everybody.items() if node not in gone] for gone in ((), (4,), (4, 6, 7), (4, 6, 7))
+        [part for node, part in everybody.items() if node not in gone]
+        for gone in ((), (4,), (4, 6, 7), (4, 6, 7))
     ]
     centroids, _ = plain_lloyd(start_of(federation.plan), rounds)
     assert np.array_equal(federation.clients[2].cluster_centers_, centroids)
-    assert federation.attempts_in_ledger(2) == [(1, 0), (2, 0), (2, 1), (3, 1), (3, 2), (4, 2)]
+    assert federation.attempts_in_ledger(2) == [
+        (1, 0),
+        (2, 0),
+        (2, 1),
+        (3, 1),
+        (3, 2),
+        (4, 2),
+    ]
     assert result.privacy.n_attempts == 6
 
 
-# -- runs that have to stop --------------------------------------------------------------------------------------
+# -- runs that have to stop ------------------------------------------------------------
 
 
 def require_sentence(error: BaseException, *parts: str) -> None:
@@ -198,13 +274,19 @@ def require_sentence(error: BaseException, *parts: str) -> None:
 def test_retries_used_up(max_retries: int) -> None:
     federation = make_federation(grid_parts((*SIZES, 30)))
     deaths = [Dead([VICTIM], "sum", 1), Dead([5], "sum", 2)]
-    federation.faults.on_request = lambda message: all(death._on_request(message) for death in deaths)
+    federation.faults.on_request = lambda message: all(
+        death._on_request(message) for death in deaths
+    )
     with pytest.raises(CohortError) as caught:
         lloyd_run(federation, max_retries=max_retries)
-    require_sentence(caught.value, f"{max_retries} retries are used up", "raise max-retries")
+    require_sentence(
+        caught.value, f"{max_retries} retries are used up", "raise max-retries"
+    )
 
 
-@pytest.mark.parametrize(("stage", "round_index"), [("keys", -1), ("sum", 1), ("sum", 3)])
+@pytest.mark.parametrize(
+    ("stage", "round_index"), [("keys", -1), ("sum", 1), ("sum", 3)]
+)
 def test_fewer_than_min_clients(stage: str, round_index: int) -> None:
     federation = make_federation(grid_parts(SIZES))
     Dead([VICTIM], stage, round_index).install(federation)
@@ -214,7 +296,9 @@ def test_fewer_than_min_clients(stage: str, round_index: int) -> None:
     assert federation.charges() == {"keys": 0, "sum": 3 + 4 * (round_index - 1)}[stage]
 
 
-@pytest.mark.parametrize(("stage", "round_index"), [("keys", -1), ("sum", 1), ("sum", 2)])
+@pytest.mark.parametrize(
+    ("stage", "round_index"), [("keys", -1), ("sum", 1), ("sum", 2)]
+)
 def test_everybody_disappears(stage: str, round_index: int) -> None:
     federation = make_federation(grid_parts(SIZES))
     Dead([2, 3, 4, 5], stage, round_index).install(federation)
@@ -224,7 +308,10 @@ def test_everybody_disappears(stage: str, round_index: int) -> None:
 
 
 def test_nobody_confirms_the_result() -> None:
-    """Under ``oblivious`` the run then has no result that anybody knows of; with ``central`` the server has it."""
+    """Under ``oblivious`` the run then has no result that anybody knows of.
+
+    With ``central`` the server has it.
+    """
     federation = make_federation(grid_parts(SIZES))
     Dead([2, 3, 4, 5], "finish").install(federation)
     with pytest.raises(CohortError) as caught:
@@ -238,7 +325,10 @@ def test_nobody_confirms_the_result() -> None:
 
 
 def test_more_dropouts_than_the_silent_clients_that_were_planned_for() -> None:
-    """With t = 2 of 4, two shares are counted on: a cohort of three has one, which is not enough."""
+    """With t = 2 of 4, two shares are counted on.
+
+    a cohort of three has one, which is not enough.
+    """
     federation = make_federation(grid_parts(SIZES))
     Dead([VICTIM], "sum", 2).install(federation)
     with pytest.raises(CohortError) as caught:
@@ -246,13 +336,17 @@ def test_more_dropouts_than_the_silent_clients_that_were_planned_for() -> None:
     require_sentence(caught.value, "at least 4 are needed")
 
 
-# -- key authors --------------------------------------------------------------------------------------------------
+# -- key authors -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("answers_lost", [False, True], ids=["request-lost", "reply-lost"])
+@pytest.mark.parametrize(
+    "answers_lost", [False, True], ids=["request-lost", "reply-lost"]
+)
 @pytest.mark.parametrize("round_index", [1, 2])
 @pytest.mark.parametrize("n_lost", [1, 2])
-def test_dropped_key_authors_reveal_nothing(truth: Truth, n_lost: int, round_index: int, answers_lost: bool) -> None:
+def test_dropped_key_authors_reveal_nothing(
+    truth: Truth, n_lost: int, round_index: int, answers_lost: bool
+) -> None:
     parts = grid_parts((*SIZES, 30))
     federation = make_federation(parts)
     lost: list[int] = []
@@ -272,7 +366,9 @@ def test_dropped_key_authors_reveal_nothing(truth: Truth, n_lost: int, round_ind
         return death is None or death._on_request(message)
 
     federation.faults.on_request = on_request
-    federation.faults.on_reply = lambda reply: inner[0]._on_reply(reply) if inner else [reply]
+    federation.faults.on_reply = lambda reply: (
+        inner[0]._on_reply(reply) if inner else [reply]
+    )
     lloyd_run(federation)
     assert len(lost) == n_lost
     require_result(federation, parts, lost, round_index)
@@ -283,13 +379,17 @@ def test_dropped_key_authors_reveal_nothing(truth: Truth, n_lost: int, round_ind
 
 
 def combinations(federation: Federation) -> dict[str, Any]:
-    """All sums over subsets within an attempt, and all differences of two such sums of one round."""
+    """All sums over subsets within an attempt, and all differences of two such sums of
+    one round.
+    """
     by_round = received_vectors(federation.grid.received)
     sums: dict[int, dict[str, Any]] = {}
     for (index, attempt), vectors in by_round.items():
         for size in range(1, len(vectors) + 1):
             for nodes in itertools.combinations(sorted(vectors), size):
-                total = np.sum([vectors[node] for node in nodes], axis=0, dtype=np.uint64)
+                total = np.sum(
+                    [vectors[node] for node in nodes], axis=0, dtype=np.uint64
+                )
                 sums.setdefault(index, {})[f"{index}/{attempt} {nodes}"] = total
     found = {name: total for group in sums.values() for name, total in group.items()}
     for group in sums.values():
@@ -307,7 +407,7 @@ def require_nothing_readable(federation: Federation) -> None:
         assert count_readable(words) <= 1, f"{name} is readable"
 
 
-# -- late replies -------------------------------------------------------------------------------------------------
+# -- late replies ----------------------------------------------------------------------
 
 
 def run_with_late_reply(trust: str) -> tuple[Federation, list[Any]]:
@@ -320,7 +420,11 @@ def run_with_late_reply(trust: str) -> tuple[Federation, list[Any]]:
         if reply.metadata.src_node_id == VICTIM and reply_round(reply) == 2:
             held.append(reply)
             return []
-        if held and reply_round(reply) == 2 and next(iter(received_vectors([reply])))[1] == 1:
+        if (
+            held
+            and reply_round(reply) == 2
+            and next(iter(received_vectors([reply])))[1] == 1
+        ):
             federation.faults.extra = held[:1]
         return [reply]
 
@@ -347,30 +451,47 @@ def test_a_late_reply_reveals_nothing_under_oblivious(truth: Truth) -> None:
 
 
 def test_the_checker_of_late_replies_fires() -> None:
-    """Under ``central`` the two sums' difference is the victim's statistic: the server is trusted to discard it."""
+    """Under ``central`` the two sums' difference is the victim's statistic.
+
+    The server is trusted to discard it.
+    """
     federation, parts = run_with_late_reply("central")
     with pytest.raises(AssertionError, match="readable"):
         require_nothing_readable(federation)
     vectors = received_vectors(federation.grid.received)
-    attempts = [np.sum(list(vectors[2, attempt].values()), axis=0, dtype=np.uint64) for attempt in (0, 1)]
-    assert signed(attempts[0] - attempts[1])[-3:].sum() == len(parts[VICTIM - 2]) * 2**16
+    attempts = [
+        np.sum(list(vectors[2, attempt].values()), axis=0, dtype=np.uint64)
+        for attempt in (0, 1)
+    ]
+    assert (
+        signed(attempts[0] - attempts[1])[-3:].sum() == len(parts[VICTIM - 2]) * 2**16
+    )
 
 
 def test_streams_are_fresh_after_a_retry() -> None:
-    """The same statistic (no release in between) is sent under other masks: every word differs."""
+    """The same statistic (no release in between) is sent under other masks.
+
+    Every word differs.
+    """
     federation, _ = run_with_late_reply("oblivious")
     vectors = received_vectors(federation.grid.received)
     for node in (2, 3, 5):
         assert not np.any(vectors[2, 0][node] == vectors[2, 1][node])
 
 
-# -- repeated and forged replies ----------------------------------------------------------------------------------
+# -- repeated and forged replies -------------------------------------------------------
 
 
-def from_node(message: Message, node: int, content: RecordDict | None = None) -> Message:
+def from_node(
+    message: Message, node: int, content: RecordDict | None = None
+) -> Message:
     """A message that claims another sender."""
-    forged = Message(copied(message.content if content is None else content), reply_to=message)
-    forged.metadata.__dict__.update(_src_node_id=node, _message_id="forged", _dst_node_id=1)
+    forged = Message(
+        copied(message.content if content is None else content), reply_to=message
+    )
+    forged.metadata.__dict__.update(
+        _src_node_id=node, _message_id="forged", _dst_node_id=1
+    )
     return forged
 
 
@@ -392,8 +513,13 @@ def test_replayed_and_forged_replies_are_ignored(trust: str) -> None:
     def on_reply(reply: Message) -> list[Message]:
         seen.append(reply)
         if len(seen) % 4 == 0:
-            # Everything that was ever sent once more, from its sender, from others and from a stranger.
-            federation.faults.extra = [*seen, *(from_node(m, 5) for m in seen), *(from_node(m, 99) for m in seen)]
+            # Everything that was ever sent once more, from its sender, from others and
+            # from a stranger.
+            federation.faults.extra = [
+                *seen,
+                *(from_node(m, 5) for m in seen),
+                *(from_node(m, 99) for m in seen),
+            ]
         return [reply]
 
     federation.faults.on_reply = on_reply
@@ -404,7 +530,10 @@ def test_replayed_and_forged_replies_are_ignored(trust: str) -> None:
 
 
 def test_a_poisoned_vector_stops_the_run_or_agrees_everywhere() -> None:
-    """A vector of wrong words (NaN bytes) cannot be told from a masked one: it spoils the sum equally for all."""
+    """A vector of wrong words (NaN bytes) cannot be told from a masked one.
+
+    It spoils the sum equally for all.
+    """
     federation = make_federation(grid_parts(SIZES))
 
     def on_reply(reply: Message) -> list[Message]:
@@ -420,14 +549,16 @@ def test_a_poisoned_vector_stops_the_run_or_agrees_everywhere() -> None:
     assert np.isfinite(centroids[0]).all()
 
 
-# -- malformed replies --------------------------------------------------------------------------------------------
+# -- malformed replies -----------------------------------------------------------------
 
 
 def with_record(message: Message, **fields: Any) -> Message:
     """The same reply with other fields in its record; None removes one."""
     content = copied(message.content)
     record = dict(content.config_records[RECORD]) | fields
-    content.config_records[RECORD] = ConfigRecord({k: v for k, v in record.items() if v is not None})
+    content.config_records[RECORD] = ConfigRecord(
+        {k: v for k, v in record.items() if v is not None}
+    )
     return from_node(message, message.metadata.src_node_id, content)
 
 
@@ -437,7 +568,9 @@ def with_header(message: Message, **fields: Any) -> Message:
     return with_record(message, header=json.dumps(header))
 
 
-def with_vector(message: Message, data: bytes, dtype: str, shape: tuple[int, ...]) -> Message:
+def with_vector(
+    message: Message, data: bytes, dtype: str, shape: tuple[int, ...]
+) -> Message:
     """The same reply with another vector."""
     content = copied(message.content)
     array = Array(dtype=dtype, shape=shape, stype=VECTOR_LAYOUT, data=data)
@@ -450,15 +583,21 @@ def with_content(message: Message, content: RecordDict) -> Message:
 
 
 def numpy_vector(message: Message) -> Message:
-    """Serialised the way Flower does it: parsing would mean unpickling another party's bytes."""
+    """Serialised the way Flower does it: parsing would mean unpickling another party's
+    bytes.
+    """
     content = copied(message.content)
-    content.array_records[VECTOR_RECORD] = ArrayRecord({"vector": Array(np.zeros(9, dtype=np.uint64))})
+    content.array_records[VECTOR_RECORD] = ArrayRecord(
+        {"vector": Array(np.zeros(9, dtype=np.uint64))}
+    )
     return with_content(message, content)
 
 
 def error_reply(message: Message) -> Message:
     reply = Message(Error(code=2, reason="boom"), reply_to=message)
-    reply.metadata.__dict__.update(_src_node_id=message.metadata.src_node_id, _message_id="error")
+    reply.metadata.__dict__.update(
+        _src_node_id=message.metadata.src_node_id, _message_id="error"
+    )
     return reply
 
 
@@ -474,18 +613,28 @@ MALFORMED: dict[str, Callable[[Message], Message]] = {
     "dtype float": lambda m: with_vector(m, NAN_BYTES, "float64", (9,)),
     "dtype object": lambda m: with_vector(m, NAN_BYTES, "object", (9,)),
     "numpy format": numpy_vector,
-    "no vector": lambda m: with_content(m, RecordDict({RECORD: m.content.config_records[RECORD]})),
-    "no record": lambda m: with_content(m, RecordDict({"other": ConfigRecord({"a": 1})})),
+    "no vector": lambda m: with_content(
+        m, RecordDict({RECORD: m.content.config_records[RECORD]})
+    ),
+    "no record": lambda m: with_content(
+        m, RecordDict({"other": ConfigRecord({"a": 1})})
+    ),
     "empty": lambda m: with_content(m, RecordDict()),
-    "metrics instead": lambda m: with_content(m, RecordDict({RECORD: MetricRecord({"num-examples": 40})})),
-    "arrays instead": lambda m: with_content(m, RecordDict({RECORD: ArrayRecord({"v": Array(np.zeros(9))})})),
+    "metrics instead": lambda m: with_content(
+        m, RecordDict({RECORD: MetricRecord({"num-examples": 40})})
+    ),
+    "arrays instead": lambda m: with_content(
+        m, RecordDict({RECORD: ArrayRecord({"v": Array(np.zeros(9))})})
+    ),
     "header gone": lambda m: with_record(m, header=None),
     "header bytes": lambda m: with_record(m, header=b"\xff\xfe"),
     "header not JSON": lambda m: with_record(m, header="{status: ok"),
     "header a list": lambda m: with_record(m, header="[1, 2]"),
     "header deep": lambda m: with_record(m, header="[" * 9000),
     "header long": lambda m: with_record(m, header=" " * 10_001 + "{}"),
-    "header big number": lambda m: with_record(m, header='{"status": "ok", "round": ' + "9" * 5000 + "}"),
+    "header big number": lambda m: with_record(
+        m, header='{"status": "ok", "round": ' + "9" * 5000 + "}"
+    ),
     "status unknown": lambda m: with_header(m, status="fine"),
     "status a list": lambda m: with_header(m, status=["ok"]),
     "round text": lambda m: with_header(m, round="2"),
@@ -499,14 +648,20 @@ MALFORMED: dict[str, Callable[[Message], Message]] = {
     "boxes undue": lambda m: with_record(m, boxes=bytes(8) + b"\x01\0\0\0x"),
     "boxes torn": lambda m: with_record(m, boxes=b"torn"),
     "boxes a number": lambda m: with_record(m, boxes=7),
-    "failed": lambda m: with_header(m, status="failed", code="InternalError", sentence="x" * 5000 + "\n\x1b[31m"),
-    "failed, odd code": lambda m: with_header(m, status="failed", code=["BudgetError"], sentence=None),
+    "failed": lambda m: with_header(
+        m, status="failed", code="InternalError", sentence="x" * 5000 + "\n\x1b[31m"
+    ),
+    "failed, odd code": lambda m: with_header(
+        m, status="failed", code=["BudgetError"], sentence=None
+    ),
     "Flower error": error_reply,
 }
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_a_malformed_reply_counts_as_a_dropout(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_malformed_reply_counts_as_a_dropout(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.setattr(wire, "MAX_BLOB_BYTES", 8000)
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
@@ -533,7 +688,9 @@ KEYS_MALFORMED = [
 
 @pytest.mark.parametrize("position", ["keys", "finish"])
 @pytest.mark.parametrize("kind", KEYS_MALFORMED)
-def test_a_malformed_reply_of_another_phase_leaves_only_its_node_out(kind: str, position: str) -> None:
+def test_a_malformed_reply_of_another_phase_leaves_only_its_node_out(
+    kind: str, position: str
+) -> None:
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     n_replies = {"keys": 0, "finish": N_ROUNDS + 1}[position]
@@ -542,7 +699,11 @@ def test_a_malformed_reply_of_another_phase_leaves_only_its_node_out(kind: str, 
     def on_reply(reply: Message) -> list[Message]:
         node = reply.metadata.src_node_id
         counted[node] += 1
-        return [MALFORMED[kind](reply)] if node == VICTIM and counted[node] == n_replies else [reply]
+        return (
+            [MALFORMED[kind](reply)]
+            if node == VICTIM and counted[node] == n_replies
+            else [reply]
+        )
 
     federation.faults.on_reply = on_reply
     result = lloyd_run(federation)
@@ -551,7 +712,13 @@ def test_a_malformed_reply_of_another_phase_leaves_only_its_node_out(kind: str, 
 
 
 @pytest.mark.parametrize(
-    "fields", [{"public_key": b"short"}, {"public_key": None}, {"public_key": 3}, {"plan_digest": None}]
+    "fields",
+    [
+        {"public_key": b"short"},
+        {"public_key": None},
+        {"public_key": 3},
+        {"plan_digest": None},
+    ],
 )
 def test_malformed_keys_leave_only_their_node_out(fields: dict[str, Any]) -> None:
     parts = grid_parts(SIZES)
@@ -559,7 +726,11 @@ def test_malformed_keys_leave_only_their_node_out(fields: dict[str, Any]) -> Non
 
     def on_reply(reply: Message) -> list[Message]:
         is_key = "public_key" in (reply.content.config_records.get(RECORD) or {})
-        return [with_record(reply, **fields)] if is_key and reply.metadata.src_node_id == VICTIM else [reply]
+        return (
+            [with_record(reply, **fields)]
+            if is_key and reply.metadata.src_node_id == VICTIM
+            else [reply]
+        )
 
     federation.faults.on_reply = on_reply
     lloyd_run(federation)
@@ -571,17 +742,29 @@ def test_malformed_keys_leave_only_their_node_out(fields: dict[str, Any]) -> Non
     [
         ({"plan_digest": bytes(32)}, DPKMeansError, "another plan"),
         (
-            {"header": json.dumps({"status": "ok", "n_features": 3} | version_fields())},
+            {
+                "header": json.dumps(
+                    {"status": "ok", "n_features": 3} | version_fields()
+                )
+            },
             RefusalError,
             "different numbers of features",
         ),
     ],
 )
-def test_a_node_with_another_plan_or_table_stops_the_run(fields: dict[str, Any], error: type, word: str) -> None:
+def test_a_node_with_another_plan_or_table_stops_the_run(
+    fields: dict[str, Any], error: type, word: str
+) -> None:
     federation = make_federation(grid_parts(SIZES))
 
     def on_reply(reply: Message) -> list[Message]:
-        return [with_record(reply, **fields) if reply.metadata.src_node_id == VICTIM else reply]
+        return [
+            (
+                with_record(reply, **fields)
+                if reply.metadata.src_node_id == VICTIM
+                else reply
+            )
+        ]
 
     federation.faults.on_reply = on_reply
     with pytest.raises(error) as caught:
@@ -592,7 +775,9 @@ def test_a_node_with_another_plan_or_table_stops_the_run(fields: dict[str, Any],
 
 @pytest.mark.parametrize("tag", [bytes(32), b""])
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_a_wrong_tag_stops_the_run_and_names_the_node(tag: bytes, at_the_end: bool) -> None:
+def test_a_wrong_tag_stops_the_run_and_names_the_node(
+    tag: bytes, at_the_end: bool
+) -> None:
     federation = make_federation(grid_parts(SIZES))
     seen = []
 
@@ -608,24 +793,37 @@ def test_a_wrong_tag_stops_the_run_and_names_the_node(tag: bytes, at_the_end: bo
     require_sentence(caught.value, f"node(s) [{VICTIM}]")
 
 
-@pytest.mark.parametrize("kind", ["no record", "header not JSON", "too short", "Flower error"])
+@pytest.mark.parametrize(
+    "kind", ["no record", "header not JSON", "too short", "Flower error"]
+)
 def test_malformed_replies_of_everybody_stop_the_run_with_a_sentence(kind: str) -> None:
     federation = make_federation(grid_parts(SIZES))
-    federation.faults.on_reply = lambda reply: [MALFORMED[kind](reply) if reply_round(reply) == 2 else reply]
+    federation.faults.on_reply = lambda reply: [
+        MALFORMED[kind](reply) if reply_round(reply) == 2 else reply
+    ]
     with pytest.raises(CohortError) as caught:
         lloyd_run(federation)
     require_sentence(caught.value, "0 clients are left")
 
 
 def test_boxes_that_do_not_open_stop_the_run_with_a_sentence() -> None:
-    """An author that sealed rubbish (or a server that swapped boxes) leaves no client that could go on."""
+    """An author that sealed rubbish (or a server that swapped boxes) leaves no client
+    that could go on.
+    """
     federation = make_federation(grid_parts(SIZES))
 
     def on_reply(reply: Message) -> list[Message]:
-        record = (reply.content.config_records.get(RECORD) or {}) if not reply.has_error() else {}
+        record = (
+            (reply.content.config_records.get(RECORD) or {})
+            if not reply.has_error()
+            else {}
+        )
         if "boxes" not in record:
             return [reply]
-        boxes = {node: bytes(len(box)) for node, box in packing.unpack_boxes(bytes(record["boxes"])).items()}
+        boxes = {
+            node: bytes(len(box))
+            for node, box in packing.unpack_boxes(bytes(record["boxes"])).items()
+        }
         return [with_record(reply, boxes=packing.pack_boxes(boxes))]
 
     federation.faults.on_reply = on_reply
@@ -634,14 +832,24 @@ def test_boxes_that_do_not_open_stop_the_run_with_a_sentence() -> None:
     require_sentence(caught.value, "did not answer round 2")
 
 
-def test_a_failure_sentence_cannot_write_into_the_servers_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_sentence_cannot_write_into_the_servers_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation = make_federation(grid_parts(SIZES))
     evil = "fine\n2026 INFO all good\x1b[2J\ud800"
     federation.faults.on_reply = lambda reply: [
-        with_header(reply, status="failed", code="x\ny", sentence=evil)
-        if reply.metadata.src_node_id == VICTIM and reply_round(reply) == 2
-        else reply
+        (
+            with_header(reply, status="failed", code="x\ny", sentence=evil)
+            if reply.metadata.src_node_id == VICTIM and reply_round(reply) == 2
+            else reply
+        )
     ]
     lloyd_run(federation)
-    text = [record.getMessage() for record in caplog.records if "did not answer (" in record.getMessage()]
-    assert text == [f"node {VICTIM} did not answer (unknown): fine?2026 INFO all good?[2J?"]
+    text = [
+        record.getMessage()
+        for record in caplog.records
+        if "did not answer (" in record.getMessage()
+    ]
+    assert text == [
+        f"node {VICTIM} did not answer (unknown): fine?2026 INFO all good?[2J?"
+    ]

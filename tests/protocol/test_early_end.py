@@ -1,4 +1,7 @@
-"""Runs that end once a released step is short: what was agreed holds, no noise changes, and no price falls."""
+"""Runs that end once a released step is short.
+
+What was agreed holds, no noise changes, and no price falls.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import (
+    Federation,
+    grid_parts,
+    make_federation,
+    small_config,
+)
 from test_hostile_server import VICTIM, changed, finish_content, hostile
 
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
@@ -22,7 +30,13 @@ LONG = 10.0
 
 
 def settings(**values: Any) -> dict[str, Any]:
-    given = {"algorithm": "glloyd", "max_iter": 6, "trust": "distributed", "tolerance": LONG, "epsilon": 5.0}
+    given = {
+        "algorithm": "glloyd",
+        "max_iter": 6,
+        "trust": "distributed",
+        "tolerance": LONG,
+        "epsilon": 5.0,
+    }
     return given | values
 
 
@@ -42,7 +56,9 @@ def test_a_short_step_ends_the_run_for_everybody(trust: str, algorithm: str) -> 
     assert server.clusters is not None
     for client in federation.clients.values():
         assert client.cluster_centers_ is not None
-    assert all(federation.attempts_in_ledger(node) == [(1, 0)] for node in federation.clients)
+    assert all(
+        federation.attempts_in_ledger(node) == [(1, 0)] for node in federation.clients
+    )
 
 
 def test_ledger_and_report_say_the_price_of_all_planned_rounds() -> None:
@@ -54,7 +70,9 @@ def test_ledger_and_report_say_the_price_of_all_planned_rounds() -> None:
     assert report.epsilon == plan.epsilon
     # What the one release costs stands in its line.
     assert report.releases[-1].epsilon_so_far < 0.6 * report.epsilon
-    (sentence,) = [one for one in report.assumptions if one.startswith("Rounds end once")]
+    (sentence,) = [
+        one for one in report.assumptions if one.startswith("Rounds end once")
+    ]
     assert "1 of 6 planned rounds were released" in sentence
     assert "[C14]" in sentence
 
@@ -72,7 +90,9 @@ def test_the_noise_of_planned_rounds_is_what_it_is_without_a_tolerance() -> None
 
 def test_steps_that_stay_longer_change_nothing() -> None:
     federation = finished(tolerance=1e-9)
-    assert federation.attempts_in_ledger(VICTIM) == [(index, 0) for index in range(1, 7)]
+    assert federation.attempts_in_ledger(VICTIM) == [
+        (index, 0) for index in range(1, 7)
+    ]
 
 
 def test_an_evaluation_still_closes_the_run() -> None:
@@ -90,8 +110,14 @@ def test_recovered_sums_leave_rounds_out_too() -> None:
 def test_a_server_that_goes_on_by_itself_ends_as_well() -> None:
     points = np.concatenate(grid_parts(SIZES))[:50]
     federation = make_federation(grid_parts(SIZES))
-    run = small_config(**settings(algorithm="feddp_kmeans", n_examples=None, max_iter=4, random_state=0))
-    federation.strategy = PrivateKMeans.from_config(run, server_points=points, on_step=lambda _: None)
+    run = small_config(
+        **settings(
+            algorithm="feddp_kmeans", n_examples=None, max_iter=4, random_state=0
+        )
+    )
+    federation.strategy = PrivateKMeans.from_config(
+        run, server_points=points, on_step=lambda _: None
+    )
     with federation.grid.running():
         federation.strategy.start(federation.grid)
     assert federation.attempts_in_ledger(VICTIM) == [(1, 0), (2, 0), (3, 0), (4, 0)]
@@ -99,15 +125,22 @@ def test_a_server_that_goes_on_by_itself_ends_as_well() -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "following"), [("glloyd", 2), ("lloyd", 7)])
-def test_clusters_that_are_all_lost_in_noise_are_not_settled(algorithm: str, following: int) -> None:
-    """FedDP-KMeans leaves them where they are, as does a wall of the box; without noise that is the end."""
+def test_clusters_that_are_all_lost_in_noise_are_not_settled(
+    algorithm: str, following: int
+) -> None:
+    """FedDP-KMeans leaves them where they are, as does a wall of the box.
+
+    Without noise that is the end.
+    """
     plan = finished(algorithm=algorithm).plan
-    still, moved = (State({}, movements=(0.5, last)).frozen() for last in (0.0, 2.0**-16))
+    still, moved = (
+        State({}, movements=(0.5, last)).frozen() for last in (0.0, 2.0**-16)
+    )
     assert plan.round_after(1, still) == following
     assert plan.round_after(1, moved) == 7
 
 
-# -- a server that does something else ------------------------------------------------------------------------------
+# -- a server that does something else -------------------------------------------------
 
 
 def moving(tolerance: float) -> Any:
@@ -129,27 +162,39 @@ def test_a_server_that_stops_or_leaves_out_too_early_is_refused() -> None:
     with moving(1e-9) as server:
         server.agree()
         server.complete(server.request(1))
-        server.require_refused(finish_content(server), "round 2 follows", message_type="evaluate")
+        server.require_refused(
+            finish_content(server), "round 2 follows", message_type="evaluate"
+        )
         asked = server.request(2)
-        server.require_refused(changed(asked[VICTIM], header={"round": 4}), "out of order")
+        server.require_refused(
+            changed(asked[VICTIM], header={"round": 4}), "out of order"
+        )
         server.complete(asked)
 
 
 def test_a_jump_to_the_closing_round_is_refused_while_steps_are_long() -> None:
-    with hostile(trust="distributed", max_iter=4, tolerance=1e-9, evaluation="private") as server:
+    with hostile(
+        trust="distributed", max_iter=4, tolerance=1e-9, evaluation="private"
+    ) as server:
         server.agree()
         server.complete(server.request(1))
         asked = server.request(2)
-        server.require_refused(changed(asked[VICTIM], header={"round": 5}), "round 2 follows")
+        server.require_refused(
+            changed(asked[VICTIM], header={"round": 5}), "round 2 follows"
+        )
         server.complete(asked)
 
 
 def test_oblivious_refuses_a_tolerance() -> None:
-    with pytest.raises(ConfigurationError, match="under trust 'oblivious' the server knows the noise"):
+    with pytest.raises(
+        ConfigurationError, match="under trust 'oblivious' the server knows the noise"
+    ):
         finished(trust="oblivious")
 
 
-def test_a_server_with_another_rule_stops_nobody_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_with_another_rule_stops_nobody_but_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Planted: its first answer says that the run goes on."""
     own = Plan.round_after
     calls = []

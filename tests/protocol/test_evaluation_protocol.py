@@ -1,4 +1,6 @@
-"""Evaluations in the whole protocol: hostile states, missing labels, deployments, dropouts, an oblivious server."""
+"""Evaluations in the whole protocol: hostile states, missing labels, deployments,
+dropouts, an oblivious server.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from support.messages import RECORD, Stage, Status, keys_messages, parse_failure, stage_of
+from support.messages import (
+    RECORD,
+    Stage,
+    Status,
+    keys_messages,
+    parse_failure,
+    stage_of,
+)
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -44,7 +53,13 @@ from flwr_dpkmeans.sums.statement import epsilon_after
 __all__ = ["truth"]
 
 SIZES = [80, 70, 90, 60]
-BASE: dict[str, Any] = {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "random_state": 3, "n_features": 2, "max_iter": 1}
+BASE: dict[str, Any] = {
+    "n_clusters": 3,
+    "bounds": ((-1.0,), (1.0,)),
+    "random_state": 3,
+    "n_features": 2,
+    "max_iter": 1,
+}
 
 
 def federation(**values: Any) -> Federation:
@@ -77,7 +92,9 @@ def with_server_points(running: Federation, **values: Any) -> Any:
         }
     )
     points = grid_parts([40], seed=9)[0]
-    running.strategy = PrivateKMeans.from_config(config, server_points=points, on_step=lambda _: None)
+    running.strategy = PrivateKMeans.from_config(
+        config, server_points=points, on_step=lambda _: None
+    )
     with running.grid.running():
         return running.strategy.start(running.grid)
 
@@ -93,7 +110,11 @@ def test_everybody_who_may_know_has_the_same_evaluation(trust: str) -> None:
     assert result.evaluation == (None if trust == "oblivious" else found[0])
     assert result.privacy is not None
     assert result.privacy.epsilon <= 4.0 * (1.0 + 1e-9)
-    assert [line.array for line in result.privacy.releases if line.round_name == "evaluation"] == [
+    assert [
+        line.array
+        for line in result.privacy.releases
+        if line.round_name == "evaluation"
+    ] == [
         "clipped_cost",
         "rows_beyond",
         "cell_counts",
@@ -105,9 +126,14 @@ def test_a_server_with_points_of_its_own_sends_the_evaluation_with_the_result() 
     running = federation()
     result = with_server_points(running)
     assert result.evaluation is not None
-    assert all(client.evaluation_ == result.evaluation for client in running.clients.values())
+    assert all(
+        client.evaluation_ == result.evaluation for client in running.clients.values()
+    )
     clients = list(running.clients.values())
-    assert all(np.array_equal(client.cluster_centers_, clients[0].cluster_centers_) for client in clients)
+    assert all(
+        np.array_equal(client.cluster_centers_, clients[0].cluster_centers_)
+        for client in clients
+    )
 
 
 def test_an_oblivious_server_reads_no_metric(truth: Truth) -> None:
@@ -118,7 +144,9 @@ def test_an_oblivious_server_reads_no_metric(truth: Truth) -> None:
     assert client.evaluation_ is not None
     vectors = received_vectors(running.grid.received)[index, 0]
     assert sum(count_readable(vector) for vector in vectors.values()) == 0
-    assert truth.released[index].tobytes() not in b"".join(map(all_bytes, running.grid.received))
+    assert truth.released[index].tobytes() not in b"".join(
+        map(all_bytes, running.grid.received)
+    )
 
 
 def too_many(state: State) -> State:
@@ -144,7 +172,10 @@ def test_hostile_centroids_get_no_evaluation(change: Callable[[State], State]) -
     with pytest.raises(CohortError):
         with_server_points(running)
     assert running.plan.rounds[3].name == "evaluation"
-    assert all(running.attempts_in_ledger(node) == [(1, 0), (2, 0), (3, 0)] for node in running.clients)
+    assert all(
+        running.attempts_in_ledger(node) == [(1, 0), (2, 0), (3, 0)]
+        for node in running.clients
+    )
 
 
 @pytest.mark.parametrize("name", ["clipped_cost", "cell_counts"])
@@ -172,18 +203,36 @@ def test_a_dropout_in_the_evaluation_is_survived_and_charged() -> None:
     def lose(message: Message) -> bool:
         header = str(message.content.config_records[RECORD]["header"])
         first = f'"round": {last}, "attempt": 0' in header
-        return not (message.metadata.dst_node_id == 3 and stage_of(message.content) is Stage.SUM and first)
+        return not (
+            message.metadata.dst_node_id == 3
+            and stage_of(message.content) is Stage.SUM
+            and first
+        )
 
     running.faults.on_request = lose
-    result = running.start(algorithm="glloyd", max_iter=2, evaluation="private", epsilon=60.0, trust="central")
+    result = running.start(
+        algorithm="glloyd",
+        max_iter=2,
+        evaluation="private",
+        epsilon=60.0,
+        trust="central",
+    )
     assert running.plan.last_round == last
     assert running.attempts_in_ledger(2) == [(1, 0), (2, 0), (3, 0), (3, 1)]
-    assert running.plan.epsilon < result.privacy.epsilon <= running.plan.epsilon_worst_case * (1 + 1e-9)
+    assert (
+        running.plan.epsilon
+        < result.privacy.epsilon
+        <= running.plan.epsilon_worst_case * (1 + 1e-9)
+    )
     assert result.evaluation is not None
     # 70 of 300 rows are missing, which the table itself says.
     assert result.evaluation.n_units_source == "released"
-    assert result.evaluation.n_units.value == pytest.approx(230, abs=5 * result.evaluation.n_units.noise)
-    assert abs(result.evaluation.n_units.value - 300) > 5 * result.evaluation.n_units.noise
+    assert result.evaluation.n_units.value == pytest.approx(
+        230, abs=5 * result.evaluation.n_units.noise
+    )
+    assert (
+        abs(result.evaluation.n_units.value - 300) > 5 * result.evaluation.n_units.noise
+    )
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
@@ -192,8 +241,16 @@ def test_a_client_that_never_joins_is_not_in_the_divisor(unit: str, trust: str) 
     """Too little is missing to be seen through the noise, so the roster has to tell."""
     running = federation()
     running.faults.on_request = lambda message: message.metadata.dst_node_id != 3
-    values = {"unit": unit, "n_examples": sum(SIZES) if unit == "record" else None, "algorithm": "sphere_packing"}
-    result = running.start(parse_run(**BASE, **values, epsilon=1.0, evaluation="private", trust=trust, delta=1e-4))
+    values = {
+        "unit": unit,
+        "n_examples": sum(SIZES) if unit == "record" else None,
+        "algorithm": "sphere_packing",
+    }
+    result = running.start(
+        parse_run(
+            **BASE, **values, epsilon=1.0, evaluation="private", trust=trust, delta=1e-4
+        )
+    )
     found = [running.clients[node].evaluation_ for node in (2, 4, 5)]
     assert all(other == found[0] for other in found)
     assert result.evaluation == (None if trust == "oblivious" else found[0])
@@ -206,10 +263,23 @@ def test_a_client_that_never_joins_is_not_in_the_divisor(unit: str, trust: str) 
 
 def test_laplace_and_gaussian_prices_do_not_fall() -> None:
     running = federation()
-    running.start(algorithm="sulloyd", evaluation="private", trust="central", epsilon=2.0, max_iter=7)
-    # Seven Laplace releases alone are priced by addition: at more than with the evaluation.
-    assert price(running.plan.events(range(1, 8)), running.plan.delta) > running.plan.epsilon
-    so_far = [epsilon_after(running.plan, [(r, 0) for r in range(1, last + 1)]) for last in range(1, 9)]
+    running.start(
+        algorithm="sulloyd",
+        evaluation="private",
+        trust="central",
+        epsilon=2.0,
+        max_iter=7,
+    )
+    # Seven Laplace releases alone are priced by addition: at more than with the
+    # evaluation.
+    assert (
+        price(running.plan.events(range(1, 8)), running.plan.delta)
+        > running.plan.epsilon
+    )
+    so_far = [
+        epsilon_after(running.plan, [(r, 0) for r in range(1, last + 1)])
+        for last in range(1, 9)
+    ]
     assert so_far == sorted(so_far)
     assert so_far[-1] == pytest.approx(running.plan.epsilon)
     assert so_far[-1] <= 2.0
@@ -217,7 +287,9 @@ def test_laplace_and_gaussian_prices_do_not_fall() -> None:
 
 def test_a_client_without_labels_refuses_before_anything_is_charged() -> None:
     running = labelled(without=3)
-    with pytest.raises(RefusalError, match=r"labels of 3 classes, but this client has no labels"):
+    with pytest.raises(
+        RefusalError, match=r"labels of 3 classes, but this client has no labels"
+    ):
         running.start(evaluation="private", n_classes=3)
     assert running.charges() == 0
 
@@ -225,7 +297,9 @@ def test_a_client_without_labels_refuses_before_anything_is_charged() -> None:
 LABELS = {
     "as declared": lambda n: np.arange(n) % 3,
     "one of a rare class": lambda n: np.where(np.arange(n) == 5, 41, 0),
-    "negative, missing and in between": lambda n: np.resize([-1.0, math.nan, 0.5, math.inf, 1e30], n),
+    "negative, missing and in between": lambda n: np.resize(
+        [-1.0, math.nan, 0.5, math.inf, 1e30], n
+    ),
     "text": lambda n: np.resize(["b", "a"], n),
     "another number of them": lambda n: np.arange(n + 1),
     "objects": lambda n: np.resize(np.array([None, 1, "x"], dtype=object), n),
@@ -233,13 +307,27 @@ LABELS = {
 """Labels that a node's file may hold; a server may not tell them apart."""
 
 
-def replies_to_a_plan(monkeypatch: pytest.MonkeyPatch, kind: str, n_classes: int) -> list[bytes]:
-    """What the server gets in the key phase; clients' keys, which are random, are the same every time."""
+def replies_to_a_plan(
+    monkeypatch: pytest.MonkeyPatch, kind: str, n_classes: int
+) -> list[bytes]:
+    """What the server gets in the key phase.
+
+    Clients' keys, which are random, are the same every time.
+    """
     keys = itertools.count(1)
-    monkeypatch.setattr(mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little"))
+    monkeypatch.setattr(
+        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
+    )
     parts = grid_parts(SIZES)
-    clients = [KMeansClient(part, labels=lambda n=n: LABELS[kind](n)) for part, n in zip(parts, SIZES, strict=True)]
-    running = make_federation(parts, loaders={i: lambda _, c=c: c for i, c in enumerate(clients, start=2)}, run_id=77)
+    clients = [
+        KMeansClient(part, labels=lambda n=n: LABELS[kind](n))
+        for part, n in zip(parts, SIZES, strict=True)
+    ]
+    running = make_federation(
+        parts,
+        loaders={i: lambda _, c=c: c for i, c in enumerate(clients, start=2)},
+        run_id=77,
+    )
     config = small_config(evaluation="private", n_classes=n_classes)
     strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
     with running.grid.running():
@@ -251,14 +339,20 @@ def replies_to_a_plan(monkeypatch: pytest.MonkeyPatch, kind: str, n_classes: int
 
 
 @pytest.mark.parametrize("n_classes", [1, 3, 41, 42])
-def test_no_reply_tells_a_label(monkeypatch: pytest.MonkeyPatch, n_classes: int) -> None:
-    """A server that sends plan after plan, and no sum request, would not be charged for what it learns."""
+def test_no_reply_tells_a_label(
+    monkeypatch: pytest.MonkeyPatch, n_classes: int
+) -> None:
+    """A server that sends plan after plan, and no sum request, would not be charged for
+    what it learns.
+    """
     replies = [replies_to_a_plan(monkeypatch, kind, n_classes) for kind in LABELS]
     assert all(other == replies[0] for other in replies)
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_a_run_ends_whatever_the_labels_are(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_ends_whatever_the_labels_are(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     parts = grid_parts(SIZES)
     odd = KMeansClient(parts[1], labels=lambda: LABELS[kind](SIZES[1]))
     running = make_federation(parts, loaders={3: lambda _: odd})
@@ -266,17 +360,33 @@ def test_a_run_ends_whatever_the_labels_are(kind: str, caplog: pytest.LogCapture
         if node != 3:
             client._labels = np.arange(len(client._points)) % 3
     with caplog.at_level(logging.WARNING, "flwr_dpkmeans.client"):
-        result = running.start(trust="central", evaluation="private", n_classes=3, epsilon=60.0)
+        result = running.start(
+            trust="central", evaluation="private", n_classes=3, epsilon=60.0
+        )
     found = result.evaluation
     assert found is not None
-    n_odd = {"as declared": 0, "one of a rare class": 1, "objects": 47}.get(kind, SIZES[1])
-    assert sum(row[3] for row in found.cells) == pytest.approx(n_odd, abs=5 * math.sqrt(3.0) * found.cells_noise)
-    # They count for everything but accuracy and purity, so the cost is that of all rows.
+    n_odd = {"as declared": 0, "one of a rare class": 1, "objects": 47}.get(
+        kind, SIZES[1]
+    )
+    assert sum(row[3] for row in found.cells) == pytest.approx(
+        n_odd, abs=5 * math.sqrt(3.0) * found.cells_noise
+    )
+    # They count for everything but accuracy and purity, so the cost is that of all
+    # rows.
     assert (found.n_units.value, found.n_units_source) == (sum(SIZES), "known")
-    assert sum(found.counts) == pytest.approx(sum(SIZES), abs=5 * math.sqrt(3.0) * found.counts_noise)
-    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("labels of")]
+    assert sum(found.counts) == pytest.approx(
+        sum(SIZES), abs=5 * math.sqrt(3.0) * found.counts_noise
+    )
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if record.getMessage().startswith("labels of")
+    ]
     whose = "ALL" if n_odd == SIZES[1] else "some"
-    sentence = f"labels of {whose} rows are none of the classes 0 to 2: these rows count as rows without a class"
+    sentence = (
+        f"labels of {whose} rows are none of the classes 0 to 2: these rows count as"
+        " rows without a class"
+    )
     assert told == ([] if n_odd == 0 else [sentence])
 
 
@@ -291,39 +401,70 @@ OF_THE_RUN = [
 
 
 def answers_of_an_app(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, run_config: dict[str, Any], own: dict[str, Any], plan: str
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    run_config: dict[str, Any],
+    own: dict[str, Any],
+    plan: str,
 ) -> list[tuple[bytes, str]]:
-    """The key phase with the ready-made app of two deployed nodes: bytes of each reply, and its code."""
+    """The key phase with the ready-made app of two deployed nodes.
+
+    Bytes of each reply, and its code.
+    """
     keys = itertools.count(1)
-    monkeypatch.setattr(mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little"))
+    monkeypatch.setattr(
+        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
+    )
     paths = [
-        {"data-path": str(folder / f"rows{i}.csv"), "ledger": str(folder / f"ledger{i}"), "columns": "a,b,age"}
+        {
+            "data-path": str(folder / f"rows{i}.csv"),
+            "ledger": str(folder / f"ledger{i}"),
+            "columns": "a,b,age",
+        }
         for i in range(2)
     ]
     app = client_app(load_client)
     own = {"policy": str(folder / "anything.toml")} | own
-    grid = InProcessGrid([Node(app, path | own) for path in paths], run_id=78, run_config=run_config)
+    grid = InProcessGrid(
+        [Node(app, path | own) for path in paths], run_id=78, run_config=run_config
+    )
     evaluation, n_classes = PLANS[plan]
     config = small_config(
-        n_clusters=2, bounds=((0.0,), (1.0,)), n_features=None, evaluation=evaluation, n_classes=n_classes
+        n_clusters=2,
+        bounds=((0.0,), (1.0,)),
+        n_features=None,
+        evaluation=evaluation,
+        n_classes=n_classes,
     )
     strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
     with grid.running():
         strategy._open(grid)
         replies = list(grid.send_and_receive(keys_messages(strategy.run)))
     assert not [file for file in folder.glob("ledger*") if file.suffix != ".plans"]
-    return [(all_bytes(reply), str(parse_failure(reply.content)[1])) for reply in replies]
+    return [
+        (all_bytes(reply), str(parse_failure(reply.content)[1])) for reply in replies
+    ]
 
 
 @pytest.fixture
 def hospitals(tmp_path: Path) -> Path:
-    """Two tables of one schema; one has a rare age, a missing ward and a hole in its remarks."""
+    """Two tables of one schema.
+
+    One has a rare age, a missing ward and a hole in its remarks.
+    """
     ages = [[20, 97, 30, 41], [20, 33, 30, 41]]
     for i, own in enumerate(ages):
-        rows = [f"0.{j},0.2,{age},w{j},{'' if (i, j) == (0, 2) else j}" for j, age in enumerate(own)]
-        (tmp_path / f"rows{i}.csv").write_text("\n".join(["a,b,age,ward,remark", *rows]) + "\n")
+        rows = [
+            f"0.{j},0.2,{age},w{j},{'' if (i, j) == (0, 2) else j}"
+            for j, age in enumerate(own)
+        ]
+        (tmp_path / f"rows{i}.csv").write_text(
+            "\n".join(["a,b,age,ward,remark", *rows]) + "\n"
+        )
     (tmp_path / "anything.toml").write_text("allow-anything = true\n")
-    (tmp_path / "policy.toml").write_text('allow-anything = true\nallowed-evaluation = ["none"]\n')
+    (tmp_path / "policy.toml").write_text(
+        'allow-anything = true\nallowed-evaluation = ["none"]\n'
+    )
     return tmp_path
 
 
@@ -332,12 +473,23 @@ def hospitals(tmp_path: Path) -> Path:
 def test_the_server_chooses_no_labels_of_a_deployed_node(
     hospitals: Path, monkeypatch: pytest.MonkeyPatch, plan: str, own: str
 ) -> None:
-    """Which column holds labels is the node's word; the run's options change no reply, nor does what is in them."""
+    """Which column holds labels is the node's word.
+
+    The run's options change no reply, nor does what is in them.
+    """
     node = {"label-column": own} if own else {}
     answers = []
     for column in ("age", "a", "remark", ""):
         for options in OF_THE_RUN:
-            answers.append(answers_of_an_app(monkeypatch, hospitals, options | {"label-column": column}, node, plan))
+            answers.append(
+                answers_of_an_app(
+                    monkeypatch,
+                    hospitals,
+                    options | {"label-column": column},
+                    node,
+                    plan,
+                )
+            )
     assert all(other == answers[0] for other in answers)
     # Without a word of the node it has no labels, which is schema.
     expected = "RefusalError" if not own and plan != "none" else ""
@@ -345,13 +497,21 @@ def test_the_server_chooses_no_labels_of_a_deployed_node(
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_labels_that_are_missing_are_not_told(hospitals: Path, monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
-    answers = answers_of_an_app(monkeypatch, hospitals, {}, {"label-column": "remark"}, plan)
+def test_labels_that_are_missing_are_not_told(
+    hospitals: Path, monkeypatch: pytest.MonkeyPatch, plan: str
+) -> None:
+    answers = answers_of_an_app(
+        monkeypatch, hospitals, {}, {"label-column": "remark"}, plan
+    )
     assert [code for _, code in answers] == ["", ""]
 
 
-def test_a_policy_against_evaluations_holds_for_labels(hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmeans_client, "as_classes", lambda *_: pytest.fail("labels were read"))
+def test_a_policy_against_evaluations_holds_for_labels(
+    hospitals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        kmeans_client, "as_classes", lambda *_: pytest.fail("labels were read")
+    )
     own = {"label-column": "remark", "policy": str(hospitals / "policy.toml")}
     for plan, code in (("none", ""), ("many", "RefusalError")):
         for options in OF_THE_RUN:
@@ -368,14 +528,21 @@ def test_without_classes_nobody_asks_for_labels(evaluation: str) -> None:
 
 def test_deployed_nodes_refuse_an_exact_evaluation_whatever_their_policy_is() -> None:
     running = federation(policy=ClientPolicy(allow_non_private=True))
-    with pytest.raises(RefusalError, match=r"exact.*simulation only: choose evaluation='private'"):
+    with pytest.raises(
+        RefusalError, match=r"exact.*simulation only: choose evaluation='private'"
+    ):
         running.start(evaluation="exact")
     assert running.charges() == 0
 
 
 def test_a_policy_may_forbid_evaluations() -> None:
-    running = federation(policy=ClientPolicy.from_mapping({"allowed-evaluation": ["none"]}))
-    with pytest.raises(RefusalError, match=r"the plan's evaluation is 'private', but this client allows only 'none'"):
+    running = federation(
+        policy=ClientPolicy.from_mapping({"allowed-evaluation": ["none"]})
+    )
+    with pytest.raises(
+        RefusalError,
+        match=r"the plan's evaluation is 'private', but this client allows only 'none'",
+    ):
         running.start(evaluation="private")
     running.start(small_config(evaluation="none"))
     assert running.clients[2].evaluation_ is None

@@ -1,4 +1,7 @@
-"""Flower's hooks, called too early, say what is missing; and what each round tells Flower, number by number."""
+"""Flower's hooks, called too early, say what is missing.
+
+And what each round tells Flower, number by number.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,12 @@ from typing import Any
 
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message
-from support.protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import (
+    Federation,
+    grid_parts,
+    make_federation,
+    small_config,
+)
 
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower import strategy as strategy_module
@@ -22,7 +30,10 @@ def stopped_at(stage: str) -> Federation:
     federation = make_federation(grid_parts([40, 40, 40]))
 
     def heard(message: Message) -> bool:
-        return json.loads(str(message.content.config_records[RECORD]["header"]))["stage"] != stage
+        return (
+            json.loads(str(message.content.config_records[RECORD]["header"]))["stage"]
+            != stage
+        )
 
     federation.faults.on_request = heard
     with pytest.raises(CohortError):
@@ -31,12 +42,22 @@ def stopped_at(stage: str) -> Federation:
 
 
 @pytest.mark.parametrize("stage", ["keys", "sum"])
-def test_whatever_hook_is_called_it_asks_for_what_is_due(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's order of hooks decides nothing: no round is opened before keys, and nothing is finished before a sum."""
+def test_whatever_hook_is_called_it_asks_for_what_is_due(
+    stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's order of hooks decides nothing.
+
+    No round is opened before keys, and nothing is finished before a sum.
+    """
     federation = stopped_at(stage)
     assert federation.strategy is not None
-    monkeypatch.setattr(strategy_module, "message_of", lambda node, request: (node, request.stage.value))
-    for hook in (federation.strategy.configure_train, federation.strategy.configure_evaluate):
+    monkeypatch.setattr(
+        strategy_module, "message_of", lambda node, request: (node, request.stage.value)
+    )
+    for hook in (
+        federation.strategy.configure_train,
+        federation.strategy.configure_evaluate,
+    ):
         asked: Any = hook(1, *NOTHING, federation.grid)
         assert {due for _, due in asked} == {stage}
         assert len({node for node, _ in asked}) == 3
@@ -45,30 +66,50 @@ def test_whatever_hook_is_called_it_asks_for_what_is_due(stage: str, monkeypatch
 @pytest.mark.parametrize("trust", ["central", "oblivious"])
 def test_metrics_of_a_round_are_those_of_its_step(trust: str) -> None:
     federation = make_federation(grid_parts([60, 60, 60]))
-    result = federation.start(small_config(algorithm="fastlloyd", trust=trust, max_iter=2))
-    assert [step.round_index for step in result.steps] == sorted(result.train_metrics_clientapp) == [1, 2]
+    result = federation.start(
+        small_config(algorithm="fastlloyd", trust=trust, max_iter=2)
+    )
+    assert (
+        [step.round_index for step in result.steps]
+        == sorted(result.train_metrics_clientapp)
+        == [1, 2]
+    )
     for step in result.steps:
-        expected: dict[str, Any] = {"epsilon": step.epsilon, "n-clients": 3, "attempt": 0}
+        expected: dict[str, Any] = {
+            "epsilon": step.epsilon,
+            "n-clients": 3,
+            "attempt": 0,
+        }
         expected |= {f"noise-{name}": scale for name, scale in step.noise_scales}
         assert step.radius is not None
         assert (step.movement is not None) is (trust == "central")
-        expected |= {"radius": step.radius} | ({"movement": step.movement} if trust == "central" else {})
+        expected |= {"radius": step.radius} | (
+            {"movement": step.movement} if trust == "central" else {}
+        )
         assert dict(result.train_metrics_clientapp[step.round_index]) == expected
     blocks = federation.plan.rounds[0].blocks
-    assert result.steps[0].noise_scales == tuple((block.name, block.noise_scale) for block in blocks)
+    assert result.steps[0].noise_scales == tuple(
+        (block.name, block.noise_scale) for block in blocks
+    )
 
 
 def test_an_algorithm_without_a_radius_tells_none() -> None:
-    result = make_federation(grid_parts([60, 60, 60])).start(algorithm="glloyd", max_iter=1, trust="central")
+    result = make_federation(grid_parts([60, 60, 60])).start(
+        algorithm="glloyd", max_iter=1, trust="central"
+    )
     assert "radius" not in result.train_metrics_clientapp[1]
     assert "movement" in result.train_metrics_clientapp[1]
 
 
-def test_noise_shares_go_on_counting_on_as_many_after_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recovered sums, six clients, t = 1: 6 - 1 - 1 = 4 shares are counted on, of whoever shared keys.
+def test_noise_shares_go_on_counting_on_as_many_after_a_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Recovered sums, six clients, t = 1: 6 - 1 - 1 = 4 shares are counted on, of
+    whoever shared keys.
 
-    After one is lost, five are asked, and a server may still claim to have lost t of the six that shared keys: 4
-    again, so that a share stays half of the planned deviation. Had the five shared keys, t of them might go.
+    After one is lost, five are asked, and a server may still claim to have lost t of
+    the six that shared keys: 4 again, so that a share stays half of the planned
+    deviation. Had the five shared keys, t of them might go.
     """
     federation = make_federation(grid_parts([40] * 6))
     factors: list[float] = []
@@ -87,7 +128,13 @@ def test_noise_shares_go_on_counting_on_as_many_after_a_loss(monkeypatch: pytest
         return message.metadata.dst_node_id not in silent
 
     federation.faults.on_request = heard
-    result = federation.start(algorithm="glloyd", trust="distributed", max_iter=3, max_silent=1, dropout="recover")
+    result = federation.start(
+        algorithm="glloyd",
+        trust="distributed",
+        max_iter=3,
+        max_silent=1,
+        dropout="recover",
+    )
     assert silent == {4}
     assert len(result.node_ids) == 5
     assert factors == [0.5] * (6 + 5 + 5)

@@ -1,8 +1,10 @@
-"""A whole client killed at random instants of a run, and resumed with a kept, an older or a lost state.
+"""A whole client killed at random instants of a run, and resumed with a kept, an older
+or a lost state.
 
-As in a deployment every message is answered by a process of its own, which reads the state, charges the ledger file
-and hands the reply over. Whatever was handed over must stand in the ledger, once; the ledger may hold one release more
-for each process that was killed.
+As in a deployment every message is answered by a process of its own, which reads the
+state, charges the ledger file and hands the reply over. Whatever was handed over must
+stand in the ledger, once; the ledger may hold one release more for each process that
+was killed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from support.ledger_crashes import Countdown
 from support.messages import RECORD, VECTOR_RECORD, copied
-from support.protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import (
+    Federation,
+    grid_parts,
+    make_federation,
+    small_config,
+)
 
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.engines import Node
@@ -35,7 +42,9 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.deploy.ledger_report import inspect_ledger
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs processes that fork"
+)
 
 SIZES = (400, 300, 200, 100)
 VICTIM = 3
@@ -43,7 +52,10 @@ PATIENCE = 60.0
 MOST_SECONDS = 0.06
 """Most answers take less."""
 CALLS = ((0, 84), (57, 84))
-"""Points before and after the watched calls to the operating system in an answer; and those of the charge alone."""
+"""Points before and after the watched calls to the operating system in an answer.
+
+And those of the charge alone.
+"""
 
 
 @dataclass
@@ -70,7 +82,9 @@ class Killer:
                 content = reply or content
             fate = self.generator.random()
             if fate < 0.06:
-                context.state = copied(before)  # what was handed over has not been saved
+                context.state = copied(
+                    before
+                )  # what was handed over has not been saved
             elif fate < 0.1:
                 context.state = RecordDict()  # the SuperNode restarted
             elif fate < 0.14 and self.older is not None:
@@ -84,8 +98,14 @@ class Killer:
         """Let a process answer; None if it was killed before it handed its reply over."""
         killed = self.generator.random() < self.rate
         by_time = self.generator.random() < 0.3
-        seconds = self.generator.uniform(0.0, MOST_SECONDS) if killed and by_time else None
-        die_at = self.generator.randrange(*self.generator.choice(CALLS)) if killed and not by_time else None
+        seconds = (
+            self.generator.uniform(0.0, MOST_SECONDS) if killed and by_time else None
+        )
+        die_at = (
+            self.generator.randrange(*self.generator.choice(CALLS))
+            if killed and not by_time
+            else None
+        )
         raw, code = in_process(lambda: self._serve(message, context, die_at), seconds)
         if code == -signal.SIGKILL:
             self.kills += 1
@@ -116,7 +136,10 @@ def is_answer(content: RecordDict) -> bool:
 
 
 def in_process(work: Callable[[], bytes], seconds: float | None) -> tuple[bytes, int]:
-    """Run in a forked process, killed after a time; return what it handed over and how it ended."""
+    """Run in a forked process, killed after a time.
+
+    Return what it handed over and how it ended.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -148,7 +171,10 @@ def in_process(work: Callable[[], bytes], seconds: float | None) -> tuple[bytes,
 
 
 def is_whole(raw: bytes) -> bool:
-    """Whether a killed process had handed all of its reply over; one that is cut off cannot be used by anybody."""
+    """Whether a killed process had handed all of its reply over.
+
+    One that is cut off cannot be used by anybody.
+    """
     try:
         pickle.loads(raw)
     except Exception:
@@ -156,10 +182,14 @@ def is_whole(raw: bytes) -> bool:
     return True
 
 
-def federation_with(killer: Killer, ledger: FileLedger, policy: ClientPolicy) -> Federation:
+def federation_with(
+    killer: Killer, ledger: FileLedger, policy: ClientPolicy
+) -> Federation:
     """A federation in which one node's app is run by the killer."""
     ledgers: Any = {VICTIM: ledger}
-    federation = make_federation(grid_parts(SIZES), ledgers=ledgers, policies={VICTIM: policy})
+    federation = make_federation(
+        grid_parts(SIZES), ledgers=ledgers, policies={VICTIM: policy}
+    )
     node = federation.grid._nodes[VICTIM]
     killer.app = node.app
     federation.grid._nodes[VICTIM] = Node(killer, node.node_config)  # type: ignore[arg-type]
@@ -187,14 +217,22 @@ def test_what_a_killed_client_gave_stands_in_its_ledger_once(
         federation = federation_with(killer, FileLedger(path), ClientPolicy())
         killer.older, kills_before = None, killer.kills
         with contextlib.suppress(CohortError):
-            federation.start(small_config(epsilon=5.0, max_iter=3, max_retries=3, **values))
+            federation.start(
+                small_config(epsilon=5.0, max_iter=3, max_retries=3, **values)
+            )
         run, plan = federation.grid.run.run_id, federation.plan
-        sent = [(index, attempt) for number, index, attempt in killer.sent if number == run]
+        sent = [
+            (index, attempt) for number, index, attempt in killer.sent if number == run
+        ]
         assert len(sent) == len(set(sent)), "one release was given twice"
         report = inspect_ledger(path)
         assert report.problems == () or not path.exists()
         ledger = FileLedger(path)
-        charged = {entry for entry in ledger.attempts(f"{run}/{VICTIM}") if entry[1] < RESULT_TAKEN}
+        charged = {
+            entry
+            for entry in ledger.attempts(f"{run}/{VICTIM}")
+            if entry[1] < RESULT_TAKEN
+        }
         assert set(sent) <= charged
         assert len(charged) - len(sent) <= killer.kills - kills_before
         costs += price(plan, sent)
@@ -205,4 +243,7 @@ def test_what_a_killed_client_gave_stands_in_its_ledger_once(
     for told in ("stands in this client's ledger already", "unknown to this client"):
         assert any(told in sentence for sentence in killer.refused), told
     assert len(inspect_ledger(path).entries) > len(killer.sent)
-    print(f"{killer.kills} kills, {len(killer.sent)} releases, {len(inspect_ledger(path).entries)} charged")
+    print(
+        f"{killer.kills} kills, {len(killer.sent)} releases,"
+        f" {len(inspect_ledger(path).entries)} charged"
+    )

@@ -1,4 +1,7 @@
-"""Requests that a node finds too late, and servers that wait in vain: nobody pays, and a sentence says why."""
+"""Requests that a node finds too late, and servers that wait in vain.
+
+Nobody pays, and a sentence says why.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,22 @@ NODES = (2, 3, 4, 5, 6, 7)
 
 
 def start(federation: Federation, **values: Any) -> None:
-    settings = {"bounds": (-1, 1), "n_examples": 300, "timeouts": Timeouts(round=60.0)} | values
+    settings = {
+        "bounds": (-1, 1),
+        "n_examples": 300,
+        "timeouts": Timeouts(round=60.0),
+    } | values
     made = PrivateKMeans(3, algorithm="fastlloyd", on_step=lambda _: None, **settings)
     with federation.grid.running():
         made.start(federation.grid)
 
 
-def aged(federation: Federation, stage: Stage, seconds: float, nodes: tuple[int, ...] = NODES) -> None:
-    """Requests of one phase have been on their way for so long when some nodes find them."""
+def aged(
+    federation: Federation, stage: Stage, seconds: float, nodes: tuple[int, ...] = NODES
+) -> None:
+    """Requests of one phase have been on their way for so long when some nodes find
+    them.
+    """
 
     def on_request(message: Message) -> bool:
         if stage_of(message.content) is stage and message.metadata.dst_node_id in nodes:
@@ -50,10 +61,15 @@ def test_a_request_that_is_found_when_the_server_has_given_up_costs_nothing(
     with pytest.raises(CohortError, match="look at their logs"):
         start(federation, dropout=dropout)
     assert federation.charges() == 0
-    assert "the request was made 61 s ago, but the server waits 60 s for answers" in caplog.text
+    assert (
+        "the request was made 61 s ago, but the server waits 60 s for answers"
+        in caplog.text
+    )
 
 
-def test_an_answer_that_took_too_long_to_compute_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_took_too_long_to_compute_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     federation, real = make_federation(grid_parts(SIZES)), Wrapped.compute
     clock = SimpleNamespace(ahead=0.0)
 
@@ -63,7 +79,9 @@ def test_an_answer_that_took_too_long_to_compute_costs_nothing(monkeypatch: pyte
 
     monkeypatch.setattr(Wrapped, "compute", slow_statistic)
     now = approval.time.time
-    monkeypatch.setattr(approval, "time", SimpleNamespace(time=lambda: now() + clock.ahead))
+    monkeypatch.setattr(
+        approval, "time", SimpleNamespace(time=lambda: now() + clock.ahead)
+    )
     with pytest.raises(CohortError):
         start(federation)
     assert federation.charges() == 0
@@ -73,11 +91,15 @@ def test_a_result_is_taken_however_late_it_is() -> None:
     federation = make_federation(grid_parts(SIZES))
     aged(federation, Stage.FINISH, 3600.0)
     start(federation)
-    assert all(client.cluster_centers_ is not None for client in federation.clients.values())
+    assert all(
+        client.cluster_centers_ is not None for client in federation.clients.values()
+    )
 
 
 @pytest.mark.parametrize("seconds", [-9.0, 9.0])
-def test_clocks_that_differ_by_seconds_stop_no_run_that_waits_for_less(seconds: float) -> None:
+def test_clocks_that_differ_by_seconds_stop_no_run_that_waits_for_less(
+    seconds: float,
+) -> None:
     federation = make_federation(grid_parts(SIZES))
     aged(federation, Stage.SUM, seconds)
     start(federation, timeouts=Timeouts(round=5.0))
@@ -85,7 +107,9 @@ def test_clocks_that_differ_by_seconds_stop_no_run_that_waits_for_less(seconds: 
 
 
 @pytest.mark.parametrize("wait", [0.0, -1.0, float("nan"), float("inf"), "60", True])
-def test_a_malformed_wait_is_refused(wait: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_wait_is_refused(
+    wait: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     federation = make_federation(grid_parts(SIZES))
 
     def on_request(message: Message) -> bool:
@@ -101,24 +125,38 @@ def test_a_malformed_wait_is_refused(wait: Any, caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize(
     ("stage", "charged"),
-    [(Stage.KEYS, "nobody has charged anything"), (Stage.SUM, "what those that answered charged stays charged")],
+    [
+        (Stage.KEYS, "nobody has charged anything"),
+        (Stage.SUM, "what those that answered charged stays charged"),
+    ],
 )
-def test_a_server_that_waits_in_vain_says_who_is_silent_and_what_it_cost(stage: Stage, charged: str) -> None:
+def test_a_server_that_waits_in_vain_says_who_is_silent_and_what_it_cost(
+    stage: Stage, charged: str
+) -> None:
     federation = make_federation(grid_parts(SIZES))
-    federation.faults.on_request = lambda message: stage_of(message.content) is not stage
+    federation.faults.on_request = lambda message: (
+        stage_of(message.content) is not stage
+    )
     with pytest.raises(CohortError) as caught:
         start(federation)
     sentence = str(caught.value)
-    assert "0 of 6 nodes answered within 60 s (silent: nodes [2, 3, 4, 5, 6, 7])" in sentence
+    assert (
+        "0 of 6 nodes answered within 60 s (silent: nodes [2, 3, 4, 5, 6, 7])"
+        in sentence
+    )
     assert charged in sentence
     assert "off, overloaded or busy with another run" in sentence
     assert sentence.endswith("raise round-timeout.")
 
 
-def test_whom_the_superlink_gives_up_is_not_said_to_have_been_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whom_the_superlink_gives_up_is_not_said_to_have_been_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It answers in their place, long before the round's bound."""
 
-    def given_up(grid: object, messages: Sequence[Message], *_: object) -> list[Message]:
+    def given_up(
+        grid: object, messages: Sequence[Message], *_: object
+    ) -> list[Message]:
         replies = [Message(Error(5), reply_to=message) for message in messages]
         for reply in replies:
             reply.metadata.__dict__["_src_node_id"] = 1
@@ -146,4 +184,6 @@ def test_a_node_that_could_not_write_its_result_says_so_before_anybody_pays(
     with pytest.raises(RefusalError, match="node 3 refused"):
         start(federation)
     assert federation.charges() == 0
-    assert f"{tmp_path / 'file'} is no folder that this user may write into" in caplog.text
+    assert (
+        f"{tmp_path / 'file'} is no folder that this user may write into" in caplog.text
+    )

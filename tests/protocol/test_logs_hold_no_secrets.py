@@ -1,8 +1,10 @@
-"""Whole federations with every line of every logger caught, and searched for what nobody may read in them.
+"""Whole federations with every line of every logger caught, and searched for what
+nobody may read in them.
 
-What is planted and searched for: rows, private, pair, group, tag and stream keys, the first words of masks, exact
-statistics, the server's noise; under ``oblivious`` also released sums and centroids. Each in every spelling that a
-careless line could have: decimal, hexadecimal, base64, raw bytes.
+What is planted and searched for: rows, private, pair, group, tag and stream keys, the
+first words of masks, exact statistics, the server's noise; under ``oblivious`` also
+released sums and centroids. Each in every spelling that a careless line could have:
+decimal, hexadecimal, base64, raw bytes.
 """
 
 from __future__ import annotations
@@ -44,18 +46,22 @@ SHORTEST = 7
 """Spellings with fewer characters are found by chance."""
 
 
-# -- what is searched for -----------------------------------------------------------------------------------------
+# -- what is searched for --------------------------------------------------------------
 
 
 def spellings_of_bytes(secret: bytes) -> Iterator[str]:
-    """Hexadecimal, base64 at each alignment, and as Python shows bytes; of the first 24 bytes, which is enough."""
+    """Hexadecimal, base64 at each alignment, and as Python shows bytes.
+
+    Of the first 24 bytes, which is enough.
+    """
     start = secret[:24]
     if len(start) < 8 or len(set(start)) < 5:
         return
     yield start.hex()
     yield repr(start)[2:-1]
     for shift in range(3):
-        # The characters that depend on these bytes alone, wherever they lie in what was encoded.
+        # The characters that depend on these bytes alone, wherever they lie in what was
+        # encoded.
         whole = base64.b64encode(bytes(shift) + start).decode().rstrip("=")
         yield whole[4 if shift else 0 : 4 * ((shift + len(start)) // 3)]
 
@@ -71,13 +77,21 @@ def spellings_of_array(array: NDArray[Any]) -> Iterator[str]:
     """Each number, and the bytes of some."""
     flat = np.ravel(array)
     for value in flat[:40]:
-        yield from spellings_of_number(value) if flat.dtype.kind == "f" else spellings_of_word(int(value))
+        yield from (
+            spellings_of_number(value)
+            if flat.dtype.kind == "f"
+            else spellings_of_word(int(value))
+        )
     for row in range(0, min(len(flat), 40), 2):
-        yield from spellings_of_bytes(np.ascontiguousarray(flat[row : row + 4]).tobytes())
+        yield from spellings_of_bytes(
+            np.ascontiguousarray(flat[row : row + 4]).tobytes()
+        )
 
 
 def spellings_of_word(value: int) -> Iterator[str]:
-    """A word of the ring: as it is, as a signed number, and as the statistic that it stands for."""
+    """A word of the ring: as it is, as a signed number, and as the statistic that it
+    stands for.
+    """
     signed = int(np.uint64(value).view(np.int64)) if value >= 0 else value
     for text in (str(value), str(signed), f"{value:x}"):
         if len(text.lstrip("-")) >= SHORTEST:
@@ -85,7 +99,7 @@ def spellings_of_word(value: int) -> Iterator[str]:
     yield from spellings_of_number(signed / 2.0**16)
 
 
-# -- everything that is logged ------------------------------------------------------------------------------------
+# -- everything that is logged ---------------------------------------------------------
 
 
 OF_LOGGING = set(vars(logging.makeLogRecord({}))) | {"message"}
@@ -93,17 +107,28 @@ SHOWN = {"msg", "args", "exc_text", "stack_info"}
 
 
 class Catcher(logging.Handler):
-    """Keeps every record as each rendering shows it, and with all its fields, as other handlers may."""
+    """Keeps every record as each rendering shows it, and with all its fields, as other
+    handlers may.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.lines: list[tuple[int | None, str]] = []
-        self._renderings = [LineFormatter(LogFormat.TEXT), LineFormatter(LogFormat.JSON), logging.Formatter()]
+        self._renderings = [
+            LineFormatter(LogFormat.TEXT),
+            LineFormatter(LogFormat.JSON),
+            logging.Formatter(),
+        ]
 
     def emit(self, record: logging.LogRecord) -> None:
         shown = [rendering.format(record) for rendering in self._renderings]
-        # Without what logging itself adds: times and thread numbers have digits enough to be anything.
-        kept = {name: value for name, value in record.__dict__.items() if name in SHOWN or name not in OF_LOGGING}
+        # Without what logging itself adds: times and thread numbers have digits enough
+        # to be anything.
+        kept = {
+            name: value
+            for name, value in record.__dict__.items()
+            if name in SHOWN or name not in OF_LOGGING
+        }
         text = "\n".join([*shown, repr(kept), str(record.args)])
         self.lines.append((getattr(record, "node", None), text))
 
@@ -122,7 +147,9 @@ class Watch:
 
     def texts(self, *, server: bool = False) -> str:
         """All lines, or those of the server."""
-        lines = [text for node, text in self.catcher.lines if not server or node is None]
+        lines = [
+            text for node, text in self.catcher.lines if not server or node is None
+        ]
         self.printed += "".join(self.console.readouterr())
         return "\n".join(lines if server else [*lines, self.printed])
 
@@ -163,9 +190,14 @@ class Watch:
 
 
 def hidden_bytes(state: Any) -> list[bytes]:
-    """Keys and other secrets of a protocol state: the bytes in all fields that its repr leaves out."""
+    """Keys and other secrets of a protocol state.
+
+    The bytes in all fields that its repr leaves out.
+    """
     found: list[bytes] = []
-    waiting: list[Any] = [getattr(state, each.name) for each in fields(state) if not each.repr]
+    waiting: list[Any] = [
+        getattr(state, each.name) for each in fields(state) if not each.repr
+    ]
     while waiting:
         value = waiting.pop()
         if isinstance(value, bytes):
@@ -180,18 +212,31 @@ def hidden_bytes(state: Any) -> list[bytes]:
 
 
 def found_in(text: str, forbidden: dict[str, str]) -> list[str]:
-    """What of it is in a text; a single number of six digits may be there by chance, three are not."""
+    """What of it is in a text.
+
+    a single number of six digits may be there by chance, three are not.
+    """
     found = [secret for secret in forbidden if secret in text]
     short = [secret for secret in found if len(secret.replace(".", "").lstrip("0")) < 8]
-    return [f"{forbidden[secret]}: {secret}" for secret in found if len(short) >= 3 or secret not in short]
+    return [
+        f"{forbidden[secret]}: {secret}"
+        for secret in found
+        if len(short) >= 3 or secret not in short
+    ]
 
 
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFixture[str]) -> Iterator[Watch]:
-    """Catch all loggers from DEBUG up, Flower's too, what is printed, and all keys and masks."""
+def watch(
+    monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Watch]:
+    """Catch all loggers from DEBUG up, Flower's too, what is printed, and all keys and
+    masks.
+    """
     watched = Watch(Catcher(), capfd, truth)
     names = ("", "flwr", "flwr_dpkmeans")
-    before = [(logging.getLogger(name), logging.getLogger(name).level) for name in names]
+    before = [
+        (logging.getLogger(name), logging.getLogger(name).level) for name in names
+    ]
     for logger, _ in before:
         logger.setLevel(logging.DEBUG)
     handlers = [(logging.getLogger(name), watched.catcher) for name in ("", "flwr")]
@@ -204,7 +249,11 @@ def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFi
     def remembering(context: Context, memory: Any) -> None:
         watched.secrets += hidden_bytes(memory.protocol)
         # The start is public: it follows from the plan's seed.
-        watched.clusters += [memory.clusters] if memory.clusters is not None and memory.clusters.movements else []
+        watched.clusters += (
+            [memory.clusters]
+            if memory.clusters is not None and memory.clusters.movements
+            else []
+        )
         remember(context, memory)
 
     def kept(function: Callable[..., Any], where: list[Any]) -> Callable[..., Any]:
@@ -227,7 +276,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, truth: Truth, capfd: pytest.CaptureFi
         logger.setLevel(level)
 
 
-# -- the federation -----------------------------------------------------------------------------------------------
+# -- the federation --------------------------------------------------------------------
 
 
 class TalkativeClient(KMeansClient):
@@ -250,43 +299,81 @@ class TalkativeClient(KMeansClient):
 
 def rows(seed: int = 5) -> list[NDArray[np.float64]]:
     """Rows on the run's grid with so many digits that none is found by chance."""
-    return [np.rint(part * 2**16) / 2**16 for part in grid_parts_of_full_precision(seed)]
+    return [
+        np.rint(part * 2**16) / 2**16 for part in grid_parts_of_full_precision(seed)
+    ]
 
 
 def grid_parts_of_full_precision(seed: int) -> list[NDArray[np.float64]]:
     return [part + 0.321 / 1024 for part in grid_parts(SIZES, seed=seed)]
 
 
-def run(watch: Watch, trust: str, *, talkative: bool = True, drop: bool = True, **values: Any) -> Federation:
-    """A run with everything in it: private count, a client that fails, one that is lost, an evaluation with labels."""
+def run(
+    watch: Watch,
+    trust: str,
+    *,
+    talkative: bool = True,
+    drop: bool = True,
+    **values: Any,
+) -> Federation:
+    """A run with everything in it: private count, a client that fails, one that is
+    lost, an evaluation with labels.
+    """
     parts = rows()
     client = TalkativeClient(parts[VICTIM - FIRST_NODE_ID], 2, ValueError)
-    federation = make_federation(parts, loaders={VICTIM: lambda _: client} if talkative else None)
+    federation = make_federation(
+        parts, loaders={VICTIM: lambda _: client} if talkative else None
+    )
     federation.clients[VICTIM] = client if talkative else federation.clients[VICTIM]
     for number, own in enumerate(federation.clients.values()):
         own._labels = np.arange(len(own._points)) % (3 + number)
     if drop:
         lost = itertools.count()
         federation.faults.on_reply = lambda reply: (
-            [] if reply.metadata.src_node_id == FIRST_NODE_ID + 3 and next(lost) == 3 else [reply]
+            []
+            if reply.metadata.src_node_id == FIRST_NODE_ID + 3 and next(lost) == 3
+            else [reply]
         )
-    defaults: dict[str, Any] = {"algorithm": "glloyd", "max_iter": 3, "n_examples": None, "epsilon": 8.0}
-    evaluation = {"evaluation": "private", "n_classes": 3, "max_retries": 2, "min_clients": 2, "max_silent": 2}
+    defaults: dict[str, Any] = {
+        "algorithm": "glloyd",
+        "max_iter": 3,
+        "n_examples": None,
+        "epsilon": 8.0,
+    }
+    evaluation = {
+        "evaluation": "private",
+        "n_classes": 3,
+        "max_retries": 2,
+        "min_clients": 2,
+        "max_silent": 2,
+    }
     federation.start(trust=trust, **(defaults | evaluation | values))
     return federation
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
-def test_a_whole_run_leaves_nothing_private_in_any_log(trust: str, watch: Watch) -> None:
+def test_a_whole_run_leaves_nothing_private_in_any_log(
+    trust: str, watch: Watch
+) -> None:
     federation = run(watch, trust)
     found = watch.forbidden(federation, centroids=trust == "oblivious")
-    kinds = {"a row", "a key", "a mask", "a statistic", *(["the server's noise"] if trust != "distributed" else [])}
+    kinds = {
+        "a row",
+        "a key",
+        "a mask",
+        "a statistic",
+        *(["the server's noise"] if trust != "distributed" else []),
+    }
     assert kinds <= set(found.values())
     assert len(found) > 1000
     assert watch.leaks(federation, centroids=trust == "oblivious") == []
     text = watch.texts()
     # The error path, the retries and the details were all in it.
-    assert re.search(r"cannot answer: ValueError at .*test_logs_hold_no_secrets.py:\d+ in fit, after KeyError at", text)
+    assert re.search(
+        r"cannot answer: ValueError at .*test_logs_hold_no_secrets.py:\d+ in fit, after"
+        r" KeyError at",
+        text,
+    )
     assert "did not answer: attempt 1" in text
     assert "did not answer: attempt 2" in text
     assert "the statistic took" in text
@@ -298,7 +385,9 @@ def test_a_whole_run_leaves_nothing_private_in_any_log(trust: str, watch: Watch)
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_sums_that_are_recovered(trust: str, watch: Watch) -> None:
     federation = run(watch, trust, drop=False, dropout="recover", max_silent=1)
-    assert {"a key", "a mask", "a statistic"} <= set(watch.forbidden(federation, centroids=False).values())
+    assert {"a key", "a mask", "a statistic"} <= set(
+        watch.forbidden(federation, centroids=False).values()
+    )
     assert watch.leaks(federation, centroids=trust == "oblivious") == []
     text = watch.texts()
     assert "shared the keys of this run" in text
@@ -306,13 +395,18 @@ def test_sums_that_are_recovered(trust: str, watch: Watch) -> None:
 
 
 def test_the_default_algorithm_too(watch: Watch) -> None:
-    federation = run(watch, "oblivious", algorithm="proxy_lloyd", n_examples=180, max_iter=None)
+    federation = run(
+        watch, "oblivious", algorithm="proxy_lloyd", n_examples=180, max_iter=None
+    )
     assert watch.leaks(federation, centroids=True) == []
 
 
 @pytest.mark.parametrize("error", [ValueError, DataError, MemoryError])
 def test_a_client_that_fails_at_once(error: type[Exception], watch: Watch) -> None:
-    """The server is told that something is wrong; a sentence of this package is in the node's own log only."""
+    """The server is told that something is wrong.
+
+    a sentence of this package is in the node's own log only.
+    """
     parts = rows()
     client = TalkativeClient(parts[0], 0, error)
     federation = make_federation(parts, loaders={FIRST_NODE_ID: lambda _: client})
@@ -330,16 +424,28 @@ def test_a_refusal(watch: Watch) -> None:
     with pytest.raises(RefusalError):
         federation.start(epsilon=2.0)
     assert watch.leaks(federation, centroids=True) == []
-    refused = [text for node, text in watch.catcher.lines if "refused: " in text and node is not None]
+    refused = [
+        text
+        for node, text in watch.catcher.lines
+        if "refused: " in text and node is not None
+    ]
     assert len(refused) == len(SIZES)
-    told = [text for node, text in watch.catcher.lines if "refused (RefusalError): " in text and node is None]
+    told = [
+        text
+        for node, text in watch.catcher.lines
+        if "refused (RefusalError): " in text and node is None
+    ]
     assert len(told) == len(SIZES)
 
 
 def test_the_server_does_not_learn_what_a_client_has_spent(watch: Watch) -> None:
     """Budget and limit of the data set are in the client's own log only."""
-    federation = run(watch, "central", talkative=False, drop=False, evaluation="none", n_classes=0)
-    spent = [text for node, text in watch.catcher.lines if "was spent in other runs" in text]
+    federation = run(
+        watch, "central", talkative=False, drop=False, evaluation="none", n_classes=0
+    )
+    spent = [
+        text for node, text in watch.catcher.lines if "was spent in other runs" in text
+    ]
     assert len(spent) >= len(SIZES)
     server = watch.texts(server=True)
     assert "spent" not in server
@@ -352,7 +458,9 @@ def test_a_servers_text_is_one_line_of_a_clients_log(watch: Watch) -> None:
     evil = "sum\n2026 INFO run 1: all good\x1b[2J" + "y" * 50_000
 
     def poison(message: Any) -> bool:
-        header = json.loads(str(message.content.config_records[RECORD]["header"])) | {"stage": evil}
+        header = json.loads(str(message.content.config_records[RECORD]["header"])) | {
+            "stage": evil
+        }
         message.content.config_records[RECORD]["header"] = json.dumps(header)
         return True
 
@@ -367,12 +475,14 @@ def test_a_servers_text_is_one_line_of_a_clients_log(watch: Watch) -> None:
         assert len(rendered) < 5000
 
 
-# -- the search itself --------------------------------------------------------------------------------------------
+# -- the search itself -----------------------------------------------------------------
 
 LEAKS: dict[str, Callable[[Any, Any], object]] = {
     "a private key": lambda memory, _: memory.protocol.private_key,
     "a key in hexadecimal": lambda memory, _: memory.protocol.private_key.hex(),
-    "a key in base64": lambda memory, _: base64.b64encode(b"\0" + memory.protocol.pair_keys[0][1]),
+    "a key in base64": lambda memory, _: base64.b64encode(
+        b"\0" + memory.protocol.pair_keys[0][1]
+    ),
     "a key in an argument": lambda memory, _: {"tag": memory.protocol.tag_key},
     "a statistic": lambda _, arrays: arrays[0],
     "its bytes": lambda _, arrays: arrays[0].tobytes().hex(),
@@ -384,7 +494,9 @@ LEAKS: dict[str, Callable[[Any, Any], object]] = {
 
 
 @pytest.mark.parametrize("what", LEAKS)
-def test_the_search_finds_what_is_planted(what: str, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_finds_what_is_planted(
+    what: str, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A careless line in the mod is found, whatever it says."""
     ask = Wrapped.compute
 
@@ -395,11 +507,21 @@ def test_the_search_finds_what_is_planted(what: str, watch: Watch, monkeypatch: 
         return arrays
 
     monkeypatch.setattr(Wrapped, "compute", careless)
-    federation = run(watch, "oblivious", talkative=False, drop=False, max_iter=2, evaluation="none", n_classes=0)
+    federation = run(
+        watch,
+        "oblivious",
+        talkative=False,
+        drop=False,
+        max_iter=2,
+        evaluation="none",
+        n_classes=0,
+    )
     assert watch.leaks(federation, centroids=True)
 
 
-def test_a_nodes_files_hold_nothing_private(watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nodes_files_hold_nothing_private(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lines that a node writes because its own configuration says so."""
     package = logging.getLogger("flwr_dpkmeans")
     kept = list(package.handlers)

@@ -1,4 +1,7 @@
-"""A deployed node's schema is its own configuration's: no cell changes what it answers at no charge."""
+"""A deployed node's schema is its own configuration's.
+
+No cell changes what it answers at no charge.
+"""
 
 from __future__ import annotations
 
@@ -33,39 +36,65 @@ FILES = {
     "a censored cell": [HEADER, ">89,0.2,w1,0", *ROWS],
     "a number in a text column": [HEADER, "0.1,0.2,007,0", *ROWS],
     "an infinite one": [HEADER, "0.1,0.2,Infinity,0", "1e999,0,w,0", *ROWS],
-    "a blank cell in each column": [HEADER, ",0.2,w,0", "0.1,,w,0", "0.1,0.2,,0", "0.1,0.2,w,", *ROWS],
+    "a blank cell in each column": [
+        HEADER,
+        ",0.2,w,0",
+        "0.1,,w,0",
+        "0.1,0.2,,0",
+        "0.1,0.2,w,",
+        *ROWS,
+    ],
     "rows of other lengths": [HEADER, "1", "1,2,3,4,5,6", *ROWS],
     "an open quote": [HEADER, '"0.1,0.2,w,0', *ROWS],
     "text only": [HEADER, "a,b,c,d"],
 }
 OWN = {"columns": "age,income", "label-column": "kind"}
 RUNS: list[dict[str, Any]] = [
-    {"label-column": name, "columns": name, "header": "no"} for name in (*HEADER.split(","), "")
+    {"label-column": name, "columns": name, "header": "no"}
+    for name in (*HEADER.split(","), "")
 ]
 
 
 def answers(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, own: dict[str, Any], run: dict[str, Any], lines: list[str]
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    own: dict[str, Any],
+    run: dict[str, Any],
+    lines: list[str],
 ) -> list[bytes]:
-    """What the server gets of two deployed nodes in the key phase, the first of which has this file."""
+    """What the server gets of two deployed nodes in the key phase, the first of which
+    has this file.
+    """
     keys = itertools.count(1)
-    monkeypatch.setattr(mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little"))
+    monkeypatch.setattr(
+        mod_module, "generate_private_key", lambda: next(keys).to_bytes(32, "little")
+    )
     nodes, policy = [], folder / "policy.toml"
     policy.write_text("allow-anything = true\n")
     for index, content in enumerate((lines, FILES["as it should be"])):
         path = folder / f"rows{index}.csv"
         path.write_text("".join(f"{line}\n" for line in content))
-        config = {"data-path": str(path), "ledger": str(folder / f"ledger{index}"), "policy": str(policy)} | own
+        config = {
+            "data-path": str(path),
+            "ledger": str(folder / f"ledger{index}"),
+            "policy": str(policy),
+        } | own
         nodes.append(Node(client_app(load_client), config))
     grid = InProcessGrid(nodes, run_id=79, run_config=run)
-    strategy = PrivateKMeans.from_config(small_config(n_clusters=2, n_features=None), on_step=lambda _: None)
+    strategy = PrivateKMeans.from_config(
+        small_config(n_clusters=2, n_features=None), on_step=lambda _: None
+    )
     with grid.running():
         strategy._open(grid)
         replies = list(grid.send_and_receive(keys_messages(strategy.run)))
-    return [all_bytes(reply) for reply in replies] + [repr(parse_failure(reply.content)).encode() for reply in replies]
+    return [all_bytes(reply) for reply in replies] + [
+        repr(parse_failure(reply.content)).encode() for reply in replies
+    ]
 
 
-@pytest.mark.parametrize("own", [OWN, {"columns": "age,income"}, OWN | {"header": True}], ids=str)
+@pytest.mark.parametrize(
+    "own", [OWN, {"columns": "age,income"}, OWN | {"header": True}], ids=str
+)
 def test_no_cell_changes_what_a_node_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: dict[str, Any]
 ) -> None:
@@ -75,7 +104,9 @@ def test_no_cell_changes_what_a_node_answers(
         assert answers(monkeypatch, tmp_path, own, {}, lines) == expected
 
 
-def test_the_run_cannot_ask_for_one_column_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_cannot_ask_for_one_column_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = FILES["a blank cell in each column"]
     expected = answers(monkeypatch, tmp_path, OWN, {}, lines)
     assert b"Status.OK" in expected[2]
@@ -88,7 +119,10 @@ BROKEN = {
     "one name too few": (["age,ward,kind", *ROWS], OWN),
     "an empty file": ([], OWN),
     "nothing declared": (FILES["as it should be"], {}),
-    "a label column that is not there": (FILES["as it should be"], OWN | {"label-column": SECRET}),
+    "a label column that is not there": (
+        FILES["as it should be"],
+        OWN | {"label-column": SECRET},
+    ),
 }
 
 
@@ -103,30 +137,45 @@ def test_a_table_that_cannot_be_read_has_one_sentence_and_no_cell(
         assert str(tmp_path).encode() not in first
         found.add((first, told))
     assert len(found) == 1
-    assert b"this client's table cannot be read as its configuration says" in found.pop()[0]
+    assert (
+        b"this client's table cannot be read as its configuration says"
+        in found.pop()[0]
+    )
     assert "columns has 'age', but" in caplog.text
 
 
 def test_a_row_that_cannot_be_used_is_missing_in_the_sums_alone(tmp_path: Path) -> None:
     results = []
-    for lines in (FILES["as it should be"], FILES["a censored cell"], FILES["rows of other lengths"]):
+    for lines in (
+        FILES["as it should be"],
+        FILES["a censored cell"],
+        FILES["rows of other lengths"],
+    ):
         nodes = []
         for index in range(2):
             (tmp_path / f"rows{index}.csv").write_text("\n".join(lines) + "\n")
-            own = {"data-path": str(tmp_path / f"rows{index}.csv"), "output": str(tmp_path / f"out{index}")}
+            own = {
+                "data-path": str(tmp_path / f"rows{index}.csv"),
+                "output": str(tmp_path / f"out{index}"),
+            }
             ledger = {
                 "ledger": str(tmp_path / f"ledger{index}-{len(results)}"),
                 "policy": str(tmp_path / "policy.toml"),
             }
-            nodes.append(Node(client_app(load_client), own | ledger | {"columns": "age,income"}))
+            nodes.append(
+                Node(client_app(load_client), own | ledger | {"columns": "age,income"})
+            )
         (tmp_path / "policy.toml").write_text(
-            "allow-anything = true\nallow-non-private = true\nrequire-secure-noise = false\n"
+            "allow-anything = true\nallow-non-private = true\nrequire-secure-noise ="
+            " false\n"
         )
         config = small_config(n_clusters=2, algorithm="lloyd", n_examples=1000)
         grid = InProcessGrid(nodes, run_id=80 + len(results))
         with grid.running():
             PrivateKMeans.from_config(config, on_step=lambda _: None).start(grid)
-        with np.load(next((tmp_path / f"out0/run-{grid.run.run_id}").rglob("centroids.npz"))) as archive:
+        with np.load(
+            next((tmp_path / f"out0/run-{grid.run.run_id}").rglob("centroids.npz"))
+        ) as archive:
             assert archive["feature_names"].tolist() == ["age", "income"]
             results.append(archive["centroids"])
     np.testing.assert_array_equal(results[0], results[1])
@@ -134,9 +183,16 @@ def test_a_row_that_cannot_be_used_is_missing_in_the_sums_alone(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("names", [(), ("age", "income")])
-def test_a_row_of_ones_own_array_that_is_not_finite_is_no_error(tmp_path: Path, names: tuple[str, ...]) -> None:
-    parts = [np.vstack([part, [[np.nan, 0.0], [0.0, np.inf]]]) for part in grid_parts((40, 40))]
-    tables = [pd.DataFrame(part, columns=list(names)) if names else part for part in parts]
+def test_a_row_of_ones_own_array_that_is_not_finite_is_no_error(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    parts = [
+        np.vstack([part, [[np.nan, 0.0], [0.0, np.inf]]])
+        for part in grid_parts((40, 40))
+    ]
+    tables = [
+        pd.DataFrame(part, columns=list(names)) if names else part for part in parts
+    ]
     settings = [NodeSettings(ClientPolicy(), MemoryLedger(), "rows") for _ in tables]
     nodes = [
         Node(
@@ -147,16 +203,24 @@ def test_a_row_of_ones_own_array_that_is_not_finite_is_no_error(tmp_path: Path, 
     ]
     grid = InProcessGrid(nodes, run_id=81)
     with grid.running():
-        strategy = PrivateKMeans.from_config(small_config(n_clusters=2, n_examples=80), on_step=lambda _: None)
+        strategy = PrivateKMeans.from_config(
+            small_config(n_clusters=2, n_examples=80), on_step=lambda _: None
+        )
         assert strategy.start(grid).confirmed
     with np.load(next((tmp_path / "0").rglob("centroids.npz"))) as archive:
         assert tuple(archive["feature_names"]) == names
 
 
 HOLES: dict[str, Any] = {
-    "columns of two types": pd.DataFrame({"a": [1.0, np.nan, np.inf, 0.5], "b": [True, False, True, True]}),
-    "whole numbers": pd.DataFrame({"a": pd.array([1, None, None, 2], dtype="Int64"), "b": [1.0, 2.0, 3.0, 4.0]}),
-    "objects": np.array([[1.0, 2], [None, 3], ["rare", 1.0], [0.5, np.bool_(True)]], dtype=object),
+    "columns of two types": pd.DataFrame(
+        {"a": [1.0, np.nan, np.inf, 0.5], "b": [True, False, True, True]}
+    ),
+    "whole numbers": pd.DataFrame(
+        {"a": pd.array([1, None, None, 2], dtype="Int64"), "b": [1.0, 2.0, 3.0, 4.0]}
+    ),
+    "objects": np.array(
+        [[1.0, 2], [None, 3], ["rare", 1.0], [0.5, np.bool_(True)]], dtype=object
+    ),
     "a mask": np.ma.masked_array(np.ones((4, 2)), mask=np.eye(4, 2, -1) > 0),
     "largest": [[sys.float_info.max, 2.0], [None, 1.0], [0.5, -sys.float_info.max]],
     "too large": [[1.0, 2.0], [10**400, 3], [-(10**400), 1], [0.5, 1.0]],
@@ -164,7 +228,17 @@ HOLES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", HOLES)
-def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(kind: str, tmp_path: Path) -> None:
-    """The server would see that a row has one: failures of a table have a sentence of their own."""
-    assert flower_client._client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2]["n_features"] == 2
+def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(
+    kind: str, tmp_path: Path
+) -> None:
+    """The server would see that a row has one.
+
+    Failures of a table have a sentence of their own.
+    """
+    assert (
+        flower_client._client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[
+            2
+        ]["n_features"]
+        == 2
+    )
     assert len(flower_client._client_of(HOLES[kind], tmp_path)._points) == 2

@@ -1,4 +1,6 @@
-"""Every limit of a node's policy, from its own TOML file to the sentence that the server's operator reads."""
+"""Every limit of a node's policy, from its own TOML file to the sentence that the
+server's operator reads.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ DATA_ID = "ward-7"
 
 @dataclass
 class Deployment:
-    """Nodes that read their settings from their own files, as deployed ones do; one has a policy."""
+    """Nodes that read their settings from their own files, as deployed ones do.
+
+    One has a policy.
+    """
 
     folder: Path
     grid: FaultyGrid
@@ -47,37 +52,59 @@ class Deployment:
         return self.folder / f"ledger-{VICTIM}.jsonl"
 
     def files(self) -> dict[str, bytes]:
-        """The victim's ledger and its head; beside them it notes which plans it looked at."""
+        """The victim's ledger and its head.
+
+        Beside them it notes which plans it looked at.
+        """
         found = self.folder.glob(f"ledger-{VICTIM}*")
-        return {place.name: place.read_bytes() for place in found if place.suffix != ".plans"}
+        return {
+            place.name: place.read_bytes()
+            for place in found
+            if place.suffix != ".plans"
+        }
 
     def start(self, points: Any = None, **values: Any) -> KMeansResult:
         config = small_config(**values)
-        strategy = PrivateKMeans.from_config(config, server_points=points, on_step=lambda _: None)
+        strategy = PrivateKMeans.from_config(
+            config, server_points=points, on_step=lambda _: None
+        )
         with self.grid.running():
             return strategy.start(self.grid)
 
     def from_victim(self) -> list[Message]:
-        return [message for message in self.grid.received if message.metadata.src_node_id == VICTIM]
+        return [
+            message
+            for message in self.grid.received
+            if message.metadata.src_node_id == VICTIM
+        ]
 
 
-def deploy(folder: Path, policy: str, *, run_id: int = 31, spent: bool = True) -> Deployment:
+def deploy(
+    folder: Path, policy: str, *, run_id: int = 31, spent: bool = True
+) -> Deployment:
     """Three nodes; what other runs have cost the victim's data stands in its ledger."""
     folder.mkdir(exist_ok=True)
     lenient = "allow-non-private = true\nrequire-secure-noise = false\n"
     for name, text in (("policy", policy), ("lenient", lenient)):
-        # In one step, since several processes do this at once and nobody may read a file that is empty as yet.
+        # In one step, since several processes do this at once and nobody may read a
+        # file that is empty as yet.
         written = folder / f"{name}-{os.getpid()}"
         written.write_text(f"allow-anything = true\n{text}")
         written.replace(folder / f"{name}.toml")
     nodes = []
     for node_id, part in enumerate(grid_parts(SIZES), start=FIRST_NODE_ID):
         own = "policy.toml" if node_id == VICTIM else "lenient.toml"
-        config = {"ledger": str(folder / f"ledger-{node_id}.jsonl"), "data-id": DATA_ID, "policy": str(folder / own)}
+        config = {
+            "ledger": str(folder / f"ledger-{node_id}.jsonl"),
+            "data-id": DATA_ID,
+            "policy": str(folder / own),
+        }
         client = KMeansClient(part)
         nodes.append(Node(client_app(lambda _, client=client: client), config))
     if spent:
-        other = LedgerEntry("1/3", DATA_ID, "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-4, unit="record")
+        other = LedgerEntry(
+            "1/3", DATA_ID, "ab12", 1, 0, "sums", epsilon=5.0, delta=1e-4, unit="record"
+        )
         FileLedger(folder / f"ledger-{VICTIM}.jsonl").charge(other)
     faults = Faults()
     return Deployment(folder, FaultyGrid(nodes, run_id=run_id, faults=faults), faults)
@@ -92,7 +119,10 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             "min-max-silent = 1",
             {"max_silent": 0},
-            r"the plan's max_silent is 0, but this client's min_max_silent is 1: raise the plan's max_silent\.",
+            (
+                r"the plan's max_silent is 0, but this client's min_max_silent is 1:"
+                r" raise the plan's max_silent\."
+            ),
         )
     ],
     "runs_per_day": [
@@ -100,7 +130,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             # One other run stands in the ledger.
             "runs-per-day = 1",
             {},
-            r"this client's runs_per_day is 1, and as many others have begun within 24 hours: start the run later, or "
+            r"this client's runs_per_day is 1, and as many others have begun within 24"
+            r" hours: start the run later, or "
             r"leave this client out\.",
         )
     ],
@@ -109,7 +140,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             # The plan of run 30 was looked at, and nothing released.
             "plans-per-day = 1",
             {"earlier": 30},
-            r"this client's plans_per_day is 1, and it looked at as many others within 24 hours whose runs released "
+            r"this client's plans_per_day is 1, and it looked at as many others within"
+            r" 24 hours whose runs released "
             r"nothing: start the run later, or leave this client out\.",
         )
     ],
@@ -117,7 +149,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             'allowed-columns = ["age", "weight"]',
             {},
-            r"this client's policy allows 2 columns, and its table of \d names has \d besides them or none: have its "
+            r"this client's policy allows 2 columns, and its table of \d names has \d"
+            r" besides them or none: have its "
             r"owner name the right columns\.",
         )
     ],
@@ -125,7 +158,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             f'approved-plan-digests = ["{DIGEST}"]',
             {},
-            r"the plan's terms have the digest '[0-9a-f]{64}', which is not one of this client's "
+            r"the plan's terms have the digest '[0-9a-f]{64}', which is not one of this"
+            r" client's "
             r"approved_plan_digests: plan as agreed, or have its owner add it\.",
         )
     ],
@@ -133,36 +167,46 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             "max-epsilon-per-run = 0.9",
             {},
-            rf"the plan's worst-case epsilon is {NUMBER}, but this client's max_epsilon_per_run is 0\.9: lower the "
+            rf"the plan's worst-case epsilon is {NUMBER}, but this client's"
+            r" max_epsilon_per_run is 0\.9: lower the "
             r"plan's epsilon or its number of retries\.",
         ),
         (
             # Epsilon 1 fits, one retry does not.
             "max-epsilon-per-run = 1.05",
             {"max_retries": 1},
-            rf"the plan's worst-case epsilon is {NUMBER}, but this client's max_epsilon_per_run is 1\.05: .*",
+            (
+                rf"the plan's worst-case epsilon is {NUMBER}, but this client's"
+                r" max_epsilon_per_run is 1\.05: .*"
+            ),
         ),
     ],
     "max_epsilon_total": [
         (
             "max-epsilon-total = 5.9",
             {},
-            rf"the plan's worst-case epsilon is {NUMBER}, but it does not fit into what is left of this client's "
-            r"max_epsilon_total of 5\.9: lower the plan's epsilon or leave this client out\.",
+            rf"the plan's worst-case epsilon is {NUMBER}, but it does not fit into what"
+            r" is left of this client's "
+            r"max_epsilon_total of 5\.9: lower the plan's epsilon or leave this client"
+            r" out\.",
         )
     ],
     "max_delta": [
         (
             "max-delta = 1e-7",
             {"delta": 1e-6},
-            r"the plan's delta is 1e-06, but this client's max_delta is 1e-07: lower the plan's delta\.",
+            (
+                r"the plan's delta is 1e-06, but this client's max_delta is 1e-07:"
+                r" lower the plan's delta\."
+            ),
         )
     ],
     "max_delta_total": [
         (
             "max-delta-total = 1.5e-4",
             {"delta": 1e-4},
-            r"the plan's delta is 0\.0001, but it does not fit into what is left of this client's max_delta_total of "
+            r"the plan's delta is 0\.0001, but it does not fit into what is left of"
+            r" this client's max_delta_total of "
             r"0\.00015: lower the plan's delta or leave this client out\.",
         )
     ],
@@ -170,7 +214,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             'allowed-trust = ["central", "distributed"]',
             {},
-            r"the plan's trust model is 'oblivious', but this client allows only 'central', 'distributed': plan with "
+            r"the plan's trust model is 'oblivious', but this client allows only"
+            r" 'central', 'distributed': plan with "
             r"one of them\.",
         )
     ],
@@ -178,40 +223,57 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             'allowed-algorithms = ["fastlloyd"]',
             {},
-            r"the plan's algorithm is 'proxy_lloyd', but this client allows only 'fastlloyd': plan with one of them\.",
+            (
+                r"the plan's algorithm is 'proxy_lloyd', but this client allows only"
+                r" 'fastlloyd': plan with one of them\."
+            ),
         )
     ],
     "allowed_units": [
         (
             'allowed-units = ["record"]',
             {"unit": "client"},
-            r"the plan's privacy unit is 'client', but this client allows only 'record': plan with one of them\.",
+            (
+                r"the plan's privacy unit is 'client', but this client allows only"
+                r" 'record': plan with one of them\."
+            ),
         ),
         (
             'allowed-units = ["client"]',
             {},
-            r"the plan's privacy unit is 'record', but this client allows only 'client': plan with one of them\.",
+            (
+                r"the plan's privacy unit is 'record', but this client allows only"
+                r" 'client': plan with one of them\."
+            ),
         ),
     ],
     "min_cohort": [
         (
             "min-cohort = 3",
             {"min_clients": 2},
-            r"the plan goes on with 2 clients, but this client's min_cohort is 3: raise the plan's min_clients\.",
+            (
+                r"the plan goes on with 2 clients, but this client's min_cohort is 3:"
+                r" raise the plan's min_clients\."
+            ),
         )
     ],
     "require_secure_noise": [
         (
-            "allow-non-private = true",  # A file that says nothing of noise requires it.
+            # A file that says nothing of noise requires it.
+            "allow-non-private = true",
             {"noise": "seeded"},
-            r"the plan's noise is 'seeded', but this client requires 'secure': drop the noise seed\.",
+            (
+                r"the plan's noise is 'seeded', but this client requires 'secure': drop"
+                r" the noise seed\."
+            ),
         )
     ],
     "allow_non_private": [
         (
             "min-cohort = 2",  # Likewise.
             {"algorithm": "lloyd"},
-            r"the plan's algorithm 'lloyd' has an epsilon of inf, but this client allows private runs only: plan with "
+            r"the plan's algorithm 'lloyd' has an epsilon of inf, but this client"
+            r" allows private runs only: plan with "
             r"a finite epsilon\.",
         )
     ],
@@ -219,7 +281,8 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             "allow-server-data = false",
             {"server data": True},
-            r"the plan starts from the server's own points, but this client's allow_server_data is false: plan without "
+            r"the plan starts from the server's own points, but this client's"
+            r" allow_server_data is false: plan without "
             r"them, such as with 'proxy_lloyd'\.",
         )
     ],
@@ -227,14 +290,18 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             "allowed-bounds = [[-0.5, 1.0]]",
             {},
-            r"the plan's bounds of feature 0 are \[-1, 1\], but this client allows only \[-0\.5, 1\]: plan with bounds "
+            r"the plan's bounds of feature 0 are \[-1, 1\], but this client allows only"
+            r" \[-0\.5, 1\]: plan with bounds "
             r"inside these\.",
         ),
         (
             # One pair in the plan, one for each feature in the policy.
             "allowed-bounds = [[-1, 1], [-1, 0.5]]",
             {},
-            r"the plan's bounds of feature 1 are \[-1, 1\], but this client allows only \[-1, 0\.5\]: .*",
+            (
+                r"the plan's bounds of feature 1 are \[-1, 1\], but this client allows"
+                r" only \[-1, 0\.5\]: .*"
+            ),
         ),
         (
             "allowed-bounds = [[-1, 1], [-1, 0.5]]",
@@ -245,12 +312,16 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
             # Private bounds: what they may be found in counts.
             "allowed-bounds = [[-10, 10]]",
             {"private_bounds": True, "bounds": ((-1e3,), (1e3,))},
-            r"the plan's bounds of feature 0 are \[-1000, 1000\], but this client allows only \[-10, 10\]: .*",
+            (
+                r"the plan's bounds of feature 0 are \[-1000, 1000\], but this client"
+                r" allows only \[-10, 10\]: .*"
+            ),
         ),
         (
             "allowed-bounds = [[-1, 1], [-1, 1], [-1, 1]]",
             {"bounds": ((-1.0, -1.0), (1.0, 1.0))},
-            r"the plan's box has 2 features, but this client's allowed_bounds has 3: plan for the features that were "
+            r"the plan's box has 2 features, but this client's allowed_bounds has 3:"
+            r" plan for the features that were "
             r"agreed on\.",
         ),
     ],
@@ -258,14 +329,20 @@ CASES: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         (
             'allowed-evaluation = ["none"]',
             {"evaluation": "private"},
-            r"the plan's evaluation is 'private', but this client allows only 'none': plan with one of them\.",
+            (
+                r"the plan's evaluation is 'private', but this client allows only"
+                r" 'none': plan with one of them\."
+            ),
         )
     ],
     "allowed_dropout": [
         (
             'allowed-dropout = ["recover"]',
             {},
-            r"the plan's dropout is 'retry', but this client allows only 'recover': plan with one of them\.",
+            (
+                r"the plan's dropout is 'retry', but this client allows only 'recover':"
+                r" plan with one of them\."
+            ),
         )
     ],
 }
@@ -273,30 +350,46 @@ FLAT = [(name, *case) for name, cases in CASES.items() for case in cases]
 
 
 def test_every_limit_has_a_case() -> None:
-    """But for pinned peers, which `test_pinned_identities` is about, and what stands in place of limits."""
+    """But for pinned peers, which `test_pinned_identities` is about, and what stands in
+    place of limits.
+    """
     others = {"pinned_peers", "allow_anything", "unstated"}
     assert set(CASES) == {limit.name for limit in fields(ClientPolicy)} - others
 
 
 @pytest.mark.parametrize("n_examples", [240, None], ids=["final", "preliminary"])
 @pytest.mark.parametrize(
-    ("limit", "policy", "values", "sentence"), FLAT, ids=[f"{case[0]}-{i}" for i, case in enumerate(FLAT)]
+    ("limit", "policy", "values", "sentence"),
+    FLAT,
+    ids=[f"{case[0]}-{i}" for i, case in enumerate(FLAT)],
 )
 def test_a_limit_stops_the_run_before_anything_leaves(
-    tmp_path: Path, limit: str, policy: str, values: dict[str, Any], sentence: str, n_examples: int | None
+    tmp_path: Path,
+    limit: str,
+    policy: str,
+    values: dict[str, Any],
+    sentence: str,
+    n_examples: int | None,
 ) -> None:
-    """The operator reads the sentence; the node gave no key, wrote nothing, and tells nothing of other runs."""
+    """The operator reads the sentence.
+
+    The node gave no key, wrote nothing, and tells nothing of other runs.
+    """
     values = {"epsilon": 1.0, "n_examples": n_examples} | values
     points = POINTS if values.pop("server data", False) else None
     earlier = values.pop("earlier", None)
     if earlier is not None:
         deploy(tmp_path / "run", policy)
-        FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").note_plan(DATA_ID, f"{earlier}/{VICTIM}", most=1)
+        FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").note_plan(
+            DATA_ID, f"{earlier}/{VICTIM}", most=1
+        )
     deployment = deploy(tmp_path / "run", policy, spent=earlier is None)
     before = deployment.files()
     with pytest.raises(RefusalError) as caught:
         deployment.start(points, **values)
-    told = re.fullmatch(rf"node {VICTIM} refused \(RefusalError\): ({sentence})", str(caught.value))
+    told = re.fullmatch(
+        rf"node {VICTIM} refused \(RefusalError\): ({sentence})", str(caught.value)
+    )
     assert told, str(caught.value)
     assert deployment.files() == before
     (reply,) = deployment.from_victim()
@@ -305,13 +398,22 @@ def test_a_limit_stops_the_run_before_anything_leaves(
     assert set(reply.content.config_records[RECORD]) == {"header"}
     assert header["sentence"] == told[1]
     # Nobody else has been asked for a statistic either.
-    assert not any(VECTOR_RECORD in message.content.array_records for message in deployment.grid.received)
-    ledgers = [place for place in deployment.folder.glob("ledger-[24]*") if place.suffix != ".plans"]
+    assert not any(
+        VECTOR_RECORD in message.content.array_records
+        for message in deployment.grid.received
+    )
+    ledgers = [
+        place
+        for place in deployment.folder.glob("ledger-[24]*")
+        if place.suffix != ".plans"
+    ]
     assert not any(place.read_bytes() for place in ledgers)
 
 
 def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
-    """What the victim answers to a plan whose run ends before any release, so that the answer costs nothing."""
+    """What the victim answers to a plan whose run ends before any release, so that the
+    answer costs nothing.
+    """
     deployment = deploy(folder, policy, run_id=run_id, spent=run_id == 100)
     deployment.faults.on_request = lambda message: not is_sum(message, 1)
     try:
@@ -324,11 +426,16 @@ def asked_for(folder: Path, policy: str, run_id: int, epsilon: float) -> str:
 
 
 def test_plan_after_plan_tells_what_was_spent_in_steps_only(tmp_path: Path) -> None:
-    """A server that halves what it does not know, for nothing: other runs have cost 5.0 of 8.0."""
+    """A server that halves what it does not know, for nothing.
+
+    Other runs have cost 5.0 of 8.0.
+    """
     lowest, highest = 0.0, 8.0
     for number in range(12):
         middle = (lowest + highest) / 2
-        answer = asked_for(tmp_path / "run", "max-epsilon-total = 8.0", 100 + number, middle)
+        answer = asked_for(
+            tmp_path / "run", "max-epsilon-total = 8.0", 100 + number, middle
+        )
         if answer == "allowed":
             lowest = middle
         else:
@@ -340,7 +447,10 @@ def test_plan_after_plan_tells_what_was_spent_in_steps_only(tmp_path: Path) -> N
 
 def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -> None:
     policy = "max-epsilon-total = 7.0\nplans-per-day = 2"
-    answers = [asked_for(tmp_path / "run", policy, 100 + number, 1.0 + number % 2 * 3) for number in range(4)]
+    answers = [
+        asked_for(tmp_path / "run", policy, 100 + number, 1.0 + number % 2 * 3)
+        for number in range(4)
+    ]
     assert answers[0] == "allowed"
     assert "does not fit into what is left" in answers[1]
     # The third one fits and the fourth does not: both have one answer.
@@ -348,19 +458,34 @@ def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -
     assert "plans_per_day is 2" in answers[2]
     # A run that pays for its answer counts no more.
     FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").charge(
-        LedgerEntry("100/3", DATA_ID, "ab", 1, 0, "sums", epsilon=0.01, delta=1e-9, unit="record")
+        LedgerEntry(
+            "100/3",
+            DATA_ID,
+            "ab",
+            1,
+            0,
+            "sums",
+            epsilon=0.01,
+            delta=1e-9,
+            unit="record",
+        )
     )
     assert asked_for(tmp_path / "run", policy, 110, 1.0) == "allowed"
 
 
-def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(tmp_path: Path) -> None:
+def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(
+    tmp_path: Path,
+) -> None:
     ledger = FileLedger(tmp_path / "ledger.jsonl")
     yesterday = (datetime.now(UTC) - timedelta(hours=25)).isoformat()
     old = json.dumps({"time": yesterday, "data_id": DATA_ID, "run_id": "1"})
-    (tmp_path / "ledger.jsonl.plans").write_text(f'{old}\n{{"time": "soon", "data_id": "x", "run_id": "y"}}\n[]\n{{')
+    (tmp_path / "ledger.jsonl.plans").write_text(
+        f'{old}\n{{"time": "soon", "data_id": "x", "run_id": "y"}}\n[]\n{{'
+    )
     assert ledger.note_plan(DATA_ID, "2/3", most=5) == 0
     assert FileLedger(tmp_path / "ledger.jsonl").note_plan(DATA_ID, "3/3", most=5) == 1
-    # Nodes of one run on one host, and a plan that comes again, are one run; other data have their own number.
+    # Nodes of one run on one host, and a plan that comes again, are one run; other data
+    # have their own number.
     assert ledger.note_plan(DATA_ID, "3/4", most=5) == 1
     assert ledger.note_plan("other", "4/3", most=5) == 0
     assert len((tmp_path / "ledger.jsonl.plans").read_text().splitlines()) == 3
@@ -384,52 +509,81 @@ allow-server-data = false
 @pytest.mark.parametrize("n_examples", [240, None], ids=["final", "preliminary"])
 def test_a_plan_within_every_limit_runs(tmp_path: Path, n_examples: int | None) -> None:
     deployment = deploy(tmp_path / "run", ALLOWING)
-    result = deployment.start(epsilon=1.0, n_examples=n_examples, delta=1e-4, min_clients=3, evaluation="private")
+    result = deployment.start(
+        epsilon=1.0,
+        n_examples=n_examples,
+        delta=1e-4,
+        min_clients=3,
+        evaluation="private",
+    )
     assert result.confirmed == (2, 3, 4)
     assert result.privacy is not None
     ledger = FileLedger(deployment.ledger)
-    assert ledger.past(DATA_ID, "record").epsilon == pytest.approx(5.0 + result.privacy.epsilon_worst_case)
+    assert ledger.past(DATA_ID, "record").epsilon == pytest.approx(
+        5.0 + result.privacy.epsilon_worst_case
+    )
     assert ledger.past(DATA_ID, "record").delta == pytest.approx(2e-4)
     assert verify_ledger(deployment.ledger) == []
 
 
 @pytest.mark.parametrize("n_examples", [240, None], ids=["final", "preliminary"])
-def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(tmp_path: Path, n_examples: int | None) -> None:
-    """Before N is known the worst case is only known to be at most two epsilons, and at most max_epsilon."""
+def test_a_declared_largest_epsilon_counts_for_a_preliminary_plan(
+    tmp_path: Path, n_examples: int | None
+) -> None:
+    """Before N is known the worst case is only known to be at most two epsilons, and at
+    most max_epsilon.
+    """
     deployment = deploy(tmp_path / "run", "max-epsilon-per-run = 1.5")
-    assert deployment.start(epsilon=1.0, n_examples=n_examples, max_epsilon=1.5).confirmed == (2, 3, 4)
+    assert deployment.start(
+        epsilon=1.0, n_examples=n_examples, max_epsilon=1.5
+    ).confirmed == (2, 3, 4)
     assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 6.5
 
 
-# -- limits during a run ------------------------------------------------------------------------------------------
+# -- limits during a run ---------------------------------------------------------------
 
 
 def is_sum(message: Message, index: int) -> bool:
     """Whether a message asks the victim for one round's vector."""
     header = json.loads(str(message.content.config_records[RECORD]["header"]))
-    return message.metadata.dst_node_id == VICTIM and (header["stage"], header.get("round")) == ("sum", index)
+    return message.metadata.dst_node_id == VICTIM and (
+        header["stage"],
+        header.get("round"),
+    ) == ("sum", index)
 
 
 @pytest.mark.parametrize("index", [0, 1, 3])
-def test_an_owner_who_becomes_stricter_is_obeyed_at_once(tmp_path: Path, index: int) -> None:
+def test_an_owner_who_becomes_stricter_is_obeyed_at_once(
+    tmp_path: Path, index: int
+) -> None:
     """Also between the private count and the final plan."""
     deployment = deploy(tmp_path / "run", ALLOWING)
 
     def on_request(message: Message) -> bool:
         if is_sum(message, index):
-            (tmp_path / "run" / "policy.toml").write_text('allow-anything = true\nallowed-algorithms = ["fastlloyd"]')
+            (tmp_path / "run" / "policy.toml").write_text(
+                'allow-anything = true\nallowed-algorithms = ["fastlloyd"]'
+            )
         return True
 
     deployment.faults.on_request = on_request
-    with pytest.raises(RefusalError, match=rf"node {VICTIM} refused .* allows only 'fastlloyd'"):
+    with pytest.raises(
+        RefusalError, match=rf"node {VICTIM} refused .* allows only 'fastlloyd'"
+    ):
         deployment.start(epsilon=1.0, n_examples=None, delta=1e-4, min_clients=3)
     entries = FileLedger(deployment.ledger).entries()[1:]
     assert [entry.round_index for entry in entries] == list(range(index))
 
 
 def another_run(deployment: Deployment, limit: str) -> None:
-    """Charge a run that alone fits into the budget, as a node's own check would have it."""
-    other = {"epsilon": 1.5, "delta": 1e-6} if limit == "epsilon" else {"epsilon": 0.01, "delta": 1e-4}
+    """Charge a run that alone fits into the budget, as a node's own check would have
+    it.
+    """
+    other = (
+        {"epsilon": 1.5, "delta": 1e-6}
+        if limit == "epsilon"
+        else {"epsilon": 0.01, "delta": 1e-4}
+    )
     entry = LedgerEntry("9/3", DATA_ID, "ab12", 1, 0, "sums", unit="record", **other)  # type: ignore[arg-type]
 
     def admit(past: Past) -> None:
@@ -440,7 +594,9 @@ def another_run(deployment: Deployment, limit: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["epsilon", "delta"])
-def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: str) -> None:
+def test_a_budget_that_another_run_takes_stops_this_one(
+    tmp_path: Path, limit: str
+) -> None:
     """Between the plan, which the node had agreed to, and the first release."""
     deployment = deploy(tmp_path / "run", ALLOWING)
 
@@ -450,7 +606,9 @@ def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: s
         return True
 
     deployment.faults.on_request = on_request
-    sentence = rf"node {VICTIM} refused .* what is left of this client's max_{limit}_total of "
+    sentence = (
+        rf"node {VICTIM} refused .* what is left of this client's max_{limit}_total of "
+    )
     with pytest.raises(RefusalError, match=sentence) as caught:
         deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
     assert "1.5" not in str(caught.value)
@@ -460,7 +618,9 @@ def test_a_budget_that_another_run_takes_stops_this_one(tmp_path: Path, limit: s
 
 
 @pytest.mark.parametrize("limit", ["epsilon", "delta"])
-def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(tmp_path: Path, limit: str) -> None:
+def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(
+    tmp_path: Path, limit: str
+) -> None:
     deployment = deploy(tmp_path / "run", ALLOWING)
     refused: list[BudgetError] = []
 
@@ -472,7 +632,11 @@ def test_a_run_under_way_has_paid_and_no_other_takes_its_budget(tmp_path: Path, 
         return True
 
     deployment.faults.on_request = on_request
-    assert deployment.start(epsilon=1.0, delta=1e-4, min_clients=3).confirmed == (2, 3, 4)
+    assert deployment.start(epsilon=1.0, delta=1e-4, min_clients=3).confirmed == (
+        2,
+        3,
+        4,
+    )
     assert len(refused) == 1
     assert FileLedger(deployment.ledger).past(DATA_ID, "record").epsilon <= 7.0
 
@@ -488,7 +652,12 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
         if not child:
             told = "crashed"
             try:
-                deploy(tmp_path / "run", "max-epsilon-total = 6.2", run_id=run_id, spent=False).start(epsilon=0.8)
+                deploy(
+                    tmp_path / "run",
+                    "max-epsilon-total = 6.2",
+                    run_id=run_id,
+                    spent=False,
+                ).start(epsilon=0.8)
                 told = "finished"
             except RefusalError as error:
                 told = f"refused: {error}"
@@ -503,14 +672,18 @@ def test_two_whole_runs_at_once_never_exceed_the_total(tmp_path: Path) -> None:
         told = pipe.read().splitlines()
     assert len(told) == 3
     assert told.count("finished") <= 1
-    assert all("max_epsilon_total of 6.2" in line for line in told if line != "finished"), told
+    assert all(
+        "max_epsilon_total of 6.2" in line for line in told if line != "finished"
+    ), told
     ledger = FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl")
     assert 5.0 < ledger.past(DATA_ID, "record").epsilon <= 6.2
     assert verify_ledger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl") == []
 
 
 class Raced(MemoryLedger):
-    """A ledger that another process charges between the last check and this run's own charge."""
+    """A ledger that another process charges between the last check and this run's own
+    charge.
+    """
 
     def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
         if not self.entries():
@@ -526,22 +699,31 @@ class Broken(MemoryLedger):
 
 
 @pytest.mark.parametrize("ledger", [Raced(), Broken()], ids=["raced", "broken"])
-def test_a_charge_that_fails_at_the_last_moment_stops_the_run(ledger: MemoryLedger) -> None:
+def test_a_charge_that_fails_at_the_last_moment_stops_the_run(
+    ledger: MemoryLedger,
+) -> None:
     policies = {VICTIM: ClientPolicy(max_epsilon_total=2.0)}
-    federation = make_federation(grid_parts(SIZES), policies=policies, ledgers={VICTIM: ledger})
+    federation = make_federation(
+        grid_parts(SIZES), policies=policies, ledgers={VICTIM: ledger}
+    )
     with pytest.raises(RefusalError, match=f"node {VICTIM} refused") as caught:
         federation.start(epsilon=1.0)
-    own = "in its own log" if isinstance(ledger, Broken) else "what is left of this client's max_epsilon_total of 2"
+    own = (
+        "in its own log"
+        if isinstance(ledger, Broken)
+        else "what is left of this client's max_epsilon_total of 2"
+    )
     assert own in str(caught.value)
     assert "ward" not in str(caught.value)
     assert "1.9" not in str(caught.value)
     assert not any(
-        message.metadata.src_node_id == VICTIM and VECTOR_RECORD in message.content.array_records
+        message.metadata.src_node_id == VICTIM
+        and VECTOR_RECORD in message.content.array_records
         for message in federation.grid.received
     )
 
 
-# -- ledgers that cannot be used ----------------------------------------------------------------------------------
+# -- ledgers that cannot be used -------------------------------------------------------
 
 
 def unlink(path: Path) -> None:
@@ -574,7 +756,11 @@ def test_a_damaged_ledger_is_refused_before_anything_leaves(
     assert str(tmp_path) not in str(caught.value)
     assert str(deployment.ledger) in caplog.text
     assert deployment.files() == before
-    ledgers = [place for place in deployment.folder.glob("ledger-[24]*") if place.suffix != ".plans"]
+    ledgers = [
+        place
+        for place in deployment.folder.glob("ledger-[24]*")
+        if place.suffix != ".plans"
+    ]
     assert not any(place.read_bytes() for place in ledgers)
 
 
@@ -588,16 +774,30 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_anything_leaves(
             raise BudgetError("the ledger cannot be used (Read-only file system).")
 
     monkeypatch.setattr(FileLedger, "require_usable", unwritable)
-    sentence = "this client's budget ledger is damaged or cannot be written .its own log says how., and without it"
-    with pytest.raises(RefusalError, match=f"node {VICTIM} refused .RefusalError.: {sentence}"):
+    sentence = (
+        "this client's budget ledger is damaged or cannot be written .its own log says"
+        " how., and without it"
+    )
+    with pytest.raises(
+        RefusalError, match=f"node {VICTIM} refused .RefusalError.: {sentence}"
+    ):
         deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
-    ledgers = [place for place in deployment.folder.glob("ledger-[24]*") if place.suffix != ".plans"]
+    ledgers = [
+        place
+        for place in deployment.folder.glob("ledger-[24]*")
+        if place.suffix != ".plans"
+    ]
     assert not any(place.read_bytes() for place in ledgers)
 
 
 @pytest.mark.parametrize("when", ["older copy", "deleted"])
-def test_a_ledger_that_is_put_back_during_a_run_stops_this_client(tmp_path: Path, when: str) -> None:
-    """Both files at once, which the files themselves cannot tell: but the run's own memory can."""
+def test_a_ledger_that_is_put_back_during_a_run_stops_this_client(
+    tmp_path: Path, when: str
+) -> None:
+    """Both files at once, which the files themselves cannot tell.
+
+    But the run's own memory can.
+    """
     deployment = deploy(tmp_path / "run", ALLOWING)
     backup = deployment.files()
 
@@ -611,16 +811,22 @@ def test_a_ledger_that_is_put_back_during_a_run_stops_this_client(tmp_path: Path
     deployment.faults.on_request = on_request
     with pytest.raises(CohortError):
         deployment.start(epsilon=1.0, delta=1e-4, min_clients=3)
-    (refusal,) = [m for m in deployment.from_victim() if "sentence" in str(m.content.config_records[RECORD]["header"])]
+    (refusal,) = [
+        m
+        for m in deployment.from_victim()
+        if "sentence" in str(m.content.config_records[RECORD]["header"])
+    ]
     header = json.loads(str(refusal.content.config_records[RECORD]["header"]))
     assert "lacks releases of run 31 that it has made" in header["sentence"]
 
 
-# -- policies in files --------------------------------------------------------------------------------------------
+# -- policies in files -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", [None, "", "min-cohort = 3"])
-def test_a_deployed_node_requires_privacy_unless_its_file_says_otherwise(tmp_path: Path, policy: str | None) -> None:
+def test_a_deployed_node_requires_privacy_unless_its_file_says_otherwise(
+    tmp_path: Path, policy: str | None
+) -> None:
     """A file that leaves these two keys out is no weaker than no file."""
     config = {"ledger": str(tmp_path / "ledger")}
     if policy is not None:
@@ -633,7 +839,9 @@ def test_a_deployed_node_requires_privacy_unless_its_file_says_otherwise(tmp_pat
     assert found().require_secure_noise
     assert not found().allow_non_private
     if policy is not None:
-        (tmp_path / "policy.toml").write_text("require-secure-noise = false\nallow-non-private = true")
+        (tmp_path / "policy.toml").write_text(
+            "require-secure-noise = false\nallow-non-private = true"
+        )
         assert not found().require_secure_noise
         assert found().allow_non_private
 
@@ -644,10 +852,12 @@ def settings_of(config: dict[str, Any]) -> NodeSettings:
     return node_settings(context)
 
 
-# -- restarts and replays -----------------------------------------------------------------------------------------
+# -- restarts and replays --------------------------------------------------------------
 
 
-def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(tmp_path: Path) -> None:
+def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(
+    tmp_path: Path,
+) -> None:
     """The SuperNode restarted between two rounds: it is left out, and the others go on."""
     ledgers = {node: FileLedger(tmp_path / f"ledger-{node}") for node in (2, 3, 4, 5)}
     federation = make_federation(grid_parts((120, 80, 60, 40)), ledgers=ledgers)  # type: ignore[arg-type]
@@ -667,25 +877,40 @@ def test_a_node_that_lost_its_memory_gives_nothing_and_pays_nothing(tmp_path: Pa
 
 
 @pytest.mark.parametrize("keeps_state", [True, False], ids=["state kept", "state lost"])
-def test_a_plan_that_is_sent_again_gets_no_second_key(tmp_path: Path, keeps_state: bool) -> None:
-    """The same run id after a finished run, by a server that restarted, and by one that kept the plan."""
+def test_a_plan_that_is_sent_again_gets_no_second_key(
+    tmp_path: Path, keeps_state: bool
+) -> None:
+    """The same run id after a finished run, by a server that restarted, and by one that
+    kept the plan.
+    """
     first = deploy(tmp_path / "run", ALLOWING)
     first.start(epsilon=1.0, delta=1e-4, min_clients=3)
     before = first.files()
     again = deploy(tmp_path / "run", "max-epsilon-total = 9.0", spent=False)
     for node in (2, 3, 4) if keeps_state else ():
         again.grid.contexts[node].state.update(first.grid.contexts[node].state)
-    with pytest.raises(RefusalError, match=r"refused \(ProtocolError\): .* replayed") as caught:
+    with pytest.raises(
+        RefusalError, match=r"refused \(ProtocolError\): .* replayed"
+    ) as caught:
         again.start(epsilon=1.0, delta=1e-4, min_clients=3)
-    assert ("second plan" if keeps_state else "has releases of run 31 already") in str(caught.value)
+    assert ("second plan" if keeps_state else "has releases of run 31 already") in str(
+        caught.value
+    )
     assert again.files() == before
 
 
 def test_a_server_that_restarts_pays_for_its_new_run(tmp_path: Path) -> None:
-    """The same configuration under a new run id is a new run, whose cost is added, until nothing is left."""
+    """The same configuration under a new run id is a new run, whose cost is added,
+    until nothing is left.
+    """
     spent = [5.0]
     for run_id in (41, 42, 43):
-        deployment = deploy(tmp_path / "run", "max-epsilon-total = 7.5", run_id=run_id, spent=run_id == 41)
+        deployment = deploy(
+            tmp_path / "run",
+            "max-epsilon-total = 7.5",
+            run_id=run_id,
+            spent=run_id == 41,
+        )
         if run_id == 43:
             with pytest.raises(RefusalError, match="max_epsilon_total"):
                 deployment.start(epsilon=1.0)
@@ -702,5 +927,7 @@ def test_the_settings_of_these_nodes_are_those_of_a_deployment(tmp_path: Path) -
     assert not found.simulated
     assert found.policy == ClientPolicy.from_toml(
         tmp_path / "run" / "policy.toml",
-        base=ClientPolicy(plans_per_day=20, allow_non_private=False, require_secure_noise=True),
+        base=ClientPolicy(
+            plans_per_day=20, allow_non_private=False, require_secure_noise=True
+        ),
     )

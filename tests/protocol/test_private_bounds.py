@@ -1,4 +1,6 @@
-"""Private bounds over the wire: from the run configuration to the result, and a server that announces another box."""
+"""Private bounds over the wire: from the run configuration to the result, and a server
+that announces another box.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,37 @@ import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 from support.flat import flat_estimator
-from support.messages import ServerRun, Stage, copied, dump_plan, load_plan, request_content
-from support.protocol_federation import Federation, make_federation, small_config, without_identities
-from test_hostile_server import VICTIM, Hostile, changed, fields_of, release_of, with_release
+from support.messages import (
+    ServerRun,
+    Stage,
+    copied,
+    dump_plan,
+    load_plan,
+    request_content,
+)
+from support.protocol_federation import (
+    Federation,
+    make_federation,
+    small_config,
+    without_identities,
+)
+from test_hostile_server import (
+    VICTIM,
+    Hostile,
+    changed,
+    fields_of,
+    release_of,
+    with_release,
+)
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DPKMeansError,
+    PlanError,
+    ProtocolError,
+    RefusalError,
+)
 from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -35,12 +62,20 @@ def parts_in_raw_units(seed: int = 0) -> list[NDArray[np.float64]]:
     generator = np.random.default_rng(seed)
     centres = np.array([[10_000.0, 0.2], [40_000.0, 0.5], [80_000.0, 0.8]])
     return [
-        centres[generator.integers(3, size=size)] + generator.normal(0.0, (2000.0, 0.03), (size, 2)) for size in SIZES
+        centres[generator.integers(3, size=size)]
+        + generator.normal(0.0, (2000.0, 0.03), (size, 2))
+        for size in SIZES
     ]
 
 
 def private_config(**values: Any) -> Any:
-    defaults = {"bounds": DOMAIN, "private_bounds": True, "n_examples": None, "n_features": None, "epsilon": 5.0}
+    defaults = {
+        "bounds": DOMAIN,
+        "private_bounds": True,
+        "n_examples": None,
+        "n_features": None,
+        "epsilon": 5.0,
+    }
     return small_config(**(defaults | values))
 
 
@@ -54,7 +89,7 @@ def require_found(bounds: Any, parts: list[NDArray[np.float64]]) -> None:
         assert high - 0.1 * width < bounds[1][feature] < high + 16.0 * width
 
 
-# -- end to end ---------------------------------------------------------------------------------------------------
+# -- end to end ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "proxy_lloyd"])
@@ -62,7 +97,9 @@ def require_found(bounds: Any, parts: list[NDArray[np.float64]]) -> None:
 def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
     parts = parts_in_raw_units()
     values: dict[str, Any] = {"algorithm": algorithm, "trust": trust, "random_state": 3}
-    km = flat_estimator(3, epsilon=5.0, bounds="private", n_examples=None, **values).fit(parts)
+    km = flat_estimator(
+        3, epsilon=5.0, bounds="private", n_examples=None, **values
+    ).fit(parts)
     report = km.privacy_
     require_found(km.bounds_, parts)
     assert report.is_private
@@ -70,8 +107,14 @@ def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
     assert report.n_examples_source == "private count"
     assert report.n_examples is not None
     assert abs(report.n_examples - sum(SIZES)) < 100
-    assert [line.array for line in report.releases[:3]] == ["count", "magnitudes", "ranges"]
-    assert [step["round"] for step in km.history_] == list(range(1, len(km.history_) + 1))
+    assert [line.array for line in report.releases[:3]] == [
+        "count",
+        "magnitudes",
+        "ranges",
+    ]
+    assert [step["round"] for step in km.history_] == list(
+        range(1, len(km.history_) + 1)
+    )
     lower, upper = np.array(km.bounds_)
     assert np.all((lower <= km.cluster_centers_) & (km.cluster_centers_ <= upper))
 
@@ -79,7 +122,13 @@ def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
 @pytest.mark.parametrize("trust", ["oblivious", "distributed"])
 @pytest.mark.parametrize("masking", [True, False])
 def test_direct_and_flower_engines_find_the_same(trust: str, masking: bool) -> None:
-    values: dict[str, Any] = {"epsilon": 5.0, "bounds": "private", "trust": trust, "noise": "seeded", "random_state": 3}
+    values: dict[str, Any] = {
+        "epsilon": 5.0,
+        "bounds": "private",
+        "trust": trust,
+        "noise": "seeded",
+        "random_state": 3,
+    }
     parts = parts_in_raw_units()
     flower = flat_estimator(3, **values).fit(parts)
     direct = flat_estimator(3, engine="direct", masking=masking, **values).fit(parts)
@@ -89,16 +138,23 @@ def test_direct_and_flower_engines_find_the_same(trust: str, masking: bool) -> N
 
 
 def test_a_declared_number_of_rows_is_not_counted() -> None:
-    km = FederatedKMeans(3, epsilon=5.0, bounds="private", n_examples=2200).fit(parts_in_raw_units())
+    km = FederatedKMeans(3, epsilon=5.0, bounds="private", n_examples=2200).fit(
+        parts_in_raw_units()
+    )
     assert [line.array for line in km.privacy_.releases[:2]] == ["magnitudes", "ranges"]
     assert km.privacy_.n_examples_source == "declared public"
 
 
 def test_a_private_number_of_rows_goes_with_declared_bounds() -> None:
     parts = parts_in_raw_units()
-    km = FederatedKMeans(3, bounds=((0, 0), (1e5, 1)), n_examples="private", engine="direct").fit(parts)
+    km = FederatedKMeans(
+        3, bounds=((0, 0), (1e5, 1)), n_examples="private", engine="direct"
+    ).fit(parts)
     assert [line.array for line in km.privacy_.releases[:1]] == ["count"]
-    with pytest.raises(ConfigurationError, match="n_examples is 'secret', but it must be a number or 'private'"):
+    with pytest.raises(
+        ConfigurationError,
+        match="n_examples is 'secret', but it must be a number or 'private'",
+    ):
         FederatedKMeans(3, bounds=(0, 1), n_examples="secret").fit(parts)
 
 
@@ -119,7 +175,10 @@ def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:
     assert strategy.config.private_bounds
     assert strategy.config.bounds == DOMAIN
     assert (strategy.config.bounds_share, strategy.config.n_features) == (0.04, None)
-    with federation.grid.running(), caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
+    with (
+        federation.grid.running(),
+        caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"),
+    ):
         result = strategy.start(federation.grid)
     assert result.confirmed == (2, 3, 4, 5)
     assert "private count: about" in caplog.text
@@ -135,26 +194,57 @@ def test_run_config_spelling(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_run_config_with_a_domain() -> None:
-    values = {"n-clusters": 3, "algorithm": "fastlloyd", "num-clients": 4, "data": "t.csv"}
-    strategy = strategy_from_run_config(values | {"bounds": "private", "bounds-domain": "0,200000"})
-    assert (strategy.config.bounds, strategy.config.private_bounds) == (((0.0,), (200_000.0,)), True)
-    with pytest.raises(ConfigurationError, match="bounds_domain is '0,9', but bounds are not 'private'"):
+    values = {
+        "n-clusters": 3,
+        "algorithm": "fastlloyd",
+        "num-clients": 4,
+        "data": "t.csv",
+    }
+    strategy = strategy_from_run_config(
+        values | {"bounds": "private", "bounds-domain": "0,200000"}
+    )
+    assert (strategy.config.bounds, strategy.config.private_bounds) == (
+        ((0.0,), (200_000.0,)),
+        True,
+    )
+    with pytest.raises(
+        ConfigurationError, match="bounds_domain is '0,9', but bounds are not 'private'"
+    ):
         strategy_from_run_config(values | {"bounds": "0,1", "bounds-domain": "0,9"})
 
 
-def test_where_nothing_stands_out_the_run_ends_with_a_sentence_or_keeps_a_domain_and_says_so() -> None:
+def test_where_nothing_stands_out_the_run_ends_with_a_sentence_or_keeps_a_domain_and_says_so() -> (
+    None
+):
     parts = [np.full((3, 2), 7.0), np.full((2, 2), 7.0)]
-    options: dict[str, Any] = {"epsilon": 0.1, "n_examples": 5, "noise": "seeded", "random_state": 1}
-    with pytest.raises(PlanError, match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise"):
+    options: dict[str, Any] = {
+        "epsilon": 0.1,
+        "n_examples": 5,
+        "noise": "seeded",
+        "random_state": 1,
+    }
+    with pytest.raises(
+        PlanError,
+        match=r"no values of columns 0, 1 \(counted from 0\) beyond the noise",
+    ):
         flat_estimator(1, bounds="private", **options).fit(parts)
     counted = options | {"epsilon": 4.0, "n_examples": None}
     with pytest.raises(
-        PlanError, match=r"about [\d.]+ are needed within .*; or declare n_examples if the number of rows"
+        PlanError,
+        match=(
+            r"about [\d.]+ are needed within .*; or declare n_examples if the number of"
+            r" rows"
+        ),
     ):
         flat_estimator(1, bounds="private", **counted).fit(parts)
-    km = flat_estimator(1, bounds="private", bounds_domain=(0.0, 50.0), **options).fit(parts)
+    km = flat_estimator(1, bounds="private", bounds_domain=(0.0, 50.0), **options).fit(
+        parts
+    )
     assert km.bounds_ == ((0.0, 0.0), (50.0, 50.0))
-    assert any("Private bounds found no values of columns 0, 1" in sentence for sentence in km.privacy_.warnings)
+    assert any(
+        "Private bounds found no values of columns 0, 1" in sentence
+        for sentence in km.privacy_.warnings
+    )
 
 
 @pytest.mark.parametrize("lost", [-1, 0, 1])
@@ -163,7 +253,11 @@ def test_a_dropout_in_a_preliminary_round_is_retried_and_charged(lost: int) -> N
 
     def on_reply(reply: Any) -> list[Any]:
         header = json.loads(str(reply.content.config_records["dpkmeans"]["header"]))
-        return [] if reply.metadata.src_node_id == 4 and header.get("round") == lost else [reply]
+        return (
+            []
+            if reply.metadata.src_node_id == 4 and header.get("round") == lost
+            else [reply]
+        )
 
     federation.faults.on_reply = on_reply
     result = federation.start(private_config(max_retries=1))
@@ -176,7 +270,7 @@ def test_a_dropout_in_a_preliminary_round_is_retried_and_charged(lost: int) -> N
     assert 5.0 < result.privacy.epsilon <= result.privacy.epsilon_worst_case
 
 
-# -- policies -----------------------------------------------------------------------------------------------------
+# -- policies --------------------------------------------------------------------------
 
 
 def test_a_policy_holds_for_the_domain() -> None:
@@ -184,22 +278,31 @@ def test_a_policy_holds_for_the_domain() -> None:
     policy = ClientPolicy(allowed_bounds=((-1e6, 1e6),))
     with pytest.raises(RefusalError, match="this client allows only"):
         make_federation(parts, policy=policy).start(private_config())
-    make_federation(parts, policy=policy).start(private_config(bounds=((-1e6,), (1e6,))))
+    make_federation(parts, policy=policy).start(
+        private_config(bounds=((-1e6,), (1e6,)))
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["k_fed", "max_cover", "optimal"])
 def test_baselines_in_one_place_need_declared_bounds(algorithm: str) -> None:
     with pytest.raises(ConfigurationError, match="bounds are 'private'"):
-        FederatedKMeans(3, algorithm=algorithm, bounds="private").fit(parts_in_raw_units())
+        FederatedKMeans(3, algorithm=algorithm, bounds="private").fit(
+            parts_in_raw_units()
+        )
 
 
 def test_server_data_and_private_bounds_exclude_each_other() -> None:
-    km = FederatedKMeans(2, algorithm="feddp_kmeans", bounds="private", server_data=np.eye(2) * 1e4)
-    with pytest.raises(ConfigurationError, match="bounds follow from the server's own points at no cost"):
+    km = FederatedKMeans(
+        2, algorithm="feddp_kmeans", bounds="private", server_data=np.eye(2) * 1e4
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match="bounds follow from the server's own points at no cost",
+    ):
         km.fit(parts_in_raw_units())
 
 
-# -- a hostile server ---------------------------------------------------------------------------------------------
+# -- a hostile server ------------------------------------------------------------------
 
 
 @contextmanager
@@ -207,7 +310,12 @@ def hostile(**values: Any) -> Iterator[Hostile]:
     parts = parts_in_raw_units()
     federation: Federation = make_federation(parts)
     grid = federation.grid
-    run = ServerRun(private_config(**values), run_id=grid.run.run_id, seed=11, node_ids=grid.get_node_ids())
+    run = ServerRun(
+        private_config(**values),
+        run_id=grid.run.run_id,
+        seed=11,
+        node_ids=grid.get_node_ids(),
+    )
     with grid.running():
         server = Hostile(federation, run, parts)
         server.agree()
@@ -218,7 +326,9 @@ def go_on(server: Hostile, from_round: int) -> None:
     for index in range(from_round, server.run.plan.last_round + 1):
         server.complete(server.request(index))
     assert server.finish() == (2, 3, 4, 5)
-    assert {client.bounds_ for client in server.federation.clients.values()} == {server.run.plan.box}
+    assert {client.bounds_ for client in server.federation.clients.values()} == {
+        server.run.plan.box
+    }
     require_found(server.run.plan.box, server.parts)
 
 
@@ -228,32 +338,62 @@ def moved(plan: Plan, side: int, factor: float) -> Plan:
     sides = [list(values) for values in plan.box]
     sides[side][0] *= factor
     box = (tuple(sides[0]), tuple(sides[1]))
-    return redraft_plan(plan, n_features=plan.n_features, n_examples=plan.n_examples, box=box)
+    return redraft_plan(
+        plan, n_features=plan.n_features, n_examples=plan.n_examples, box=box
+    )
 
 
 OTHER_BOXES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
-    "wider": (lambda p: moved(p, 1, 2.0), "another box than the private histograms released"),
-    "narrower": (lambda p: moved(p, 1, 0.9), "another box than the private histograms released"),
-    "last digit": (lambda p: moved(p, 1, 1.0 + 2.0**-50), "another box than the private histograms released"),
+    "wider": (
+        lambda p: moved(p, 1, 2.0),
+        "another box than the private histograms released",
+    ),
+    "narrower": (
+        lambda p: moved(p, 1, 0.9),
+        "another box than the private histograms released",
+    ),
+    "last digit": (
+        lambda p: moved(p, 1, 1.0 + 2.0**-50),
+        "another box than the private histograms released",
+    ),
     "whole domain": (
         lambda p: redraft_plan(
-            p, n_features=2, n_examples=p.n_examples, box=((DOMAIN[0][0],) * 2, (DOMAIN[1][0],) * 2)
+            p,
+            n_features=2,
+            n_examples=p.n_examples,
+            box=((DOMAIN[0][0],) * 2, (DOMAIN[1][0],) * 2),
         ),
         "another box than the private histograms released",
     ),
-    "beyond the domain": (lambda p: replace(p, box=((-(2.0**41),) * 2, (2.0**41,) * 2)), "another box"),
+    "beyond the domain": (
+        lambda p: replace(p, box=((-(2.0**41),) * 2, (2.0**41,) * 2)),
+        "another box",
+    ),
     "none": (lambda p: replace(p, box=None), "another box"),
     "other N": (
-        lambda p: redraft_plan(p, n_features=2, n_examples=(p.n_examples or 0) + 1, box=p.box),
+        lambda p: redraft_plan(
+            p, n_features=2, n_examples=(p.n_examples or 0) + 1, box=p.box
+        ),
         "the private count released",
     ),
     "declared bounds": (
-        lambda p: replace(p, config=p.config.changed(private_bounds=False, bounds=((0.0,), (1.0,)))),
+        lambda p: replace(
+            p, config=p.config.changed(private_bounds=False, bounds=((0.0,), (1.0,)))
+        ),
         "had fixed",
     ),
-    "other domain": (lambda p: replace(p, config=p.config.changed(bounds=((-1e6,), (1e6,)))), "had fixed"),
-    "no preliminary rounds": (lambda p: replace(p, preliminary=()), "neither declared nor counted"),
-    "preliminary again": (lambda p: replace(p, rounds=(), box=None), "another box than the private histograms"),
+    "other domain": (
+        lambda p: replace(p, config=p.config.changed(bounds=((-1e6,), (1e6,)))),
+        "had fixed",
+    ),
+    "no preliminary rounds": (
+        lambda p: replace(p, preliminary=()),
+        "neither declared nor counted",
+    ),
+    "preliminary again": (
+        lambda p: replace(p, rounds=(), box=None),
+        "another box than the private histograms",
+    ),
 }
 
 
@@ -265,8 +405,12 @@ def test_another_box_than_the_released_one_is_refused(kind: str) -> None:
             server.complete(server.request(index))
         requests = server.request(1)
         final = load_plan(bytes(fields_of(requests[VICTIM])["plan"]))
-        server.require_refused(changed(requests[VICTIM], plan=dump_plan(change(final))), word)
-        server.require_refused(changed(requests[VICTIM], plan=None), "no final plan came")
+        server.require_refused(
+            changed(requests[VICTIM], plan=dump_plan(change(final))), word
+        )
+        server.require_refused(
+            changed(requests[VICTIM], plan=None), "no final plan came"
+        )
         server.complete(requests)
         go_on(server, 2)
 
@@ -277,27 +421,49 @@ def test_a_final_plan_before_the_ranges_is_refused() -> None:
         wider = load_plan(bytes(fields_of(first[VICTIM])["plan"]))
         box = ((0.0, 0.0), (1.0, 1.0))
         final = dump_plan(redraft_plan(wider, n_features=2, n_examples=300, box=box))
-        server.require_refused(changed(first[VICTIM], plan=final), "which had fixed it or is still to find it")
+        server.require_refused(
+            changed(first[VICTIM], plan=final),
+            "which had fixed it or is still to find it",
+        )
         server.require_refused(changed(first[VICTIM], plan=None), "no histograms")
         other = replace(wider, config=wider.config.changed(bounds_share=0.01))
-        server.require_refused(changed(first[VICTIM], plan=dump_plan(other)), "another config than the one in force")
+        server.require_refused(
+            changed(first[VICTIM], plan=dump_plan(other)),
+            "another config than the one in force",
+        )
         wide = redraft_plan(replace(wider, n_features=None), n_features=3)
-        server.require_refused(changed(first[VICTIM], plan=dump_plan(wide)), "2 features")
+        server.require_refused(
+            changed(first[VICTIM], plan=dump_plan(wide)), "2 features"
+        )
         server.complete(first)
         second = server.request(0)
-        server.require_refused(changed(second[VICTIM], plan=final), "which had fixed it or is still to find it")
-        server.require_refused(changed(second[VICTIM], plan=dump_plan(wider)), "the one in force says the same")
+        server.require_refused(
+            changed(second[VICTIM], plan=final),
+            "which had fixed it or is still to find it",
+        )
+        server.require_refused(
+            changed(second[VICTIM], plan=dump_plan(wider)),
+            "the one in force says the same",
+        )
         server.complete(second)
         go_on(server, 1)
 
 
-@pytest.mark.parametrize("parameters", [[], [np.zeros(0), np.zeros(0)]], ids=["none", "empty"])
-def test_ranges_are_not_counted_before_the_coarse_ones_are_there(parameters: list[NDArray[np.float64]]) -> None:
-    plan = draft_plan(private_config(n_features=2), run_id=1, n_clients=2, seed=0, n_features=2)
+@pytest.mark.parametrize(
+    "parameters", [[], [np.zeros(0), np.zeros(0)]], ids=["none", "empty"]
+)
+def test_ranges_are_not_counted_before_the_coarse_ones_are_there(
+    parameters: list[NDArray[np.float64]],
+) -> None:
+    plan = draft_plan(
+        private_config(n_features=2), run_id=1, n_clients=2, seed=0, n_features=2
+    )
     client = KMeansClient(parts_in_raw_units()[0])
     config: dict[str, Any] = {"task": STATISTIC, "plan": dump_plan(plan)}
     client.fit(parameters, config | {"round": -1})
-    with pytest.raises(ProtocolError, match=r"^ranges were asked for before magnitudes"):
+    with pytest.raises(
+        ProtocolError, match=r"^ranges were asked for before magnitudes"
+    ):
         client.fit(parameters, config | {"round": 0})
 
 
@@ -305,13 +471,24 @@ def test_a_plan_that_knows_the_box_before_the_release_is_refused() -> None:
     parts = parts_in_raw_units()
     federation = make_federation(parts)
     grid = federation.grid
-    run = ServerRun(private_config(n_features=2), run_id=grid.run.run_id, seed=1, node_ids=grid.get_node_ids())
+    run = ServerRun(
+        private_config(n_features=2),
+        run_id=grid.run.run_id,
+        seed=1,
+        node_ids=grid.get_node_ids(),
+    )
     with grid.running():
         server = Hostile(federation, run, parts)
-        known = redraft_plan(run.plan, n_features=2, n_examples=300, box=((0.0, 0.0), (1.0, 1.0)))
-        server.require_refused(request_content(Stage.KEYS, plan=dump_plan(known)), "still to find")
+        known = redraft_plan(
+            run.plan, n_features=2, n_examples=300, box=((0.0, 0.0), (1.0, 1.0))
+        )
+        server.require_refused(
+            request_content(Stage.KEYS, plan=dump_plan(known)), "still to find"
+        )
         half = replace(run.plan, box=((0.0, 0.0), (1.0, 1.0)))
-        server.require_refused(request_content(Stage.KEYS, plan=dump_plan(half)), "still to find")
+        server.require_refused(
+            request_content(Stage.KEYS, plan=dump_plan(half)), "still to find"
+        )
         server.agree()
         for index in (-1, 0):
             server.complete(server.request(index))
@@ -320,21 +497,30 @@ def test_a_plan_that_knows_the_box_before_the_release_is_refused() -> None:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_another_release_for_one_client_is_found_out(index: int) -> None:
-    """A client that is sent another histogram finds another range: its tag, or the final plan, does not fit."""
+    """A client that is sent another histogram finds another range.
+
+    Its tag, or the final plan, does not fit.
+    """
     with hostile() as server:
         for before in range(-1, index):
             server.complete(server.request(before))
         requests = server.request(index)
         words = release_of(requests[VICTIM]).copy()
         if index == 0:
-            # Values from 1 to 2 in the first column; at the ends of the domain the client itself would refuse them.
+            # Values from 1 to 2 in the first column; at the ends of the domain the
+            # client itself would refuse them.
             words[[len(words) // 2 - 40]] += np.uint64(2**30)
         else:
             words += np.arange(len(words), dtype=np.uint64) * np.uint64(2**30)
         requests[VICTIM] = with_release(requests[VICTIM], words)
-        messages = [Message(copied(content), node, "train") for node, content in requests.items()]
+        messages = [
+            Message(copied(content), node, "train")
+            for node, content in requests.items()
+        ]
         if index == 0:
-            with pytest.raises(DPKMeansError, match=f"node\\(s\\) \\[{VICTIM}\\] differs"):
+            with pytest.raises(
+                DPKMeansError, match=f"node\\(s\\) \\[{VICTIM}\\] differs"
+            ):
                 server.run.take_sums(server.exchange(messages))
         else:
             assert server.run.take_sums(server.exchange(messages)) is None

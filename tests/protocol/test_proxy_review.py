@@ -1,4 +1,6 @@
-"""Seams of ProxyLloyd: numbers that nobody declared or released, prices that must not fall, and what reports say."""
+"""Seams of ProxyLloyd: numbers that nobody declared or released, prices that must not
+fall, and what reports say.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results import writer
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, verify_plan
+from flwr_dpkmeans.sums.draft import (
+    build_algorithm,
+    draft_plan,
+    initial_state,
+    verify_plan,
+)
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
@@ -38,7 +45,17 @@ BOX = ((0.0,) * 3, (0.5,) * 3)
 
 
 def config_of(**values: Any) -> Run:
-    return parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "epsilon": 2.0, "delta": 1e-5} | values))
+    return parse_config(
+        **(
+            {
+                "n_clusters": 3,
+                "bounds": ((-1.0,), (1.0,)),
+                "epsilon": 2.0,
+                "delta": 1e-5,
+            }
+            | values
+        )
+    )
 
 
 def plan_of(n_clients: int = 5, *, server: bool = False, **values: Any) -> Plan:
@@ -56,16 +73,21 @@ def plan_of(n_clients: int = 5, *, server: bool = False, **values: Any) -> Plan:
     )
 
 
-# -- numbers that nobody declared or released ---------------------------------------------------------------------
+# -- numbers that nobody declared or released ------------------------------------------
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"algorithm": "sphere_packing", "epsilon": 1.0}, {"algorithm": "proxy_lloyd", "unit": "client"}],
+    [
+        {"algorithm": "sphere_packing", "epsilon": 1.0},
+        {"algorithm": "proxy_lloyd", "unit": "client"},
+    ],
     ids=lambda values: str(values["algorithm"]),
 )
 def test_a_number_of_rows_from_nowhere_is_refused(values: dict[str, Any]) -> None:
-    """Else delta = 0.04 would pass as below 1/N for N = 5, and no report would say that anybody vouched for 5."""
+    """Else delta = 0.04 would pass as below 1/N for N = 5, and no report would say that
+    anybody vouched for 5.
+    """
     config = config_of(**values, n_examples=None)
     if config.algorithm == "sphere_packing":
         config = config.changed(delta=0.04)
@@ -85,12 +107,20 @@ def test_a_number_of_rows_from_nowhere_gets_no_key() -> None:
             n_features=2,
             n_examples=5,
         )
-        server.require_refused(request_content(Stage.KEYS, plan=dump_plan(plan)), "neither declared nor counted")
+        server.require_refused(
+            request_content(Stage.KEYS, plan=dump_plan(plan)),
+            "neither declared nor counted",
+        )
         server.agree()
 
 
 def test_a_limit_does_not_refuse_a_choice_of_k_before_rows_are_counted() -> None:
-    values: dict[str, Any] = {"n_clusters": 20, "choose_n_clusters": True, "trust": "distributed", "epsilon": 1.0}
+    values: dict[str, Any] = {
+        "n_clusters": 20,
+        "choose_n_clusters": True,
+        "trust": "distributed",
+        "epsilon": 1.0,
+    }
     values |= {"delta": None, "n_examples": None}
     plan = plan_of(max_epsilon=1.5, **values)
     assert not plan.is_final
@@ -100,11 +130,16 @@ def test_a_limit_does_not_refuse_a_choice_of_k_before_rows_are_counted() -> None
         plan_of(max_epsilon=1.5, **(values | {"n_examples": 100}))
 
 
-# -- the ledger ---------------------------------------------------------------------------------------------------
+# -- the ledger ------------------------------------------------------------------------
 
 
-def test_a_release_that_could_cost_more_than_was_charged_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is charged with its first release; what is learnt later cannot make it dearer, nor cheaper."""
+def test_a_release_that_could_cost_more_than_was_charged_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run is charged with its first release.
+
+    What is learnt later cannot make it dearer, nor cheaper.
+    """
     ledger = MemoryLedger()
     settings = NodeSettings(ClientPolicy(), ledger, "rows")
 
@@ -121,24 +156,39 @@ def test_a_release_that_could_cost_more_than_was_charged_is_refused(monkeypatch:
         ledger.charge(guard._entry(Memory, index, 0, "sums"), lambda _: None)
     assert ledger.past("rows", "record").epsilon == 2.7
     monkeypatch.setattr(approval, "worst_case", lambda plan: 2.71)
-    with pytest.raises(ProtocolError, match=r"was charged epsilon 2\.7 at its first release and can now cost 2\.71"):
+    with pytest.raises(
+        ProtocolError,
+        match=r"was charged epsilon 2\.7 at its first release and can now cost 2\.71",
+    ):
         ledger.charge(guard._entry(Memory, 9, 0, "sums"), lambda _: None)
 
 
-# -- reports ------------------------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------
 
 
 def test_only_sampled_rounds_are_said_to_be_sampled() -> None:
-    plan = plan_of(300, trust="distributed", unit="client", client_sampling_rate=0.5, private_bounds=True, max_iter=1)
+    plan = plan_of(
+        300,
+        trust="distributed",
+        unit="client",
+        client_sampling_rate=0.5,
+        private_bounds=True,
+        max_iter=1,
+    )
     report = build_report(plan, [(-1, 0), (0, 0), (1, 0), (2, 0)])
     for line in report.releases:
         assert ("Poisson sample" in line.theorem) == (line.round_index > 0), line.array
-    assert any("rows of a client, 50, was not taken from the data" in s for s in report.assumptions)
+    assert any(
+        "rows of a client, 50, was not taken from the data" in s
+        for s in report.assumptions
+    )
 
 
 @pytest.mark.parametrize("n_examples", [50, 30_000])
 def test_the_report_says_what_clients_see_of_the_server_points(n_examples: int) -> None:
-    """And what it says is so: without proxies, the first state that shows a start has k-means centers of the points."""
+    """And what it says is so: without proxies, the first state that shows a start has
+    k-means centers of the points.
+    """
     values: dict[str, Any] = {
         "trust": "distributed",
         "n_examples": n_examples,
@@ -152,7 +202,7 @@ def test_the_report_says_what_clients_see_of_the_server_points(n_examples: int) 
     assert ("proxies" in shown) != ("the centers of their own 3 clusters" in said)
 
 
-# -- what a server with points sends, and what comes back ---------------------------------------------------------
+# -- what a server with points sends, and what comes back ------------------------------
 
 
 def server_with_points(trust: str, **values: Any) -> Hostile:
@@ -161,18 +211,30 @@ def server_with_points(trust: str, **values: Any) -> Hostile:
     config = config_of(trust=trust, n_examples=1600, epsilon=8.0, max_iter=2, **values)
     held = hold_points(config, drawn(60, 99))
     grid = federation.grid
-    run = ServerRun(config, run_id=grid.run.run_id, seed=11, node_ids=grid.get_node_ids(), held=held)
+    run = ServerRun(
+        config, run_id=grid.run.run_id, seed=11, node_ids=grid.get_node_ids(), held=held
+    )
     return Hostile(federation, run, parts)
 
 
 TAMPERED: dict[str, Callable[[State], State]] = {
-    "one extra more": lambda s: with_extras(s, dict(s.extras) | {"axes": np.zeros((3, 3))}),
-    "another extra": lambda s: with_extras(s, dict(s.extras) | {"projected_points": np.zeros((2, 3))}),
+    "one extra more": lambda s: with_extras(
+        s, dict(s.extras) | {"axes": np.zeros((3, 3))}
+    ),
+    "another extra": lambda s: with_extras(
+        s, dict(s.extras) | {"projected_points": np.zeros((2, 3))}
+    ),
     "no extras": lambda s: with_extras(s, {}),
-    "off the grid": lambda s: with_extras(s, {n: a + 2.0**-18 for n, a in s.extras.items()}),
+    "off the grid": lambda s: with_extras(
+        s, {n: a + 2.0**-18 for n, a in s.extras.items()}
+    ),
     "far away": lambda s: with_extras(s, {n: a + 100.0 for n, a in s.extras.items()}),
-    "other shapes": lambda s: with_extras(s, {n: np.concatenate([a, a]) for n, a in s.extras.items()}),
-    "more centroids": lambda s: s.changed(centroids=np.zeros((4, 3)), counts=np.zeros(4)),
+    "other shapes": lambda s: with_extras(
+        s, {n: np.concatenate([a, a]) for n, a in s.extras.items()}
+    ),
+    "more centroids": lambda s: s.changed(
+        centroids=np.zeros((4, 3)), counts=np.zeros(4)
+    ),
 }
 
 
@@ -189,7 +251,9 @@ def test_a_server_with_points_steers_nothing_that_is_not_priced(trust: str) -> N
             if reads:
                 for change in TAMPERED.values():
                     blob = change(state).packed
-                    server.require_refused(changed(requests[VICTIM], state=blob), "does not fit the plan")
+                    server.require_refused(
+                        changed(requests[VICTIM], state=blob), "does not fit the plan"
+                    )
             server.complete(requests)
             # The same request again, with another state or without, gets nothing.
             server.require_refused(requests[VICTIM], "")
@@ -199,30 +263,53 @@ def test_a_server_with_points_steers_nothing_that_is_not_priced(trust: str) -> N
         for key, found in received_vectors(server.federation.grid.received).items()
     }
     planned = server.run.plan.rounds
-    assert all(found == {sum(b.size for b in planned[r - 1].blocks)} for (r, _), found in lengths.items())
+    assert all(
+        found == {sum(b.size for b in planned[r - 1].blocks)}
+        for (r, _), found in lengths.items()
+    )
     for node in server.federation.clients:
         charged = server.federation.attempts_in_ledger(node)
         assert charged == [(r, 0) for r in range(1, server.run.plan.last_round + 1)]
         entries = server.federation.ledgers[node].entries()
-        assert {entry.epsilon for entry in entries} == {server.run.plan.epsilon_worst_case}
+        assert {entry.epsilon for entry in entries} == {
+            server.run.plan.epsilon_worst_case
+        }
 
 
 def test_replies_are_equally_long_whoever_has_no_rows_and_whoever_takes_part() -> None:
-    """Poisson sampling: the server sees vectors of one length and shape from all, whatever their coins and tables."""
-    parts = [drawn(n, 7 + n) if n else np.zeros((0, 3)) for n in (0, 1, 30, 900, 40, 2, 5, 60)]
+    """Poisson sampling: the server sees vectors of one length and shape from all,
+    whatever their coins and tables.
+    """
+    parts = [
+        drawn(n, 7 + n) if n else np.zeros((0, 3))
+        for n in (0, 1, 30, 900, 40, 2, 5, 60)
+    ]
     federation = make_federation(parts)
-    values: dict[str, Any] = {"trust": "distributed", "unit": "client", "client_sampling_rate": 0.5, "max_iter": 1}
+    values: dict[str, Any] = {
+        "trust": "distributed",
+        "unit": "client",
+        "client_sampling_rate": 0.5,
+        "max_iter": 1,
+    }
     federation.start(config_of(**values, epsilon=9.0, delta=1e-2))
     sizes: dict[int, list[int]] = {}
     for message in federation.grid.received:
-        sizes.setdefault(message.metadata.src_node_id, []).append(len(all_bytes(message)))
+        sizes.setdefault(message.metadata.src_node_id, []).append(
+            len(all_bytes(message))
+        )
     first = next(iter(sizes.values()))
     assert all(len(found) == len(first) for found in sizes.values())
-    assert all(abs(a - b) <= 8 for found in sizes.values() for a, b in zip(found, first, strict=True)), sizes
+    assert all(
+        abs(a - b) <= 8
+        for found in sizes.values()
+        for a, b in zip(found, first, strict=True)
+    ), sizes
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_whoever_does_not_take_part_does_the_same_work(monkeypatch: pytest.MonkeyPatch, rate: float) -> None:
+def test_whoever_does_not_take_part_does_the_same_work(
+    monkeypatch: pytest.MonkeyPatch, rate: float
+) -> None:
     """Time must not tell the coin: every client encodes as often as every other one."""
     work: dict[tuple[int, int], int] = {}
     coins: dict[tuple[int, int], bool] = {}
@@ -246,15 +333,24 @@ def test_whoever_does_not_take_part_does_the_same_work(monkeypatch: pytest.Monke
     monkeypatch.setattr(mod, "encode", encoding)
     monkeypatch.setattr(mod, "takes_part", tossing)
     federation = make_federation([drawn(30, seed) for seed in range(10)])
-    values: dict[str, Any] = {"trust": "distributed", "unit": "client", "client_sampling_rate": rate, "max_iter": 1}
+    values: dict[str, Any] = {
+        "trust": "distributed",
+        "unit": "client",
+        "client_sampling_rate": rate,
+        "max_iter": 1,
+    }
     federation.start(config_of(**values, epsilon=9.0, delta=1e-2))
     assert len(work) == 10 * federation.plan.last_round
     assert set(work.values()) == {1 if rate == 1.0 else 2}
     assert (set(coins.values()) == {False, True}) == (rate < 1.0)
 
 
-def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    plan = plan_of(trust="distributed", private_bounds=True, n_examples=3000, max_iter=1)
+def test_the_cost_curve_is_in_units_of_the_box_that_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = plan_of(
+        trust="distributed", private_bounds=True, n_examples=3000, max_iter=1
+    )
     seen: list[writer.RunResult] = []
 
     def files(result: writer.RunResult) -> dict[str, bytes]:
@@ -264,16 +360,25 @@ def test_the_cost_curve_is_in_units_of_the_box_that_was_found(monkeypatch: pytes
     monkeypatch.setattr(kmeans_client, "result_files", files)
     client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path / "run")
     report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
-    client.evaluate([np.zeros((3, 3)), np.zeros(3), np.zeros(1)], {"plan": dump_plan(plan), "report": report})
-    assert (seen[0].model.bounds.lower, seen[0].model.bounds.upper) == BOX != plan.config.bounds
+    client.evaluate(
+        [np.zeros((3, 3)), np.zeros(3), np.zeros(1)],
+        {"plan": dump_plan(plan), "report": report},
+    )
+    assert (
+        (seen[0].model.bounds.lower, seen[0].model.bounds.upper)
+        == BOX
+        != plan.config.bounds
+    )
 
 
-# -- client level: tables of every size ---------------------------------------------------------------------------
+# -- client level: tables of every size ------------------------------------------------
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 3, 200_000])
 @pytest.mark.parametrize("rows", ["equal", "corners", "tiny"])
-def test_a_client_of_any_size_keeps_the_bounds_of_its_means(n_rows: int, rows: str) -> None:
+def test_a_client_of_any_size_keeps_the_bounds_of_its_means(
+    n_rows: int, rows: str
+) -> None:
     plan = plan_of(3000, unit="client", examples_per_client=77, max_iter=1)
     generator = np.random.default_rng(1)
     points = {
@@ -283,13 +388,29 @@ def test_a_client_of_any_size_keeps_the_bounds_of_its_means(n_rows: int, rows: s
     }[rows]
     algorithm = build_algorithm(plan)
     state = initial_state(plan)
-    n_proxies = next(b.shape[0] for s in algorithm.rounds for b in s.blocks if b.name == "proxy_counts")
-    extras = {"centre": np.zeros(3), "spread": np.array([2.0**-12]), "radius": np.array([-1.0])}
-    extras |= {"proxies": np.zeros((n_proxies, 3)), "proxy_radius": np.full(n_proxies, 2.0**-16)}
+    n_proxies = next(
+        b.shape[0]
+        for s in algorithm.rounds
+        for b in s.blocks
+        if b.name == "proxy_counts"
+    )
+    extras = {
+        "centre": np.zeros(3),
+        "spread": np.array([2.0**-12]),
+        "radius": np.array([-1.0]),
+    }
+    extras |= {
+        "proxies": np.zeros((n_proxies, 3)),
+        "proxy_radius": np.full(n_proxies, 2.0**-16),
+    }
     made_up = with_extras(state, dict(state.extras) | extras)
     for step in algorithm.rounds:
-        for array, block in zip(step.statistic(points, made_up), step.blocks, strict=True):
+        for array, block in zip(
+            step.statistic(points, made_up), step.blocks, strict=True
+        ):
             words = encode(np.ravel(array)).values.view(np.int64).astype(object)
-            assert int((words * words).sum()) <= (block.sensitivity.bound * 2.0**16) ** 2, block.name
+            assert (
+                int((words * words).sum()) <= (block.sensitivity.bound * 2.0**16) ** 2
+            ), block.name
             if not n_rows:
                 assert not words.any()

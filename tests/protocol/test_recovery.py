@@ -1,4 +1,7 @@
-"""Recovered sums through the whole path: whoever falls silent, at whatever stage, the survivors' sum is exact."""
+"""Recovered sums through the whole path.
+
+Whoever falls silent, at whatever stage, the survivors' sum is exact.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
-from support.messages import RECORD, Status, parse_failure, parse_unmask_request, unmask_request_content
+from support.messages import (
+    RECORD,
+    Status,
+    parse_failure,
+    parse_unmask_request,
+    unmask_request_content,
+)
 from support.protocol_federation import (
     GRID,
     Federation,
@@ -49,7 +58,9 @@ def place_of(message: Message) -> tuple[str, int, int]:
 
 
 class Silence:
-    """Nodes that fall silent for ever: at a stage and round, before they act (`late`: after they did)."""
+    """Nodes that fall silent for ever: at a stage and round, before they act (`late`:
+    after they did).
+    """
 
     def __init__(self, *fates: tuple[int, str, int, bool]) -> None:
         self.fates = {node: (stage, index, late) for node, stage, index, late in fates}
@@ -78,13 +89,25 @@ class Silence:
 
 
 def run(federation: Federation, **values: Any) -> Any:
-    defaults: dict[str, Any] = {"algorithm": "lloyd", "max_iter": N_ROUNDS, "n_examples": None, "max_silent": 2}
-    return federation.start(**(defaults | {"dropout": "recover", "min_clients": 4} | values))
+    defaults: dict[str, Any] = {
+        "algorithm": "lloyd",
+        "max_iter": N_ROUNDS,
+        "n_examples": None,
+        "max_silent": 2,
+    }
+    return federation.start(
+        **(defaults | {"dropout": "recover", "min_clients": 4} | values)
+    )
 
 
-def expected(federation: Federation, parts: Sequence[Any], present: Sequence[set[int]]) -> Any:
+def expected(
+    federation: Federation, parts: Sequence[Any], present: Sequence[set[int]]
+) -> Any:
     """Plain Lloyd in integers with the parts whose vectors arrived in each round."""
-    rounds = [[part for node, part in enumerate(parts, start=2) if node in nodes] for nodes in present]
+    rounds = [
+        [part for node, part in enumerate(parts, start=2) if node in nodes]
+        for nodes in present
+    ]
     return plain_lloyd(start_of(federation.plan), rounds)
 
 
@@ -95,8 +118,19 @@ def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
     for dropout in Dropout:
         federation = make_federation(parts, run_id=77)
         # With distributed noise, shares of recovered sums are larger.
-        values = {"algorithm": "lloyd"} if trust == "distributed" else {"algorithm": "proxy_lloyd", "n_examples": 450}
-        run(federation, trust=trust, dropout=dropout, noise="seeded", evaluation="private", **values)
+        values = (
+            {"algorithm": "lloyd"}
+            if trust == "distributed"
+            else {"algorithm": "proxy_lloyd", "n_examples": 450}
+        )
+        run(
+            federation,
+            trust=trust,
+            dropout=dropout,
+            noise="seeded",
+            evaluation="private",
+            **values,
+        )
         assert federation.plan.dropout is dropout
         results.append(federation.clients[2].cluster_centers_)
         others = [client.cluster_centers_ for client in federation.clients.values()]
@@ -131,36 +165,69 @@ def test_two_clients_fall_silent_and_the_sum_is_that_of_the_vectors_that_arrived
         assert np.array_equal(federation.clients[node].cluster_centers_, centroids)
         assert np.array_equal(federation.clients[node].counts_, counts)
     # No aggregation was repeated, so each client was charged once for each.
-    assert federation.attempts_in_ledger(2) == [(index, 0) for index in range(1, N_ROUNDS + 1)]
+    assert federation.attempts_in_ledger(2) == [
+        (index, 0) for index in range(1, N_ROUNDS + 1)
+    ]
     assert result.privacy.n_attempts == N_ROUNDS
 
 
 @pytest.mark.parametrize("n_lost", [0, 2])
-def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(n_lost: int, truth: Truth) -> None:
-    """A server that claims to have lost t clients, and knows the shares of t others, still faces the planned noise."""
+def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
+    n_lost: int, truth: Truth
+) -> None:
+    """A server that claims to have lost t clients, and knows the shares of t others,
+    still faces the planned noise.
+    """
     federation = make_federation(grid_parts(SIZES))
     lost, colluding = (4, 7)[:n_lost], (5, 6)
     Silence(*((node, "unmask", 1, True) for node in lost)).install(federation)
-    run(federation, algorithm="glloyd", trust="distributed", n_clusters=100, n_examples=10**5, epsilon=2.0)
+    run(
+        federation,
+        algorithm="glloyd",
+        trust="distributed",
+        n_clusters=100,
+        n_examples=10**5,
+        epsilon=2.0,
+    )
     plan = federation.plan
     sent, exact = truth.sent[2, 0], truth.statistics[2, 0]
     assert set(sent) == EVERYBODY - set(lost)
-    shares = [signed(sent[node] - exact[node]).astype(np.float64) for node in sent if node not in colluding]
+    shares = [
+        signed(sent[node] - exact[node]).astype(np.float64)
+        for node in sent
+        if node not in colluding
+    ]
     # Those that are lost in this round take theirs with them.
     left = np.sum(shares[: plan.shares.n_honest], axis=0) / GRID
     assert len(shares) == plan.shares.n_honest + 2 - n_lost
     assert plan.shares.n_honest == N - 4
     sums = left[: 2 * plan.config.n_clusters]
-    assert np.std(sums) == pytest.approx(plan.round_at(2).blocks[0].noise_scale, rel=0.2)
+    assert np.std(sums) == pytest.approx(
+        plan.round_at(2).blocks[0].noise_scale, rel=0.2
+    )
 
 
-@pytest.mark.parametrize("values", [{}, {"private_bounds": True, "bounds": ((-8.0,), (8.0,))}, {"n_features": None}])
-def test_plans_that_are_found_on_the_way_are_recovered_as_well(values: dict[str, Any]) -> None:
-    """A private count, private bounds and an undeclared width come before the plan is final."""
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"private_bounds": True, "bounds": ((-8.0,), (8.0,))}, {"n_features": None}],
+)
+def test_plans_that_are_found_on_the_way_are_recovered_as_well(
+    values: dict[str, Any],
+) -> None:
+    """A private count, private bounds and an undeclared width come before the plan is
+    final.
+    """
     parts = grid_parts([400] * N)
     federation = make_federation(parts)
     Silence((4, "sum", 0, True), (7, "unmask", 1, False)).install(federation)
-    result = run(federation, algorithm="proxy_lloyd", max_iter=None, epsilon=20.0, evaluation="private", **values)
+    result = run(
+        federation,
+        algorithm="proxy_lloyd",
+        max_iter=None,
+        epsilon=20.0,
+        evaluation="private",
+        **values,
+    )
     assert federation.plan.count is not None
     assert set(result.confirmed) == EVERYBODY - {4, 7}
     centroids = [federation.clients[node].cluster_centers_ for node in result.confirmed]
@@ -179,12 +246,18 @@ def test_different_clients_fall_silent_at_different_stages() -> None:
 def test_more_than_may_be_silent_stop_the_run_with_a_sentence() -> None:
     federation = make_federation(grid_parts(SIZES))
     Silence(*((node, "sum", 2, False) for node in (4, 5, 6))).install(federation)
-    with pytest.raises(CohortError, match=r"6 of 9 clients answered round 2, but at least 7 are needed"):
+    with pytest.raises(
+        CohortError, match=r"6 of 9 clients answered round 2, but at least 7 are needed"
+    ):
         run(federation)
 
 
-def test_too_few_shares_open_another_attempt_which_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One survivor sends a wrong share: the key does not fit what its owner committed to."""
+def test_too_few_shares_open_another_attempt_which_is_charged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One survivor sends a wrong share: the key does not fit what its owner committed
+    to.
+    """
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     receive = server_module.RecoverSession.receive_unmask
@@ -202,7 +275,9 @@ def test_too_few_shares_open_another_attempt_which_is_charged(monkeypatch: pytes
     result = run(federation, trust="central")
     assert spoilt
     assert set(result.confirmed) == EVERYBODY - {10}
-    centroids, _ = expected(federation, parts, [EVERYBODY, EVERYBODY - {10}, EVERYBODY - {10}])
+    centroids, _ = expected(
+        federation, parts, [EVERYBODY, EVERYBODY - {10}, EVERYBODY - {10}]
+    )
     assert np.array_equal(federation.clients[2].cluster_centers_, centroids)
     assert federation.attempts_in_ledger(2) == [(1, 0), (2, 0), (2, 1), (3, 1)]
 
@@ -239,7 +314,9 @@ def test_a_late_or_second_reply_changes_nothing() -> None:
     federation.faults.on_request, federation.faults.on_reply = remember_old, deliver_old
     result = run(federation, trust="central")
     present = [EVERYBODY, EVERYBODY - {4}, EVERYBODY - {4, 5}]
-    assert np.array_equal(federation.clients[2].cluster_centers_, expected(federation, parts, present)[0])
+    assert np.array_equal(
+        federation.clients[2].cluster_centers_, expected(federation, parts, present)[0]
+    )
     assert set(result.confirmed) == EVERYBODY - {4, 5}
 
 
@@ -283,15 +360,26 @@ def refusals(federation: Federation) -> list[str]:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (lambda node, survivors: tuple(s for s in survivors if s != node), "was given up"),
+        (
+            lambda node, survivors: tuple(s for s in survivors if s != node),
+            "was given up",
+        ),
         (lambda node, survivors: (node,), "at least 7 of 9 are needed"),
-        (lambda node, survivors: tuple(sorted({node, *survivors[:5]})), "at least 7 of 9 are needed"),
+        (
+            lambda node, survivors: tuple(sorted({node, *survivors[:5]})),
+            "at least 7 of 9 are needed",
+        ),
         (lambda node, survivors: (*survivors, 99), "one that had left"),
         (lambda node, survivors: survivors[::-1], "out of order"),
-        (lambda node, survivors: (*survivors[:-1], survivors[-2]), "out of order|twice"),
+        (
+            lambda node, survivors: (*survivors[:-1], survivors[-2]),
+            "out of order|twice",
+        ),
     ],
 )
-def test_false_survivors_are_refused(told: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_false_survivors_are_refused(
+    told: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = make_federation(grid_parts(SIZES))
     unmask_with(monkeypatch, told)
     with pytest.raises(CohortError):
@@ -300,18 +388,33 @@ def test_false_survivors_are_refused(told: Any, words: str, monkeypatch: pytest.
     assert all(re.search(words, sentence) for sentence in refusals(federation))
 
 
-def test_a_client_that_some_are_told_is_dropped_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the clients give shares of node 4's self mask, half of its pairwise key: not enough for either."""
+def test_a_client_that_some_are_told_is_dropped_is_not_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of the clients give shares of node 4's self mask, half of its pairwise key.
+
+    Not enough for either.
+    """
     federation = make_federation(grid_parts(SIZES))
-    unmask_with(monkeypatch, lambda node, all_: all_ if node % 2 else tuple(s for s in all_ if s != 4 or node == 4))
+    unmask_with(
+        monkeypatch,
+        lambda node, all_: (
+            all_ if node % 2 else tuple(s for s in all_ if s != 4 or node == 4)
+        ),
+    )
     with pytest.raises(CohortError, match="cannot be recovered"):
         run(federation, trust="central")
 
 
 def pinned_federation(parts: Sequence[Any]) -> Federation:
     identities = {node: Identity.generate() for node in EVERYBODY}
-    pins = tuple((f"ward-{node}", identity.public_key.hex()) for node, identity in identities.items())
-    return make_federation(parts, policy=ClientPolicy(pinned_peers=pins), identities=identities)
+    pins = tuple(
+        (f"ward-{node}", identity.public_key.hex())
+        for node, identity in identities.items()
+    )
+    return make_federation(
+        parts, policy=ClientPolicy(pinned_peers=pins), identities=identities
+    )
 
 
 def test_signed_survivors_let_an_honest_run_end() -> None:
@@ -328,10 +431,19 @@ def test_signed_survivors_let_an_honest_run_end() -> None:
 @pytest.mark.parametrize(
     ("relay", "words"),
     [
-        (lambda kept, now: {}, "0 neighbours signed the survivors of round 1, but 6 are needed"),
+        (
+            lambda kept, now: {},
+            "0 neighbours signed the survivors of round 1, but 6 are needed",
+        ),
         (lambda kept, now: dict(list(now.items())[:5]), "5 neighbours signed"),
-        (lambda kept, now: kept or now, "did not sign the survivors of round 2 that this client was told of"),
-        (lambda kept, now: dict.fromkeys(now, bytes(64)), "did not sign the survivors of round 1"),
+        (
+            lambda kept, now: kept or now,
+            "did not sign the survivors of round 2 that this client was told of",
+        ),
+        (
+            lambda kept, now: dict.fromkeys(now, bytes(64)),
+            "did not sign the survivors of round 1",
+        ),
         (lambda kept, now: now | {99: bytes(64)}, "node 99 did not sign"),
     ],
 )
@@ -359,9 +471,18 @@ def test_the_default_follows_the_cohort_and_the_transport() -> None:
     assert config.settings.dropout_of(100) is Dropout.RETRY
     assert config.settings.dropout_of(101) is Dropout.RECOVER
     assert small_config(dropout="retry").settings.dropout_of(1000) is Dropout.RETRY
-    given = {"algorithm": "lloyd", "n-clusters": 3, "num-clients": 4, "bounds": "0,1", "data": "table.csv"}
+    given = {
+        "algorithm": "lloyd",
+        "n-clusters": 3,
+        "num-clients": 4,
+        "bounds": "0,1",
+        "data": "table.csv",
+    }
     assert strategy_from_run_config(given).config.dropout is None
-    assert strategy_from_run_config(given | {"cohort.dropout": "recover"}).config.dropout is Dropout.RECOVER
+    assert (
+        strategy_from_run_config(given | {"cohort.dropout": "recover"}).config.dropout
+        is Dropout.RECOVER
+    )
     federation = make_federation(grid_parts([2] * 102))
     federation.start(algorithm="lloyd", max_iter=1, n_examples=204)
     assert federation.plan.dropout is Dropout.RETRY

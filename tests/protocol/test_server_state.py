@@ -1,4 +1,7 @@
-"""Runs in which the server alone goes from release to release: dropouts, retries, and states that no client takes."""
+"""Runs in which the server alone goes from release to release.
+
+Dropouts, retries, and states that no client takes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 from support.messages import RECORD, Stage, stage_of
-from support.protocol_federation import Federation, make_federation, off_grid, outside, small_config
+from support.protocol_federation import (
+    Federation,
+    make_federation,
+    off_grid,
+    outside,
+    small_config,
+)
 from support.states import with_extras
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
@@ -26,7 +35,11 @@ CENTERS = np.array([[-0.5, -0.5, 0.0], [0.5, 0.5, 0.0], [0.5, -0.5, 0.5]])
 
 def drawn(n: int, seed: int) -> NDArray[np.float64]:
     generator = np.random.default_rng(seed)
-    return np.clip(CENTERS[generator.integers(0, 3, n)] + 0.05 * generator.standard_normal((n, 3)), -1.0, 1.0)
+    return np.clip(
+        CENTERS[generator.integers(0, 3, n)] + 0.05 * generator.standard_normal((n, 3)),
+        -1.0,
+        1.0,
+    )
 
 
 def federation(n_clients: int = 5) -> Federation:
@@ -50,7 +63,9 @@ def start(running: Federation, **values: Any) -> Any:
             | values
         )
     )
-    running.strategy = PrivateKMeans.from_config(config, server_points=drawn(60, 99), on_step=lambda _: None)
+    running.strategy = PrivateKMeans.from_config(
+        config, server_points=drawn(60, 99), on_step=lambda _: None
+    )
     with running.grid.running():
         return running.strategy.start(running.grid)
 
@@ -60,7 +75,9 @@ def header_of(message: Message) -> str:
 
 
 def is_request(message: Message, round_index: int, attempt: int = 0) -> bool:
-    return stage_of(message.content) is Stage.SUM and f'"round": {round_index}, "attempt": {attempt}' in header_of(
+    return stage_of(
+        message.content
+    ) is Stage.SUM and f'"round": {round_index}, "attempt": {attempt}' in header_of(
         message
     )
 
@@ -72,35 +89,60 @@ def near_truth(centers: NDArray[np.float64]) -> bool:
 
 @pytest.mark.parametrize("trust", ["distributed", "central"])
 @pytest.mark.parametrize("round_index", [1, 2, 3, 4])
-def test_a_client_lost_in_any_round_is_survived_and_charged(trust: str, round_index: int) -> None:
+def test_a_client_lost_in_any_round_is_survived_and_charged(
+    trust: str, round_index: int
+) -> None:
     running = federation()
-    running.faults.on_request = lambda m: not (m.metadata.dst_node_id == 3 and is_request(m, round_index))
+    running.faults.on_request = lambda m: (
+        not (m.metadata.dst_node_id == 3 and is_request(m, round_index))
+    )
     result = start(running, trust=trust)
     survivors = [node for node in running.clients if node != 3]
     centers = [running.clients[node].cluster_centers_ for node in survivors]
-    assert all(center is not None and np.array_equal(center, centers[0]) for center in centers)
+    assert all(
+        center is not None and np.array_equal(center, centers[0]) for center in centers
+    )
     assert near_truth(np.asarray(centers[0]))
     assert np.array_equal(result.arrays["centroids"].numpy(), centers[0])
-    attempts = [(r, 0) for r in range(1, round_index + 1)] + [(r, 1) for r in range(round_index, 5)]
+    attempts = [(r, 0) for r in range(1, round_index + 1)] + [
+        (r, 1) for r in range(round_index, 5)
+    ]
     assert all(running.attempts_in_ledger(node) == attempts for node in survivors)
     assert running.attempts_in_ledger(3) == attempts[: round_index - 1]
     assert result.privacy.n_attempts == 5
-    assert running.plan.epsilon < result.privacy.epsilon <= running.plan.epsilon_worst_case * (1 + 1e-9)
+    assert (
+        running.plan.epsilon
+        < result.privacy.epsilon
+        <= running.plan.epsilon_worst_case * (1 + 1e-9)
+    )
 
 
 @pytest.mark.parametrize(
     ("n_clients", "max_silent", "lost", "released"),
-    [(6, None, (3,), True), (6, None, (3, 4), False), (6, 2, (3, 4), True), (6, 2, (3, 4, 5), False)],
+    [
+        (6, None, (3,), True),
+        (6, None, (3, 4), False),
+        (6, 2, (3, 4), True),
+        (6, 2, (3, 4, 5), False),
+    ],
 )
 def test_no_sum_is_released_of_fewer_clients_than_the_shares_count_on(
     n_clients: int, max_silent: int | None, lost: tuple[int, ...], released: bool
 ) -> None:
     running = federation(n_clients)
-    running.faults.on_request = lambda m: not (m.metadata.dst_node_id in lost and is_request(m, 2))
+    running.faults.on_request = lambda m: (
+        not (m.metadata.dst_node_id in lost and is_request(m, 2))
+    )
     if released:
-        assert near_truth(np.asarray(start(running, max_silent=max_silent).arrays["centroids"].numpy()))
+        assert near_truth(
+            np.asarray(
+                start(running, max_silent=max_silent).arrays["centroids"].numpy()
+            )
+        )
         return
-    with pytest.raises(CohortError, match=r"nodes answered within .* \(silent: nodes \["):
+    with pytest.raises(
+        CohortError, match=r"nodes answered within .* \(silent: nodes \["
+    ):
         start(running, max_silent=max_silent)
     assert running.clients[2].cluster_centers_ is None
 
@@ -114,11 +156,15 @@ def another_width(state: State) -> State:
 
 
 def stretched(state: State) -> State:
-    return with_extras(state, {**state.extras, "projection": state.extras["projection"] * 2.0})
+    return with_extras(
+        state, {**state.extras, "projection": state.extras["projection"] * 2.0}
+    )
 
 
 def without_projection(state: State) -> State:
-    return with_extras(state, {k: v for k, v in state.extras.items() if k != "projection"})
+    return with_extras(
+        state, {k: v for k, v in state.extras.items() if k != "projection"}
+    )
 
 
 def more_points(state: State) -> State:
@@ -127,7 +173,10 @@ def more_points(state: State) -> State:
 
 
 def far_points(state: State) -> State:
-    return with_extras(state, {**state.extras, "projected_points": state.extras["projected_points"] + 64.0})
+    return with_extras(
+        state,
+        {**state.extras, "projected_points": state.extras["projected_points"] + 64.0},
+    )
 
 
 def more_movements(state: State) -> State:
@@ -138,11 +187,22 @@ def more_movements(state: State) -> State:
 @pytest.mark.parametrize(
     "change",
     [
-        *(off_grid, outside, too_many, another_width, stretched, without_projection, more_points, far_points),
+        *(
+            off_grid,
+            outside,
+            too_many,
+            another_width,
+            stretched,
+            without_projection,
+            more_points,
+            far_points,
+        ),
         more_movements,
     ],
 )
-def test_a_state_that_does_not_fit_the_plan_gets_no_answer(change: Callable[[State], State]) -> None:
+def test_a_state_that_does_not_fit_the_plan_gets_no_answer(
+    change: Callable[[State], State],
+) -> None:
     running = federation()
 
     def tamper(message: Message) -> bool:
@@ -159,7 +219,12 @@ def test_a_state_that_does_not_fit_the_plan_gets_no_answer(change: Callable[[Sta
 
 
 def test_a_state_that_is_missing_or_torn_gets_no_answer() -> None:
-    for change in (lambda blob: b"", lambda blob: blob[:-8], lambda blob: b"{}\n", lambda blob: b"\xff" * 40):
+    for change in (
+        lambda blob: b"",
+        lambda blob: blob[:-8],
+        lambda blob: b"{}\n",
+        lambda blob: b"\xff" * 40,
+    ):
         running = federation()
 
         def tamper(message: Message, change: Callable[[bytes], bytes] = change) -> bool:
@@ -173,7 +238,9 @@ def test_a_state_that_is_missing_or_torn_gets_no_answer() -> None:
         running.faults.on_request = tamper
         with pytest.raises(CohortError):
             start(running)
-        assert all(running.attempts_in_ledger(node) == [(1, 0)] for node in running.clients)
+        assert all(
+            running.attempts_in_ledger(node) == [(1, 0)] for node in running.clients
+        )
 
 
 def test_clients_that_compute_their_own_state_take_none_from_the_server() -> None:
@@ -198,16 +265,25 @@ def test_a_client_sees_a_round_only_with_what_it_reads() -> None:
     def look(message: Message) -> bool:
         for index in range(1, 5):
             if is_request(message, index):
-                seen[index] = set(unpack_state(message.content.config_records[RECORD]["state"]).extras)
+                seen[index] = set(
+                    unpack_state(message.content.config_records[RECORD]["state"]).extras
+                )
         return True
 
     running.faults.on_request = look
     start(running)
-    assert seen == {1: set(), 2: {"projection", "projected_points"}, 3: {"projection", "projected_centers"}, 4: set()}
+    assert seen == {
+        1: set(),
+        2: {"projection", "projected_points"},
+        3: {"projection", "projected_centers"},
+        4: set(),
+    }
 
 
 def test_a_second_state_for_a_round_that_is_repeated_gets_no_answer() -> None:
-    """Otherwise a server could ask one client for a round under two states, at the price of a retry."""
+    """Otherwise a server could ask one client for a round under two states, at the
+    price of a retry.
+    """
     running = federation()
     kept: list[bytes] = []
 
@@ -222,7 +298,9 @@ def test_a_second_state_for_a_round_that_is_repeated_gets_no_answer() -> None:
     running.faults.on_request = tamper
     with pytest.raises(CohortError):
         start(running)
-    assert all((2, 1) not in running.attempts_in_ledger(node) for node in running.clients)
+    assert all(
+        (2, 1) not in running.attempts_in_ledger(node) for node in running.clients
+    )
 
 
 def one_extra_more(state: State) -> State:
@@ -243,7 +321,10 @@ def test_an_extra_that_the_round_does_not_read_gets_no_answer(round_index: int) 
     running.faults.on_request = tamper
     with pytest.raises(CohortError):
         start(running)
-    assert all(len(running.attempts_in_ledger(node)) == round_index - 1 for node in running.clients)
+    assert all(
+        len(running.attempts_in_ledger(node)) == round_index - 1
+        for node in running.clients
+    )
 
 
 def test_the_result_may_come_with_the_cost_curve_only() -> None:
@@ -254,8 +335,11 @@ def test_the_result_may_come_with_the_cost_curve_only() -> None:
     require_server_state(plan, last, with_extras(state, {"cost_curve": np.zeros(3)}))
     for name in ("projection", "seed", "server_points"):
         with pytest.raises(ProtocolError, match="does not fit the plan"):
-            require_server_state(plan, last, with_extras(state, {name: np.zeros((3, 1))}))
-    # One entry for each number of clusters: millions were drawn into every node's picture.
+            require_server_state(
+                plan, last, with_extras(state, {name: np.zeros((3, 1))})
+            )
+    # One entry for each number of clusters: millions were drawn into every node's
+    # picture.
     for curve in (np.zeros(4), np.zeros((3, 1)), np.full(3, 2.0**-17)):
         with pytest.raises(ProtocolError, match="does not fit the plan"):
             require_server_state(plan, last, with_extras(state, {"cost_curve": curve}))

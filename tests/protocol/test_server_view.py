@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from scipy import stats
-from support.messages import RECORD, VECTOR_RECORD, ServerRun, unpack_boxes, version_fields
+from support.messages import (
+    RECORD,
+    VECTOR_RECORD,
+    ServerRun,
+    unpack_boxes,
+    version_fields,
+)
 from support.protocol_federation import (
     Federation,
     Truth,
@@ -30,7 +36,12 @@ from flwr_dpkmeans.secagg import keys, party
 
 SMALLEST_P = 1e-7
 N_CLUSTERS, N_FEATURES = 6, 10
-CONFIG: dict[str, Any] = {"n_clusters": N_CLUSTERS, "n_features": N_FEATURES, "n_examples": 1200, "max_iter": 8}
+CONFIG: dict[str, Any] = {
+    "n_clusters": N_CLUSTERS,
+    "n_features": N_FEATURES,
+    "n_examples": 1200,
+    "max_iter": 8,
+}
 
 
 def uniform_parts(seed: int = 1) -> list[Any]:
@@ -48,19 +59,25 @@ def run_on(parts: Sequence[Any], **values: Any) -> Federation:
     return federation
 
 
-# -- (a) uniform and independent of the data ---------------------------------------------------------------------
+# -- (a) uniform and independent of the data -------------------------------------------
 
 
 def uniformity(words: Words) -> dict[str, float]:
     """p-values of simple tests of uniform, independent 64-bit words."""
     octets = np.bincount(np.ascontiguousarray(words).view(np.uint8), minlength=256)
-    bits = np.unpackbits(np.ascontiguousarray(words).view(np.uint8)).reshape(len(words), 64).sum(axis=0)
+    bits = (
+        np.unpackbits(np.ascontiguousarray(words).view(np.uint8))
+        .reshape(len(words), 64)
+        .sum(axis=0)
+    )
     top = np.bincount((words >> np.uint64(60)).astype(int), minlength=16)
     unit = words.astype(np.float64) / 2.0**64
     return {
         "bytes": float(stats.chisquare(octets).pvalue),
         "top bits": float(stats.chisquare(top).pvalue),
-        "each bit": float(64 * min(stats.binomtest(int(b), len(words)).pvalue for b in bits)),
+        "each bit": float(
+            64 * min(stats.binomtest(int(b), len(words)).pvalue for b in bits)
+        ),
         "order": float(stats.kstest(unit, "uniform").pvalue),
         "neighbours": float(stats.pearsonr(unit[:-1], unit[1:]).pvalue),
     }
@@ -72,22 +89,41 @@ def require_uniform(words: Words, what: str) -> None:
 
 
 def views(federation: Federation) -> dict[str, Words]:
-    """What the server can compute from what it received: vectors, sums and differences over clients and rounds."""
+    """What the server can compute from what it received.
+
+    Vectors, sums and differences over clients and rounds.
+    """
     by_round = received_vectors(federation.grid.received)
-    # Of each round: (clients, entries). Rounds may differ in length, and are compared as far as both reach.
-    rounds = [np.stack([vectors[node] for node in sorted(vectors)]) for _, vectors in sorted(by_round.items())]
+    # Of each round: (clients, entries). Rounds may differ in length, and are compared
+    # as far as both reach.
+    rounds = [
+        np.stack([vectors[node] for node in sorted(vectors)])
+        for _, vectors in sorted(by_round.items())
+    ]
     sums = [vectors.sum(axis=0, dtype=np.uint64) for vectors in rounds]
 
     def differences(arrays: Sequence[Words]) -> Words:
-        pairs = [(one, other, min(one.shape[-1], other.shape[-1])) for one, other in itertools.pairwise(arrays)]
-        return np.concatenate([(other[..., :both] - one[..., :both]).ravel() for one, other, both in pairs])
+        pairs = [
+            (one, other, min(one.shape[-1], other.shape[-1]))
+            for one, other in itertools.pairwise(arrays)
+        ]
+        return np.concatenate(
+            [
+                (other[..., :both] - one[..., :both]).ravel()
+                for one, other, both in pairs
+            ]
+        )
 
     return {
         "single vectors": np.concatenate([vectors.ravel() for vectors in rounds]),
         "sums over clients": np.concatenate(sums),
-        "sums over half of the clients": np.concatenate([v[:2].sum(axis=0, dtype=np.uint64) for v in rounds]),
+        "sums over half of the clients": np.concatenate(
+            [v[:2].sum(axis=0, dtype=np.uint64) for v in rounds]
+        ),
         "differences between rounds": differences(rounds),
-        "differences between clients": np.concatenate([(v[1:] - v[:-1]).ravel() for v in rounds]),
+        "differences between clients": np.concatenate(
+            [(v[1:] - v[:-1]).ravel() for v in rounds]
+        ),
         "differences of sums": differences(sums),
     }
 
@@ -97,13 +133,20 @@ def require_indistinguishable(one: Federation, other: Federation) -> None:
     theirs = views(other)
     for name, words in views(one).items():
         require_uniform(words, name)
-        p = float(stats.ks_2samp(words.astype(np.float64), theirs[name].astype(np.float64)).pvalue)
+        p = float(
+            stats.ks_2samp(
+                words.astype(np.float64), theirs[name].astype(np.float64)
+            ).pvalue
+        )
         assert p > SMALLEST_P, f"{name}: the runs differ, p = {p:.3g}"
 
 
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd"])
 def test_runs_on_very_different_data_are_indistinguishable(algorithm: str) -> None:
-    one, other = (run_on(parts, algorithm=algorithm) for parts in (uniform_parts(), constant_parts()))
+    one, other = (
+        run_on(parts, algorithm=algorithm)
+        for parts in (uniform_parts(), constant_parts())
+    )
     require_indistinguishable(one, other)
 
 
@@ -117,29 +160,45 @@ def test_received_words_are_unrelated_to_the_statistics(truth: Truth) -> None:
             assert stats.pearsonr(exact, masked).pvalue > SMALLEST_P
 
 
-# -- (b) no word equals a true or noised statistic -----------------------------------------------------------------
+# -- (b) no word equals a true or noised statistic -------------------------------------
 
 
-def server_words(federation: Federation, noise: Sequence[Words] = ()) -> Iterator[tuple[str, Words]]:
-    """Every vector that the server can add up from subsets of clients, with and without noise that it drew."""
+def server_words(
+    federation: Federation, noise: Sequence[Words] = ()
+) -> Iterator[tuple[str, Words]]:
+    """Every vector that the server can add up from subsets of clients, with and without
+    noise that it drew.
+    """
     by_round = received_vectors(federation.grid.received)
     for position, (key, vectors) in enumerate(sorted(by_round.items())):
         for size in range(1, len(vectors) + 1):
             for nodes in itertools.combinations(sorted(vectors), size):
-                total = np.sum([vectors[node] for node in nodes], axis=0, dtype=np.uint64)
+                total = np.sum(
+                    [vectors[node] for node in nodes], axis=0, dtype=np.uint64
+                )
                 yield f"round {key}, nodes {nodes}", total
                 if position < len(noise):
-                    yield f"round {key}, nodes {nodes}, plus noise", total + noise[position]
-                    yield f"round {key}, nodes {nodes}, minus noise", total - noise[position]
+                    yield (
+                        f"round {key}, nodes {nodes}, plus noise",
+                        total + noise[position],
+                    )
+                    yield (
+                        f"round {key}, nodes {nodes}, minus noise",
+                        total - noise[position],
+                    )
 
 
 def true_words(truth: Truth) -> set[int]:
-    """Every exact statistic, subset sum and noised sum, entry by entry, as ring elements."""
+    """Every exact statistic, subset sum and noised sum, entry by entry, as ring
+    elements.
+    """
     values: set[int] = set()
     for position, (_, statistics) in enumerate(sorted(truth.statistics.items())):
         for size in range(1, len(statistics) + 1):
             for nodes in itertools.combinations(sorted(statistics), size):
-                total = np.sum([statistics[node] for node in nodes], axis=0, dtype=np.uint64)
+                total = np.sum(
+                    [statistics[node] for node in nodes], axis=0, dtype=np.uint64
+                )
                 values.update(total.tolist())
                 if position < len(truth.server_noise):
                     values.update((total + truth.server_noise[position]).tolist())
@@ -151,7 +210,9 @@ def true_words(truth: Truth) -> set[int]:
 def require_no_true_word(federation: Federation, truth: Truth) -> None:
     forbidden = true_words(truth)
     for name, words in server_words(federation, truth.server_noise):
-        assert forbidden.isdisjoint(words.tolist()), f"{name} holds a true or noised statistic"
+        assert forbidden.isdisjoint(words.tolist()), (
+            f"{name} holds a true or noised statistic"
+        )
         assert count_readable(words) <= 1, f"{name} is readable"
 
 
@@ -167,9 +228,12 @@ def windows(blob: bytes) -> set[int]:
 def test_no_received_word_equals_a_true_or_noised_statistic(truth: Truth) -> None:
     federation = run_on(uniform_parts())
     assert len(truth.server_noise) == federation.plan.last_round
-    # The recorded truth is the truth: what clients released is the exact sum plus the server's noise.
+    # The recorded truth is the truth: what clients released is the exact sum plus the
+    # server's noise.
     for index, noise in enumerate(truth.server_noise, start=1):
-        assert np.array_equal(truth.released[index], truth.exact_sum((index, 0)) + noise)
+        assert np.array_equal(
+            truth.released[index], truth.exact_sum((index, 0)) + noise
+        )
     require_no_true_word(federation, truth)
 
 
@@ -181,23 +245,35 @@ def test_no_blob_holds_a_true_or_noised_statistic(truth: Truth) -> None:
     n_blobs = 0
     for message in federation.grid.received:
         for name, value in message.content.config_records[RECORD].items():
-            blobs = unpack_boxes(value).values() if name == "boxes" else [value] if isinstance(value, bytes) else []
+            blobs = (
+                unpack_boxes(value).values()
+                if name == "boxes"
+                else [value]
+                if isinstance(value, bytes)
+                else []
+            )
             for blob in blobs:
                 n_blobs += 1
-                assert forbidden.isdisjoint(windows(blob)), f"{name} of a reply holds a true or noised statistic"
+                assert forbidden.isdisjoint(windows(blob)), (
+                    f"{name} of a reply holds a true or noised statistic"
+                )
     assert n_blobs > 4 * federation.plan.last_round
 
 
-# -- (c) the sum never appears in server memory --------------------------------------------------------------------
+# -- (c) the sum never appears in server memory ----------------------------------------
 
 
-def arrays_below(root: object, seen: set[int] | None = None) -> Iterator[np.ndarray[Any, Any]]:
+def arrays_below(
+    root: object, seen: set[int] | None = None
+) -> Iterator[np.ndarray[Any, Any]]:
     """All numpy arrays (and bytes, read as words) that can be reached from an object."""
     seen = set() if seen is None else seen
     stack = [root]
     while stack:
         item = stack.pop()
-        if id(item) in seen or isinstance(item, (str, int, float, type, ModuleType, FrameType)):
+        if id(item) in seen or isinstance(
+            item, (str, int, float, type, ModuleType, FrameType)
+        ):
             continue
         seen.add(id(item))
         if isinstance(item, np.ndarray):
@@ -210,12 +286,20 @@ def arrays_below(root: object, seen: set[int] | None = None) -> Iterator[np.ndar
             stack += item
         else:
             stack += list(getattr(item, "__dict__", {}).values())
-            stack += [getattr(item, slot) for slot in getattr(type(item), "__slots__", ()) if hasattr(item, slot)]
-            stack += [cell.cell_contents for cell in getattr(item, "__closure__", None) or ()]
+            stack += [
+                getattr(item, slot)
+                for slot in getattr(type(item), "__slots__", ())
+                if hasattr(item, slot)
+            ]
+            stack += [
+                cell.cell_contents for cell in getattr(item, "__closure__", None) or ()
+            ]
 
 
 class MemoryChecker:
-    """Looks for sums in the server's objects, and in the local variables of its functions while they run."""
+    """Looks for sums in the server's objects, and in the local variables of its
+    functions while they run.
+    """
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -225,8 +309,14 @@ class MemoryChecker:
         self.found: list[str] = []
 
     def forbidden(self) -> dict[bytes, list[Words]]:
-        """Plain and noised sums so far, by three entries at either end: few arrays have to be looked at further."""
-        known = (sum(map(len, self._truth.statistics.values())), len(self._truth.server_noise))
+        """Plain and noised sums so far, by three entries at either end.
+
+        Few arrays have to be looked at further.
+        """
+        known = (
+            sum(map(len, self._truth.statistics.values())),
+            len(self._truth.server_noise),
+        )
         if known != self._known:
             self._known, self._forbidden = known, {}
             for words in self._sums():
@@ -237,8 +327,21 @@ class MemoryChecker:
     def _sums(self) -> list[Words]:
         sums = [self._truth.exact_sum(key) for key in self._truth.statistics]
         noises = self._truth.server_noise
-        noised = [total + noise for total in sums for noise in noises if total.shape == noise.shape]
-        return [*sums, *noised, *(v for statistics in self._truth.statistics.values() for v in statistics.values())]
+        noised = [
+            total + noise
+            for total in sums
+            for noise in noises
+            if total.shape == noise.shape
+        ]
+        return [
+            *sums,
+            *noised,
+            *(
+                v
+                for statistics in self._truth.statistics.values()
+                for v in statistics.values()
+            ),
+        ]
 
     def check(self, root: object, place: str) -> None:
         """Walk from one object."""
@@ -249,15 +352,22 @@ class MemoryChecker:
                 self.found.append(place)
 
     @staticmethod
-    def _equals(array: np.ndarray[Any, Any], forbidden: dict[bytes, list[Words]]) -> bool:
-        """Whether an array holds a vector, or its leading or last part, as ring elements or as numbers."""
+    def _equals(
+        array: np.ndarray[Any, Any], forbidden: dict[bytes, list[Words]]
+    ) -> bool:
+        """Whether an array holds a vector, or its leading or last part, as ring
+        elements or as numbers.
+        """
         flat = np.ravel(array)
-        # Zeros alone, as those of the first centroids, equal the empty bins at a histogram's end.
+        # Zeros alone, as those of the first centroids, equal the empty bins at a
+        # histogram's end.
         if flat.dtype.kind not in "uif" or flat.size <= 2 or not flat.any():
             return False
         with np.errstate(invalid="ignore", over="ignore"):
             candidates = [flat] if flat.dtype.kind in "ui" else [flat * 2.0**16, flat]
-            ends = [(one, np.r_[one[:3], one[-3:]].astype(np.int64)) for one in candidates]
+            ends = [
+                (one, np.r_[one[:3], one[-3:]].astype(np.int64)) for one in candidates
+            ]
         return any(
             np.array_equal(one, part.view(np.int64)) or np.array_equal(one, part)
             for one, six in ends
@@ -268,12 +378,16 @@ class MemoryChecker:
         )
 
     def watch(self, call: Callable[[], Any]) -> Any:
-        """Call a server function and look at every local variable and return value of the package below it."""
+        """Call a server function and look at every local variable and return value of
+        the package below it.
+        """
 
         def profile(frame: FrameType, event: str, result: Any) -> None:
             if event == "return" and "flwr_dpkmeans" in frame.f_code.co_filename:
                 sys.setprofile(None)
-                self.check([list(frame.f_locals.values()), result], frame.f_code.co_qualname)
+                self.check(
+                    [list(frame.f_locals.values()), result], frame.f_code.co_qualname
+                )
                 sys.setprofile(profile)
 
         sys.setprofile(profile)
@@ -284,10 +398,16 @@ class MemoryChecker:
 
 
 def conduct(federation: Federation, checker: MemoryChecker, **values: Any) -> ServerRun:
-    """Run the protocol step by step and look into the server after, and during, each step."""
+    """Run the protocol step by step and look into the server after, and during, each
+    step.
+    """
     grid = federation.grid
-    config = small_config(**({"n_examples": 1200, "n_features": 3, "max_iter": 3} | values))
-    run = ServerRun(config, run_id=grid.run.run_id, seed=11, node_ids=grid.get_node_ids())
+    config = small_config(
+        **({"n_examples": 1200, "n_features": 3, "max_iter": 3} | values)
+    )
+    run = ServerRun(
+        config, run_id=grid.run.run_id, seed=11, node_ids=grid.get_node_ids()
+    )
     with grid.running():
         run.take_keys(grid.send_and_receive(run.keys_messages()))
         for index in range(run.plan.first_round, 99):
@@ -329,7 +449,10 @@ def test_no_sum_appears_in_server_memory_after_a_dropout(truth: Truth) -> None:
 
 
 def test_private_count_is_the_only_public_release(truth: Truth) -> None:
-    """Without N, the noised count becomes public; the exact one and all later sums stay hidden."""
+    """Without N, the noised count becomes public.
+
+    The exact one and all later sums stay hidden.
+    """
     checker = MemoryChecker(truth)
     federation = make_federation(grid_parts([300] * 4, 3))
     run = conduct(federation, checker, n_examples=None)
@@ -337,20 +460,34 @@ def test_private_count_is_the_only_public_release(truth: Truth) -> None:
     assert checker.found == []
     exact = int(truth.exact_sum((0, 0)).view(np.int64)[0])
     assert exact == 1200 * 2**16
-    assert all(exact not in np.ravel(array).tolist() for array in arrays_below(run) if array.dtype.kind in "ui")
+    assert all(
+        exact not in np.ravel(array).tolist()
+        for array in arrays_below(run)
+        if array.dtype.kind in "ui"
+    )
 
 
 def _answers(reply: Message, round_index: int, node: int) -> bool:
     vectors = received_vectors([reply])
-    return reply.metadata.src_node_id == node and any(key[0] == round_index for key in vectors)
+    return reply.metadata.src_node_id == node and any(
+        key[0] == round_index for key in vectors
+    )
 
 
-# -- (d) replies carry the allowed fields and nothing else --------------------------------------------------------
+# -- (d) replies carry the allowed fields and nothing else -----------------------------
 
 ALLOWED = {
-    "keys": ({RECORD}, {"header", "public_key", "plan_digest"}, {"status", "n_features", *version_fields()}),
+    "keys": (
+        {RECORD},
+        {"header", "public_key", "plan_digest"},
+        {"status", "n_features", *version_fields()},
+    ),
     "sum": ({RECORD, VECTOR_RECORD}, {"header", "tag"}, {"status", "round", "attempt"}),
-    "first sum of an author": ({RECORD, VECTOR_RECORD}, {"header", "tag", "boxes"}, {"status", "round", "attempt"}),
+    "first sum of an author": (
+        {RECORD, VECTOR_RECORD},
+        {"header", "tag", "boxes"},
+        {"status", "round", "attempt"},
+    ),
     "finish": ({RECORD}, {"header", "tag"}, {"status"}),
 }
 
@@ -380,52 +517,78 @@ def test_replies_carry_only_allowed_fields(trust: str, n_examples: int | None) -
         assert header["status"] == "ok"
         assert all(isinstance(value, int | str) for value in header.values())
         # The round's public number may have one digit or two.
-        sizes.setdefault(kinds[0], set()).add(len(str(record["header"])) - len(str(header.get("round", ""))))
+        sizes.setdefault(kinds[0], set()).add(
+            len(str(record["header"])) - len(str(header.get("round", "")))
+        )
         for arrays in message.content.array_records.values():
             assert list(arrays) == ["vector"]
-    expected = set(ALLOWED) if trust == "oblivious" else set(ALLOWED) - {"first sum of an author"}
+    expected = (
+        set(ALLOWED)
+        if trust == "oblivious"
+        else set(ALLOWED) - {"first sum of an author"}
+    )
     assert seen == expected
     # The empty client's replies look like everybody else's.
     assert all(len(lengths) == 1 for lengths in sizes.values()), sizes
 
 
 def test_state_tags_are_keyed_under_oblivious() -> None:
-    """Equal states give other tags in another run: a server cannot test guesses of a state by hashing them."""
+    """Equal states give other tags in another run.
+
+    a server cannot test guesses of a state by hashing them.
+    """
     tags = []
     for _ in range(2):
         federation = make_federation(grid_parts([150, 150]))
         federation.start(algorithm="lloyd", max_iter=2)
-        records = [m.content.config_records[RECORD] for m in federation.grid.received if not m.has_error()]
+        records = [
+            m.content.config_records[RECORD]
+            for m in federation.grid.received
+            if not m.has_error()
+        ]
         tags.append({bytes(r["tag"]) for r in records if r.get("tag")})
     assert len(tags[0]) == 2  # one for each release: all clients agree
     assert tags[0].isdisjoint(tags[1])
 
 
-# -- (e) the checkers fire when the protection is taken away -------------------------------------------------------
+# -- (e) the checkers fire when the protection is taken away ---------------------------
 
 
 def without_author_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
+    monkeypatch.setattr(
+        party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+    )
 
 
 def without_pair_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
+    monkeypatch.setattr(
+        keys, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+    )
 
 
 def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = keys.stream
-    monkeypatch.setattr(keys, "stream", lambda key, asked, length: honest(key, (0, asked[1]), length))
+    monkeypatch.setattr(
+        keys, "stream", lambda key, asked, length: honest(key, (0, asked[1]), length)
+    )
 
 
-@pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds])
-def test_the_uniformity_checker_fires(monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]) -> None:
+@pytest.mark.parametrize(
+    "sabotage",
+    [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds],
+)
+def test_the_uniformity_checker_fires(
+    monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
+) -> None:
     sabotage(monkeypatch)
     with pytest.raises(AssertionError, match=r"p = 0|p = .*e-"):
         require_indistinguishable(run_on(uniform_parts()), run_on(constant_parts()))
 
 
 @pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks])
-def test_the_word_checker_fires(monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]) -> None:
+def test_the_word_checker_fires(
+    monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
+) -> None:
     sabotage(monkeypatch)
     truth = record_truth(monkeypatch)
     federation = run_on(uniform_parts())
@@ -434,7 +597,9 @@ def test_the_word_checker_fires(monkeypatch: pytest.MonkeyPatch, sabotage: Calla
 
 
 @pytest.mark.parametrize("sabotage", [without_author_streams, without_pair_masks])
-def test_the_memory_checker_fires(monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]) -> None:
+def test_the_memory_checker_fires(
+    monkeypatch: pytest.MonkeyPatch, sabotage: Callable[..., None]
+) -> None:
     sabotage(monkeypatch)
     truth = record_truth(monkeypatch)
     checker = MemoryChecker(truth)

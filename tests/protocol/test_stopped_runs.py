@@ -1,4 +1,6 @@
-"""A run that the server stops: every node hears why, forgets its keys and answers nothing more of it."""
+"""A run that the server stops: every node hears why, forgets its keys and answers
+nothing more of it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import numpy as np
 import pytest
 from flwr.app import Message
 from support.messages import Stage, copied, parse_failure, request_content, stage_of
-from support.protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import (
+    Federation,
+    grid_parts,
+    make_federation,
+    small_config,
+)
 
 from flwr_dpkmeans.data import rows
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
@@ -28,7 +35,9 @@ SAYS = "the server has stopped this run"
 
 
 @pytest.fixture(autouse=True)
-def _as_in_a_deployment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def _as_in_a_deployment(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Virtual clients are gone with their program, so that nobody tells them."""
     monkeypatch.setattr(strategy, "is_deployed", lambda grid: True)
     caplog.set_level(logging.INFO)
@@ -36,18 +45,30 @@ def _as_in_a_deployment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptu
 
 def told(caplog: pytest.LogCaptureFixture) -> dict[int, str]:
     """What each node has logged of the end."""
-    return {vars(line)["node"]: line.getMessage() for line in caplog.records if SAYS in line.getMessage()}
+    return {
+        vars(line)["node"]: line.getMessage()
+        for line in caplog.records
+        if SAYS in line.getMessage()
+    }
 
 
 def secrets_left(federation: Federation, node: int) -> list[str]:
     memory = recall(federation.grid.contexts[node])
     assert memory is not None
-    return [each.name for each in fields(memory.protocol) if not each.repr and vars(memory.protocol)[each.name]]
+    return [
+        each.name
+        for each in fields(memory.protocol)
+        if not each.repr and vars(memory.protocol)[each.name]
+    ]
 
 
 def stopped_in_the_middle(**options: Any) -> tuple[Federation, dict[int, Message]]:
     """Nobody's second vector arrives; with the last request that each node got."""
-    federation, last, n_sums = make_federation(grid_parts((60,) * 6)), dict[int, Message](), dict[int, int]()
+    federation, last, n_sums = (
+        make_federation(grid_parts((60,) * 6)),
+        dict[int, Message](),
+        dict[int, int](),
+    )
 
     def on_request(message: Message) -> bool:
         node = message.metadata.dst_node_id
@@ -69,26 +90,37 @@ def stopped_in_the_middle(**options: Any) -> tuple[Federation, dict[int, Message
 
 
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
-def test_every_node_hears_why_and_forgets_its_keys(dropout: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_node_hears_why_and_forgets_its_keys(
+    dropout: str, caplog: pytest.LogCaptureFixture
+) -> None:
     federation, last = stopped_in_the_middle(dropout=dropout, max_retries=0)
     lines = told(caplog)
     assert sorted(lines) == [2, 3, 4, 5, 6, 7]
     for line in lines.values():
-        assert "what 2 release(s) cost here stays charged; it says: CohortError: 0 of 6 nodes answered within" in line
+        assert (
+            "what 2 release(s) cost here stays charged; it says: CohortError: 0 of 6"
+            " nodes answered within" in line
+        )
     charged = federation.charges()
     for node, message in last.items():
         assert secrets_left(federation, node) == []
         with federation.grid.running():
-            (reply,) = federation.grid.send_and_receive([Message(copied(message.content), node, "train")])
+            (reply,) = federation.grid.send_and_receive(
+                [Message(copied(message.content), node, "train")]
+            )
         status, _, _ = parse_failure(reply.content)
         assert status.value == "refused"
     assert federation.charges() == charged
 
 
-def test_who_fell_silent_hears_that_the_others_went_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_fell_silent_hears_that_the_others_went_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation = make_federation(grid_parts((60,) * 4))
     federation.faults.on_reply = lambda reply: (
-        [] if reply.metadata.src_node_id == 4 and Stage.SUM.value in phases[-1] else [reply]
+        []
+        if reply.metadata.src_node_id == 4 and Stage.SUM.value in phases[-1]
+        else [reply]
     )
     phases: list[str] = []
 
@@ -98,7 +130,9 @@ def test_who_fell_silent_hears_that_the_others_went_on(caplog: pytest.LogCapture
         return True
 
     federation.faults.on_request = on_request
-    result = federation.start(algorithm="fastlloyd", max_iter=2, trust="central", n_clients=4, min_clients=3)
+    result = federation.start(
+        algorithm="fastlloyd", max_iter=2, trust="central", n_clients=4, min_clients=3
+    )
     assert result.confirmed == (2, 3, 5)
     (line,) = told(caplog).items()
     assert line[0] == 4
@@ -107,26 +141,37 @@ def test_who_fell_silent_hears_that_the_others_went_on(caplog: pytest.LogCapture
     assert secrets_left(federation, 4) == secrets_left(federation, 2) == []
 
 
-def test_without_the_stop_the_keys_would_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_stop_the_keys_would_be_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(strategy.PrivateKMeans, "_stop", lambda *_: None)
     federation, _ = stopped_in_the_middle(dropout="retry", max_retries=0)
     assert "private_key" in secrets_left(federation, 2)
 
 
-def test_tables_of_other_widths_are_told_to_every_owner(caplog: pytest.LogCaptureFixture) -> None:
-    federation = make_federation([*grid_parts((40, 40)), *grid_parts((40,), n_features=3)])
+def test_tables_of_other_widths_are_told_to_every_owner(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    federation = make_federation(
+        [*grid_parts((40, 40)), *grid_parts((40,), n_features=3)]
+    )
     with pytest.raises(RefusalError, match="different numbers of features"):
         federation.start(n_features=None)
     lines = told(caplog)
     assert sorted(lines) == [2, 3, 4]
     for line in lines.values():
-        assert "it has cost nothing here; it says: RefusalError: the clients' tables have different numbers" in line
+        assert (
+            "it has cost nothing here; it says: RefusalError: the clients' tables have"
+            " different numbers" in line
+        )
 
 
 def test_a_node_that_refused_hears_it_too_and_the_others_learn_no_limit_of_its_policy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    federation = make_federation(grid_parts((40, 40, 40)), policies={3: ClientPolicy(max_epsilon_total=0.625)})
+    federation = make_federation(
+        grid_parts((40, 40, 40)), policies={3: ClientPolicy(max_epsilon_total=0.625)}
+    )
     with pytest.raises(RefusalError, match=r"0\.625"):
         federation.start(epsilon=1.0)
     lines = told(caplog)
@@ -137,25 +182,37 @@ def test_a_node_that_refused_hears_it_too_and_the_others_learn_no_limit_of_its_p
         assert "0.625" not in line
 
 
-def test_what_happens_while_nodes_are_told_hides_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_happens_while_nodes_are_told_hides_no_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def broken(*_: object) -> None:
         raise ConnectionError("gone")
 
-    federation = make_federation([*grid_parts((40, 40)), *grid_parts((40,), n_features=3)])
+    federation = make_federation(
+        [*grid_parts((40, 40)), *grid_parts((40,), n_features=3)]
+    )
     real = strategy.exchange
     monkeypatch.setattr(
-        strategy, "exchange", lambda grid, sent, *rest: (broken if rest[0] == 5.0 else real)(grid, sent, *rest)
+        strategy,
+        "exchange",
+        lambda grid, sent, *rest: (broken if rest[0] == 5.0 else real)(
+            grid, sent, *rest
+        ),
     )
     with pytest.raises(RefusalError, match="different numbers of features"):
         federation.start(n_features=None)
 
 
-def test_a_stop_of_another_run_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_of_another_run_changes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation = make_federation(grid_parts((40, 40, 40)))
 
     def on_request(message: Message) -> bool:
         if stage_of(message.content) is Stage.SUM:
-            content = request_content(Stage.STOP, request=StopRequest("over"), run_id=99)
+            content = request_content(
+                Stage.STOP, request=StopRequest("over"), run_id=99
+            )
             own, message.content = message.content, content
             (reply,) = super(type(federation.grid), federation.grid).deliver(message)
             assert parse_failure(reply.content)[0].value == "refused"
@@ -168,11 +225,15 @@ def test_a_stop_of_another_run_changes_nothing(caplog: pytest.LogCaptureFixture)
     assert told(caplog) == {}
 
 
-def test_the_server_s_words_are_one_line_of_bounded_length(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_s_words_are_one_line_of_bounded_length(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation = make_federation(grid_parts((40, 40, 40)))
     federation.start(algorithm="fastlloyd", max_iter=2)
     words = "x\n2026 INFO all is well\x1b[2J" + "y" * 5000
-    content = request_content(Stage.STOP, request=StopRequest(words), run_id=federation.plan.run_id)
+    content = request_content(
+        Stage.STOP, request=StopRequest(words), run_id=federation.plan.run_id
+    )
     with federation.grid.running():
         federation.grid.send_and_receive([Message(content, 2, "train")])
     (line,) = told(caplog).values()
@@ -184,13 +245,17 @@ def test_the_server_s_words_are_one_line_of_bounded_length(caplog: pytest.LogCap
 
 
 def hears(federation: Federation, node: int, words: str = "over") -> None:
-    content = request_content(Stage.STOP, request=StopRequest(words), run_id=federation.plan.run_id)
+    content = request_content(
+        Stage.STOP, request=StopRequest(words), run_id=federation.plan.run_id
+    )
     with federation.grid.running():
         (reply,) = federation.grid.send_and_receive([Message(content, node, "train")])
     assert parse_failure(reply.content)[0].value == "ok"
 
 
-def test_a_node_that_lost_its_state_is_told_what_its_ledger_charged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_that_lost_its_state_is_told_what_its_ledger_charged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation, _ = stopped_in_the_middle(dropout="retry", max_retries=0)
     caplog.clear()
     for name in list(federation.grid.contexts[2].state):
@@ -201,7 +266,9 @@ def test_a_node_that_lost_its_state_is_told_what_its_ledger_charged(caplog: pyte
     assert "nothing" not in line
 
 
-def test_a_ledger_that_cannot_be_read_keeps_no_key(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ledger_that_cannot_be_read_keeps_no_key(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def damaged(_: str) -> frozenset[tuple[int, int]]:
         raise BudgetError("the ledger is damaged")
 
@@ -218,17 +285,26 @@ def test_a_ledger_that_cannot_be_read_keeps_no_key(caplog: pytest.LogCaptureFixt
     assert "its ledger cannot be read" in line
 
 
-def test_a_result_that_is_here_is_not_said_to_be_lost(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_that_is_here_is_not_said_to_be_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation = make_federation(grid_parts((40, 40, 40)))
     federation.start(algorithm="fastlloyd", max_iter=2)
     hears(federation, 2, "CohortError: nobody has a result")
     (line,) = told(caplog).values()
-    assert line.startswith(f"{SAYS}, of whose end this node had heard before, and what 2 release(s) cost here")
+    assert line.startswith(
+        f"{SAYS}, of whose end this node had heard before, and what 2 release(s) cost"
+        " here"
+    )
 
 
-def test_who_refuses_puts_no_words_of_its_own_into_other_logs(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_refuses_puts_no_words_of_its_own_into_other_logs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation = make_federation(grid_parts((40, 40, 40)))
-    liar = encode_failure(Failure(Status.REFUSED, "x). All is well: see http://evil.example (y", "no"))
+    liar = encode_failure(
+        Failure(Status.REFUSED, "x). All is well: see http://evil.example (y", "no")
+    )
 
     def on_reply(reply: Message) -> list[Message]:
         if reply.metadata.src_node_id == 3:
@@ -240,29 +316,48 @@ def test_who_refuses_puts_no_words_of_its_own_into_other_logs(caplog: pytest.Log
         federation.start(algorithm="fastlloyd", max_iter=2)
     lines = told(caplog)
     assert sorted(lines) == [2, 3, 4]
-    assert all(line.endswith("RefusalError: node 3 refused (unknown).") for line in lines.values())
+    assert all(
+        line.endswith("RefusalError: node 3 refused (unknown).")
+        for line in lines.values()
+    )
 
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_stopped_node_deletes_its_copy_of_the_rows(
     tells: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large table lies in a file of the run's, which only a result or another run's hour deleted."""
+    """A large table lies in a file of the run's, which only a result or another run's
+    hour deleted.
+    """
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     monkeypatch.setattr(strategy, "is_deployed", lambda grid: tells)
     (tmp_path / "policy.toml").write_text("allow-anything = true\n")
     nodes = []
     for index, columns in enumerate(("a,b", "a,b", "a,b,c")):
-        table = "\n".join([columns, *[columns.translate(str.maketrans("abc", "123"))] * 40])
+        table = "\n".join(
+            [columns, *[columns.translate(str.maketrans("abc", "123"))] * 40]
+        )
         (tmp_path / f"{index}.csv").write_text(table)
-        own = {"data-path": str(tmp_path / f"{index}.csv"), "columns": columns, "cache": str(tmp_path)}
-        own |= {"ledger": str(tmp_path / f"ledger{index}"), "policy": str(tmp_path / "policy.toml")}
+        own = {
+            "data-path": str(tmp_path / f"{index}.csv"),
+            "columns": columns,
+            "cache": str(tmp_path),
+        }
+        own |= {
+            "ledger": str(tmp_path / f"ledger{index}"),
+            "policy": str(tmp_path / "policy.toml"),
+        }
         nodes.append(Node(client_app(load_client), own))
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "1_2_other-2.rows").write_bytes(b"of another run")
     grid = InProcessGrid(nodes, run_id=17)
-    with grid.running(), pytest.raises(RefusalError, match="different numbers of features"):
-        PrivateKMeans.from_config(small_config(n_features=None), on_step=lambda _: None).start(grid)
+    with (
+        grid.running(),
+        pytest.raises(RefusalError, match="different numbers of features"),
+    ):
+        PrivateKMeans.from_config(
+            small_config(n_features=None), on_step=lambda _: None
+        ).start(grid)
     assert len(list((tmp_path / "rows").iterdir())) == (1 if tells else 4)
 
 
@@ -273,12 +368,17 @@ def test_nodes_hear_of_a_server_s_program_that_fails_and_read_nothing_of_its_wor
         raise ValueError("/home/operator/secret")
 
     federation = make_federation(grid_parts((60,) * 3))
-    own = PrivateKMeans.from_config(small_config(algorithm="fastlloyd", trust="central"), on_step=lambda _: None)
+    own = PrivateKMeans.from_config(
+        small_config(algorithm="fastlloyd", trust="central"), on_step=lambda _: None
+    )
     with federation.grid.running(), pytest.raises(ValueError, match="secret"):
         own.start(federation.grid, evaluate_fn=evaluate)
     lines = told(caplog)
     assert sorted(lines) == [2, 3, 4]
     assert all(
-        line.endswith("cost here stays charged; it says: its program failed (ValueError).") for line in lines.values()
+        line.endswith(
+            "cost here stays charged; it says: its program failed (ValueError)."
+        )
+        for line in lines.values()
     )
     assert secrets_left(federation, 2) == []

@@ -31,17 +31,24 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 SIZES = (120, 80, 0, 60, 40)
 LLOYD_FAMILY = ("fastlloyd", "glloyd", "sulloyd", "lloyd")
-LAPLACE = [name for name, entry in clusterings().items() if entry.noise is NoiseShape.LAPLACE]
+LAPLACE = [
+    name for name, entry in clusterings().items() if entry.noise is NoiseShape.LAPLACE
+]
 COMBINATIONS = list(itertools.product(LLOYD_FAMILY, OF_PARTIES))
 UNSUPPORTED = [(algorithm, "distributed") for algorithm in LAPLACE]
 SUPPORTED = [pair for pair in COMBINATIONS if pair not in UNSUPPORTED]
 
 
 def planted(n_clients: int, scale: float) -> Any:
-    """Noise that is the same in total whoever adds it: the first of M shares carries all of it."""
+    """Noise that is the same in total whoever adds it.
+
+    The first of M shares carries all of it.
+    """
     counters = {"server": 0, "clients": 0}
 
-    def draw(blocks: Any, source: Any, fraction_bits: int, *, share: float = 1.0) -> Words:
+    def draw(
+        blocks: Any, source: Any, fraction_bits: int, *, share: float = 1.0
+    ) -> Words:
         # Only the trust model with shared noise draws with a share, even if that is 1.
         who = "clients" if share != 1.0 else "server"
         position = counters[who]
@@ -50,16 +57,28 @@ def planted(n_clients: int, scale: float) -> Any:
         if who == "clients" and position % n_clients:
             return np.zeros(size, dtype=np.uint64)
         index = position // n_clients if who == "clients" else position
-        noise = np.random.default_rng(index).normal(0.0, scale, size) * 2.0**fraction_bits
+        noise = (
+            np.random.default_rng(index).normal(0.0, scale, size) * 2.0**fraction_bits
+        )
         return np.rint(noise).astype(np.int64).view(np.uint64)
 
     return draw
 
 
-def run(monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, scale: float, **values: Any) -> Federation:
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    algorithm: str,
+    trust: str,
+    scale: float,
+    **values: Any,
+) -> Federation:
     plant_noise(monkeypatch, planted(len(SIZES), scale))
     federation = make_federation(grid_parts(SIZES))
-    federation.start(small_config(**({"algorithm": algorithm, "trust": trust, "epsilon": 3.0} | values)))
+    federation.start(
+        small_config(
+            **({"algorithm": algorithm, "trust": trust, "epsilon": 3.0} | values)
+        )
+    )
     return federation
 
 
@@ -97,8 +116,12 @@ WIDE = {"fastlloyd": {"alpha": 50.0, "schedule": "constant"}}
 
 
 @pytest.mark.parametrize(("algorithm", "trust"), SUPPORTED)
-def test_no_noise_is_plain_lloyd(monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str) -> None:
-    federation = run(monkeypatch, algorithm, trust, 0.0, max_iter=5, **WIDE.get(algorithm, {}))
+def test_no_noise_is_plain_lloyd(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str
+) -> None:
+    federation = run(
+        monkeypatch, algorithm, trust, 0.0, max_iter=5, **WIDE.get(algorithm, {})
+    )
     centroids, counts = plain_lloyd(start_of(federation.plan), [grid_parts(SIZES)] * 5)
     for own_centroids, own_counts in results(federation):
         assert np.array_equal(own_centroids, centroids)
@@ -107,11 +130,19 @@ def test_no_noise_is_plain_lloyd(monkeypatch: pytest.MonkeyPatch, algorithm: str
 
 @pytest.mark.parametrize("trust", OF_PARTIES)
 def test_lloyd_needs_no_patch_to_be_plain(trust: str) -> None:
-    """Nothing is replaced here: the plan itself has no noise, and says that nobody is protected."""
+    """Nothing is replaced here: the plan itself has no noise, and says that nobody is
+    protected.
+    """
     parts = grid_parts((90, 110), n_features=4, seed=5)
     federation = make_federation(parts)
     result = federation.start(
-        n_clusters=5, n_features=4, algorithm="lloyd", trust=trust, n_examples=None, max_iter=7, random_state=2
+        n_clusters=5,
+        n_features=4,
+        algorithm="lloyd",
+        trust=trust,
+        n_examples=None,
+        max_iter=7,
+        random_state=2,
     )
     centroids, counts = plain_lloyd(start_of(federation.plan), [parts] * 7)
     for own_centroids, own_counts in results(federation):
@@ -130,10 +161,14 @@ def test_the_server_has_centroids_only_where_it_may(algorithm: str, trust: str) 
     if trust == "oblivious":
         assert len(result.arrays) == 0
         assert all(step.movement is None for step in result.steps)
-        assert not any("movement" in metrics for metrics in result.train_metrics_clientapp.values())
+        assert not any(
+            "movement" in metrics for metrics in result.train_metrics_clientapp.values()
+        )
     else:
         client = federation.clients[2]
-        assert np.array_equal(result.arrays["centroids"].numpy(), client.cluster_centers_)
+        assert np.array_equal(
+            result.arrays["centroids"].numpy(), client.cluster_centers_
+        )
         assert np.array_equal(result.arrays["counts"].numpy(), client.counts_)
         assert tuple(step.movement for step in result.steps) == client.state_.movements
     for client in federation.clients.values():
@@ -141,7 +176,9 @@ def test_the_server_has_centroids_only_where_it_may(algorithm: str, trust: str) 
         assert without_identities(client.privacy_) == without_identities(result.privacy)
     assert result.privacy.trust == trust
     if result.privacy.is_private:
-        assert result.privacy.guarantee.startswith(trust_model(trust).guarantee(federation.plan.shares))
+        assert result.privacy.guarantee.startswith(
+            trust_model(trust).guarantee(federation.plan.shares)
+        )
     else:
         assert "not private" in result.privacy.guarantee
 
@@ -151,15 +188,21 @@ def test_the_number_of_messages_is_fixed(algorithm: str, trust: str) -> None:
     """T + 2 round trips, and one more for a private count."""
     for n_examples in (300, None):
         federation = make_federation(grid_parts(SIZES))
-        federation.start(algorithm=algorithm, trust=trust, epsilon=3.0, n_examples=n_examples)
+        federation.start(
+            algorithm=algorithm, trust=trust, epsilon=3.0, n_examples=n_examples
+        )
         plan = federation.plan
         n_counts = int(n_examples is None and clusterings()[algorithm].needs_n_examples)
         assert (plan.count is not None) == bool(n_counts)
-        assert len(federation.grid.received) == (plan.last_round + 2 + n_counts) * len(SIZES)
+        assert len(federation.grid.received) == (plan.last_round + 2 + n_counts) * len(
+            SIZES
+        )
 
 
 @pytest.mark.parametrize(("algorithm", "trust"), UNSUPPORTED)
-def test_unsupported_combinations_are_refused_with_the_nearest_supported_one(algorithm: str, trust: str) -> None:
+def test_unsupported_combinations_are_refused_with_the_nearest_supported_one(
+    algorithm: str, trust: str
+) -> None:
     federation = make_federation(grid_parts(SIZES))
     with pytest.raises(PlanError) as caught:
         federation.start(algorithm=algorithm, trust=trust)
@@ -170,13 +213,23 @@ def test_unsupported_combinations_are_refused_with_the_nearest_supported_one(alg
     assert federation.grid.received == []
     assert federation.charges() == 0
     # What the sentence proposes works.
-    for other_algorithm, other_trust in ((algorithm, "oblivious"), (algorithm, "central"), ("glloyd", trust)):
+    for other_algorithm, other_trust in (
+        (algorithm, "oblivious"),
+        (algorithm, "central"),
+        ("glloyd", trust),
+    ):
         draft_plan(
-            small_config(algorithm=other_algorithm, trust=other_trust), run_id=1, n_clients=2, seed=1, n_features=2
+            small_config(algorithm=other_algorithm, trust=other_trust),
+            run_id=1,
+            n_clients=2,
+            seed=1,
+            n_features=2,
         )
 
 
-@pytest.mark.parametrize("name", ["oblivous", "centralized", "distribute", "OBLIVIOUS", ""])
+@pytest.mark.parametrize(
+    "name", ["oblivous", "centralized", "distribute", "OBLIVIOUS", ""]
+)
 def test_unknown_trust_models_are_refused_with_the_nearest_name(name: str) -> None:
     federation = make_federation(grid_parts(SIZES))
     with pytest.raises(ConfigurationError, match=r"did you mean '\w+'\?|choose one of"):
@@ -201,5 +254,7 @@ def test_every_trust_model_masks() -> None:
         for by_node in vectors.values():
             for size in (1, 2):
                 for nodes in itertools.combinations(by_node, size):
-                    total = np.sum([by_node[node] for node in nodes], axis=0, dtype=np.uint64)
+                    total = np.sum(
+                        [by_node[node] for node in nodes], axis=0, dtype=np.uint64
+                    )
                     assert count_readable(total) == 0, (algorithm, trust, nodes)

@@ -1,4 +1,6 @@
-"""Server and nodes state their versions with the plan and its answer, and each refuses another before any charge."""
+"""Server and nodes state their versions with the plan and its answer, and each refuses
+another before any charge.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from support.messages import (
     stated_versions,
     version_fields,
 )
-from support.protocol_federation import Federation, Truth, count_readable, grid_parts, make_federation, received_vectors
+from support.protocol_federation import (
+    Federation,
+    Truth,
+    count_readable,
+    grid_parts,
+    make_federation,
+    received_vectors,
+)
 from test_dropouts import with_content, with_header
 from test_hostile_server import VICTIM, changed, hostile, small_config
 
@@ -43,13 +52,31 @@ NEXT = OWN.protocol + 1
 SECRET = "row 7 is 41.5"
 # What the other side's header says instead, and how the sentence names it.
 READABLE: dict[str, tuple[dict[str, Any], Versions]] = {
-    "older protocol": ({"protocol": 1, "package": "0.0.9"}, Versions(1, OWN.plan_format, "0.0.9")),
-    "newer protocol": ({"protocol": NEXT, "package": "1.4.0rc1"}, Versions(NEXT, OWN.plan_format, "1.4.0rc1")),
+    "older protocol": (
+        {"protocol": 1, "package": "0.0.9"},
+        Versions(1, OWN.plan_format, "0.0.9"),
+    ),
+    "newer protocol": (
+        {"protocol": NEXT, "package": "1.4.0rc1"},
+        Versions(NEXT, OWN.plan_format, "1.4.0rc1"),
+    ),
     "older plans": ({"plan_format": 4}, Versions(OWN.protocol, 4, OWN.package)),
-    "newer plans": ({"plan_format": NEWER, "package": "2.0"}, Versions(OWN.protocol, NEWER, "2.0")),
-    "newer, with text for a release": ({"protocol": NEXT, "package": SECRET}, Versions(NEXT, OWN.plan_format)),
-    "newer, with a long release": ({"protocol": NEXT, "package": "1" * 5000}, Versions(NEXT, OWN.plan_format)),
-    "newer, without a release": ({"protocol": NEXT, "package": None}, Versions(NEXT, OWN.plan_format)),
+    "newer plans": (
+        {"plan_format": NEWER, "package": "2.0"},
+        Versions(OWN.protocol, NEWER, "2.0"),
+    ),
+    "newer, with text for a release": (
+        {"protocol": NEXT, "package": SECRET},
+        Versions(NEXT, OWN.plan_format),
+    ),
+    "newer, with a long release": (
+        {"protocol": NEXT, "package": "1" * 5000},
+        Versions(NEXT, OWN.plan_format),
+    ),
+    "newer, without a release": (
+        {"protocol": NEXT, "package": None},
+        Versions(NEXT, OWN.plan_format),
+    ),
 }
 UNREADABLE: dict[str, dict[str, Any]] = {
     "none at all": {"protocol": None, "plan_format": None, "package": None},
@@ -69,34 +96,54 @@ CASES = {**READABLE, **{kind: (fields, None) for kind, fields in UNREADABLE.item
 
 
 def told_by(sender: str, stated: Versions | None, receiver: str) -> str:
-    told = f"speaks {stated}" if stated is not None else "states no version that can be read"
-    return f"{sender} {told}, but {receiver} speaks {OWN}: install the same version of flwr-dpkmeans"
+    told = (
+        f"speaks {stated}"
+        if stated is not None
+        else "states no version that can be read"
+    )
+    return (
+        f"{sender} {told}, but {receiver} speaks {OWN}: install the same version of"
+        " flwr-dpkmeans"
+    )
 
 
 def require_nothing_happened(federation: Federation) -> None:
     """Nothing charged, no vector sent, no result."""
     assert federation.charges() == 0
     assert received_vectors(federation.grid.received) == {}
-    assert all(client.cluster_centers_ is None for client in federation.clients.values())
+    assert all(
+        client.cluster_centers_ is None for client in federation.clients.values()
+    )
 
 
 def test_both_sides_state_what_they_speak() -> None:
-    assert (OWN.protocol, OWN.plan_format) == (keys.PROTOCOL_VERSION, plan_module.Plan.version)
+    assert (OWN.protocol, OWN.plan_format) == (
+        keys.PROTOCOL_VERSION,
+        plan_module.Plan.version,
+    )
     assert flwr_dpkmeans.__version__ == OWN.package
     with hostile() as server:
         messages = server.run.keys_messages()
-        assert {stated_versions(header_of(message.content)) for message in messages} == {OWN}
-        assert {stated_versions(header_of(reply.content)) for reply in server.exchange(messages)} == {OWN}
+        assert {
+            stated_versions(header_of(message.content)) for message in messages
+        } == {OWN}
+        assert {
+            stated_versions(header_of(reply.content))
+            for reply in server.exchange(messages)
+        } == {OWN}
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_a_node_refuses_the_plan_of_a_server_of_another_version(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_refuses_the_plan_of_a_server_of_another_version(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     fields, stated = CASES[kind]
     with hostile() as server:
-        (content, *_) = [message.content for message in server.run.keys_messages()]
+        content, *_ = [message.content for message in server.run.keys_messages()]
         with caplog.at_level(logging.WARNING, "flwr_dpkmeans.mod"):
             status, code, sentence = server.require_refused(
-                changed(content, fields), told_by("the server", stated, f"node {VICTIM}")
+                changed(content, fields),
+                told_by("the server", stated, f"node {VICTIM}"),
             )
         assert (status, code) == (Status.REFUSED, "VersionError")
         assert caplog.records[-1].getMessage() == f"refused: {sentence}"
@@ -108,10 +155,13 @@ def test_a_node_refuses_the_plan_of_a_server_of_another_version(kind: str, caplo
 def test_a_plan_of_another_format_is_not_even_parsed() -> None:
     """Else the sentence would be that it is malformed somewhere."""
     with hostile() as server:
-        content = request_content(Stage.KEYS, plan=b'{"rounds": "as a newer version writes them"}')
+        content = request_content(
+            Stage.KEYS, plan=b'{"rounds": "as a newer version writes them"}'
+        )
         stated = Versions(OWN.protocol, NEWER, OWN.package)
         server.require_refused(
-            changed(content, {"plan_format": NEWER}), told_by("the server", stated, f"node {VICTIM}")
+            changed(content, {"plan_format": NEWER}),
+            told_by("the server", stated, f"node {VICTIM}"),
         )
 
 
@@ -119,17 +169,28 @@ def test_a_server_that_states_a_false_plan_format_is_refused_for_the_plan() -> N
     with hostile() as server:
         plan = json.loads(dump_plan(server.run.plan)) | {"version": NEWER}
         content = request_content(Stage.KEYS, plan=json.dumps(plan).encode())
-        server.require_refused(content, "the plan does not follow from its own configuration")
+        server.require_refused(
+            content, "the plan does not follow from its own configuration"
+        )
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_the_server_stops_when_a_node_speaks_another_version(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_stops_when_a_node_speaks_another_version(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     fields, stated = CASES[kind]
     federation = make_federation(grid_parts(SIZES))
     federation.faults.on_reply = lambda reply: [
-        with_content(reply, changed(reply.content, fields)) if reply.metadata.src_node_id == VICTIM else reply
+        (
+            with_content(reply, changed(reply.content, fields))
+            if reply.metadata.src_node_id == VICTIM
+            else reply
+        )
     ]
-    with caplog.at_level(logging.INFO, "flwr_dpkmeans"), pytest.raises(VersionError) as caught:
+    with (
+        caplog.at_level(logging.INFO, "flwr_dpkmeans"),
+        pytest.raises(VersionError) as caught,
+    ):
         federation.start()
     assert str(caught.value).startswith(told_by(f"node {VICTIM}", stated, "the server"))
     assert str(caught.value).endswith(".")
@@ -140,14 +201,25 @@ def test_the_server_stops_when_a_node_speaks_another_version(kind: str, caplog: 
     require_nothing_happened(federation)
 
 
-def test_every_node_of_another_version_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_node_of_another_version_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     federation = make_federation(grid_parts(SIZES))
     federation.faults.on_reply = lambda reply: [
-        with_header(reply, protocol=NEXT) if reply.metadata.src_node_id in (3, 5) else reply
+        (
+            with_header(reply, protocol=NEXT)
+            if reply.metadata.src_node_id in (3, 5)
+            else reply
+        )
     ]
-    with caplog.at_level(logging.WARNING, "flwr_dpkmeans.server"), pytest.raises(VersionError, match="node 3"):
+    with (
+        caplog.at_level(logging.WARNING, "flwr_dpkmeans.server"),
+        pytest.raises(VersionError, match="node 3"),
+    ):
         federation.start()
-    assert [f"node {node} speaks protocol {NEXT}" in caplog.text for node in (2, 3, 4, 5)] == [False, True, False, True]
+    assert [
+        f"node {node} speaks protocol {NEXT}" in caplog.text for node in (2, 3, 4, 5)
+    ] == [False, True, False, True]
 
 
 def test_an_answer_of_a_later_format_gets_the_same_sentence() -> None:
@@ -157,7 +229,12 @@ def test_an_answer_of_a_later_format_gets_the_same_sentence() -> None:
     def on_reply(reply: Message) -> list[Message]:
         if reply.metadata.src_node_id != VICTIM:
             return [reply]
-        content = changed(reply.content, {"protocol": NEXT, "n_features": None}, public_key=None, plan_digest=None)
+        content = changed(
+            reply.content,
+            {"protocol": NEXT, "n_features": None},
+            public_key=None,
+            plan_digest=None,
+        )
         return [with_content(reply, content)]
 
     federation.faults.on_reply = on_reply
@@ -175,15 +252,23 @@ def test_a_node_that_agreed_is_not_undone_by_another_answer() -> None:
         return [reply, with_header(reply, protocol=NEXT)] if is_key else [reply]
 
     federation.faults.on_reply = on_reply
-    assert federation.start(algorithm="lloyd", n_examples=None, max_iter=1).confirmed == (2, 3, 4, 5)
+    assert federation.start(
+        algorithm="lloyd", n_examples=None, max_iter=1
+    ).confirmed == (2, 3, 4, 5)
 
 
 def test_releases_of_the_package_may_differ() -> None:
     federation = make_federation(grid_parts(SIZES))
     federation.faults.on_reply = lambda reply: [
-        with_header(reply, package="9.9.9") if reply.metadata.src_node_id == VICTIM else reply
+        (
+            with_header(reply, package="9.9.9")
+            if reply.metadata.src_node_id == VICTIM
+            else reply
+        )
     ]
-    assert federation.start(algorithm="lloyd", n_examples=None, max_iter=1).confirmed == (2, 3, 4, 5)
+    assert federation.start(
+        algorithm="lloyd", n_examples=None, max_iter=1
+    ).confirmed == (2, 3, 4, 5)
 
 
 def test_a_refusal_by_the_node_reaches_the_server_as_one_sentence() -> None:
@@ -191,23 +276,31 @@ def test_a_refusal_by_the_node_reaches_the_server_as_one_sentence() -> None:
     federation = make_federation(grid_parts(SIZES))
 
     def on_send(messages: list[Message]) -> list[Message]:
-        silent = [changed(message.content, dict.fromkeys(version_fields())) for message in messages]
+        silent = [
+            changed(message.content, dict.fromkeys(version_fields()))
+            for message in messages
+        ]
         return [
             Message(content, message.metadata.dst_node_id, "train")
             for content, message in zip(silent, messages, strict=True)
         ]
 
     federation.faults.on_send = on_send
-    with pytest.raises(RefusalError, match=r"node 2 refused \(VersionError\): the server states no version that can"):
+    with pytest.raises(
+        RefusalError,
+        match=r"node 2 refused \(VersionError\): the server states no version that can",
+    ):
         federation.start()
     require_nothing_happened(federation)
 
 
-# -- a false statement gains nothing ------------------------------------------------------------------------------
+# -- a false statement gains nothing ---------------------------------------------------
 
 
 def let_speak_another_protocol(federation: Federation, node: int) -> None:
-    """Let one node compute with another protocol version, while the server makes everybody believe the contrary."""
+    """Let one node compute with another protocol version, while the server makes
+    everybody believe the contrary.
+    """
     nodes, newer = federation.grid._nodes, OWN.protocol + 1
 
     def app(message: Message, context: Context) -> Message:
@@ -220,30 +313,49 @@ def let_speak_another_protocol(federation: Federation, node: int) -> None:
     true_app = nodes[node].app
     nodes[node] = Node(app)  # type: ignore[arg-type]
     federation.faults.on_reply = lambda reply: [
-        with_header(reply, protocol=OWN.protocol) if "protocol" in header_of(reply.content) else reply
+        (
+            with_header(reply, protocol=OWN.protocol)
+            if "protocol" in header_of(reply.content)
+            else reply
+        )
     ]
 
 
 @pytest.mark.parametrize("dropout", ["retry", "recover"])
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-def test_a_sum_over_two_protocol_versions_does_not_open(trust: str, dropout: str, truth: Truth) -> None:
-    """A server that lies to both sides about the other's version gets masks that do not cancel."""
+def test_a_sum_over_two_protocol_versions_does_not_open(
+    trust: str, dropout: str, truth: Truth
+) -> None:
+    """A server that lies to both sides about the other's version gets masks that do not
+    cancel.
+    """
     federation = make_federation(grid_parts((40, 50, 60, 70, 30, 20)))
     let_speak_another_protocol(federation, VICTIM)
-    config = small_config(trust=trust, algorithm="lloyd", n_examples=None, max_iter=2, dropout=dropout, max_silent=1)
-    # Under masks alone nobody may notice but the odd one out, which an attempt without it then leaves behind.
+    config = small_config(
+        trust=trust,
+        algorithm="lloyd",
+        n_examples=None,
+        max_iter=2,
+        dropout=dropout,
+        max_silent=1,
+    )
+    # Under masks alone nobody may notice but the odd one out, which an attempt without
+    # it then leaves behind.
     with suppress(DPKMeansError):
         federation.start(config)
     assert federation.clients[VICTIM].cluster_centers_ is None
     vectors = received_vectors(federation.grid.received).get((1, 0), {})
     if dropout == "recover":
-        # Shares are sealed under pair keys that differ, so that no client can take the odd one's in.
+        # Shares are sealed under pair keys that differ, so that no client can take the
+        # odd one's in.
         assert VICTIM not in vectors
         return
     assert len(vectors) == 6
     assert count_readable(np.sum(list(vectors.values()), axis=0, dtype=np.uint64)) == 0
     # Nor can a client read it that takes the key authors' streams away.
-    assert count_readable(truth.released.get(1, np.full(9, 2**62, dtype=np.uint64))) == 0
+    assert (
+        count_readable(truth.released.get(1, np.full(9, 2**62, dtype=np.uint64))) == 0
+    )
 
 
 def test_a_federation_in_which_all_speak_the_other_version_runs() -> None:
@@ -251,10 +363,14 @@ def test_a_federation_in_which_all_speak_the_other_version_runs() -> None:
     federation = make_federation(grid_parts(SIZES))
     for node in federation.clients:
         let_speak_another_protocol(federation, node)
-    assert federation.start(algorithm="lloyd", n_examples=None, max_iter=2).confirmed == (2, 3, 4, 5)
+    assert federation.start(
+        algorithm="lloyd", n_examples=None, max_iter=2
+    ).confirmed == (2, 3, 4, 5)
 
 
-def test_versions_are_in_signatures_and_in_the_plans_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_are_in_signatures_and_in_the_plans_digest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     identity = Identity(bytes(range(32)))
     signed = (1, 2, bytes(32), b"k" * 32)
     signature = identity.sign_keys(*signed)

@@ -1,4 +1,6 @@
-"""What a result says against itself: one list of sentences, in every place where somebody looks."""
+"""What a result says against itself: one list of sentences, in every place where
+somebody looks.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,18 @@ def test_centroids_of_clear_rows_alone_are_told() -> None:
         config = parse_run(has_server_data=True, algorithm="feddp_kmeans", **options)
         held = hold_points(config, server)
         plan = draft_plan(
-            config, run_id=1, n_clients=3, seed=7, n_features=2, server=held.facts, public_points=held.public
+            config,
+            run_id=1,
+            n_clients=3,
+            seed=7,
+            n_features=2,
+            server=held.facts,
+            public_points=held.public,
         )
-        said.append("margin is 0.333: the first centroids are of" in " ".join(plan_cautions(plan)))
+        said.append(
+            "margin is 0.333: the first centroids are of"
+            in " ".join(plan_cautions(plan))
+        )
     assert said == [True, True, False]
 
 
@@ -66,29 +77,46 @@ def forget_what_was_said() -> None:
     warn_once.cache_clear()
 
 
-def uniform_parts(n: int = 300, d: int = 2, n_clients: int = 3, scale: float = 1.0) -> list[NDArray[np.float64]]:
+def uniform_parts(
+    n: int = 300, d: int = 2, n_clients: int = 3, scale: float = 1.0
+) -> list[NDArray[np.float64]]:
     generator = np.random.default_rng(0)
     return [generator.uniform(-scale, scale, (n, d)) for _ in range(n_clients)]
 
 
 def warnings_of(parts: Any = None, **options: Any) -> tuple[str, ...]:
     """The report's warnings of one fit, of which Python's warnings are the same."""
-    defaults: dict[str, Any] = {"n_clusters": 3, "bounds": (-1.0, 1.0), "engine": "direct"}
+    defaults: dict[str, Any] = {
+        "n_clusters": 3,
+        "bounds": (-1.0, 1.0),
+        "engine": "direct",
+    }
     warn_once.cache_clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        km = flat_estimator(**(defaults | options)).fit(uniform_parts() if parts is None else parts)
+        km = flat_estimator(**(defaults | options)).fit(
+            uniform_parts() if parts is None else parts
+        )
     told = tuple(str(one.message) for one in caught if one.category is PrivacyWarning)
     assert told == km.privacy_.warnings
     return km.privacy_.warnings
 
 
 def plan_warnings(n_clients: int = 20, **values: Any) -> str:
-    config = parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 100_000} | values))
-    return " ".join(plan_cautions(draft_plan(config, run_id=1, n_clients=n_clients, seed=7, n_features=2)))
+    config = parse_config(
+        **(
+            {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 100_000}
+            | values
+        )
+    )
+    return " ".join(
+        plan_cautions(
+            draft_plan(config, run_id=1, n_clients=n_clients, seed=7, n_features=2)
+        )
+    )
 
 
-# -- what is said -------------------------------------------------------------------------------------------------
+# -- what is said ----------------------------------------------------------------------
 
 
 def test_a_good_run_has_nothing_against_it() -> None:
@@ -100,8 +128,17 @@ def test_a_good_run_has_nothing_against_it() -> None:
     [
         ({"epsilon": 20.0}, "epsilon is 20, a weak guarantee"),
         ({"epsilon": 100.0}, "of the 100 that was asked for"),
-        ({"epsilon": 1e-6}, "is no smaller than the 3.33e+04 rows that a cluster has on average"),
-        ({"n_examples": 100}, "hides where the data lie in wide bounds: these may be about twice as wide as the data"),
+        (
+            {"epsilon": 1e-6},
+            "is no smaller than the 3.33e+04 rows that a cluster has on average",
+        ),
+        (
+            {"n_examples": 100},
+            (
+                "hides where the data lie in wide bounds: these may be about twice as"
+                " wide as the data"
+            ),
+        ),
         ({"unit": "client", "n_clients": 3}, "The unit is the client, and there are 3"),
         ({"unit": "client", "n_clients": 3}, "is no smaller than the 1 clients"),
     ],
@@ -111,14 +148,33 @@ def test_what_a_plan_says_against_itself(values: dict[str, Any], sentence: str) 
 
 
 def test_noise_on_rows_is_compared_with_rows_where_clients_are_protected() -> None:
-    """Sizes of 2,100 rows, told from noise, stood beside a warning that 212 are no smaller than 100 clients."""
+    """Sizes of 2,100 rows, told from noise, stood beside a warning that 212 are no
+    smaller than 100 clients.
+    """
     server = np.random.default_rng(0).normal(size=(40, 2))
-    own: dict[str, Any] = {"unit": "client", "epsilon": 10.0, "n_clusters": 2, "bounds": ((-10.0,), (10.0,))}
-    for algorithm, options in (("server_lloyd", {}), ("sphere_packing", {}), ("feddp_kmeans", {"max_iter": 2})):
-        config = parse_run(has_server_data=True, algorithm=algorithm, examples_per_client=40, **own, **options)
+    own: dict[str, Any] = {
+        "unit": "client",
+        "epsilon": 10.0,
+        "n_clusters": 2,
+        "bounds": ((-10.0,), (10.0,)),
+    }
+    for algorithm, options in (
+        ("server_lloyd", {}),
+        ("sphere_packing", {}),
+        ("feddp_kmeans", {"max_iter": 2}),
+    ):
+        config = parse_run(
+            has_server_data=True,
+            algorithm=algorithm,
+            examples_per_client=40,
+            **own,
+            **options,
+        )
         for n_clients, said in ((200, False), (5, True)):
             plan, _ = first_plan(config, server, run_id=1, n_clients=n_clients)
-            warned = [one for one in plan_cautions(plan) if "noise on each cluster" in one]
+            warned = [
+                one for one in plan_cautions(plan) if "noise on each cluster" in one
+            ]
             assert bool(warned) == said, (algorithm, n_clients)
             assert not warned or "the 100 rows that a cluster" in warned[0]
 
@@ -139,33 +195,48 @@ def test_an_ordinary_plan_says_nothing(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("trust", ["oblivious", "distributed"])
 def test_clusters_that_are_mostly_noise_are_counted(engine: str, trust: str) -> None:
-    [*_, last] = warnings_of(epsilon=1e-3, engine=engine, trust=trust, algorithm="fastlloyd")
+    [*_, last] = warnings_of(
+        epsilon=1e-3, engine=engine, trust=trust, algorithm="fastlloyd"
+    )
     assert "of 3 clusters are mostly noise (number" in last
 
 
 def test_max_cover_uses_its_budget_and_says_which_clusters_are_noise() -> None:
     options: dict[str, Any] = {"algorithm": "max_cover", "trust": "central"}
-    assert not any("that was asked for" in sentence for sentence in warnings_of(epsilon=1.0, **options))
-    assert any("mostly noise" in sentence for sentence in warnings_of(epsilon=0.01, **options))
+    assert not any(
+        "that was asked for" in sentence
+        for sentence in warnings_of(epsilon=1.0, **options)
+    )
+    assert any(
+        "mostly noise" in sentence for sentence in warnings_of(epsilon=0.01, **options)
+    )
 
 
-def test_exact_and_seeded_runs_say_why_they_protect_nobody_and_nothing_of_their_budget() -> None:
+def test_exact_and_seeded_runs_say_why_they_protect_nobody_and_nothing_of_their_budget() -> (
+    None
+):
     [sentence] = warnings_of(algorithm="lloyd", epsilon=50.0)
     assert "adds no noise" in sentence
-    [sentence] = warnings_of(uniform_parts(20_000), noise="seeded", random_state=1, epsilon=50.0)
+    [sentence] = warnings_of(
+        uniform_parts(20_000), noise="seeded", random_state=1, epsilon=50.0
+    )
     assert "seeded generator" in sentence
     # What is said against the result is true of the same noise from a seed.
-    [seeded, noisy] = warnings_of(uniform_parts(20_000), noise="seeded", random_state=1, epsilon=1e-6, max_iter=1)[:2]
+    [seeded, noisy] = warnings_of(
+        uniform_parts(20_000), noise="seeded", random_state=1, epsilon=1e-6, max_iter=1
+    )[:2]
     assert "seeded generator" in seeded
     assert "the result is mostly noise" in noisy
 
 
-# -- what only the holder of the rows may know ---------------------------------------------------------------------
+# -- what only the holder of the rows may know -----------------------------------------
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_declared_number_below_the_rows_that_are_there(engine: str) -> None:
-    said = warnings_of(n_examples=100, engine=engine, algorithm="fastlloyd", epsilon=5.0)
+    said = warnings_of(
+        n_examples=100, engine=engine, algorithm="fastlloyd", epsilon=5.0
+    )
     local = [sentence for sentence in said if sentence.startswith(LOCAL)]
     assert "n_examples is declared as 100, but there are more rows" in local[0]
     assert "delta is 0.00217, which is not below 1/N" in local[1]
@@ -173,14 +244,21 @@ def test_a_declared_number_below_the_rows_that_are_there(engine: str) -> None:
 
 
 def test_a_given_delta_above_one_over_the_rows_that_are_there() -> None:
-    said = warnings_of(unit="record", n_examples=100, delta=0.005, algorithm="fastlloyd")
-    assert any("delta is 0.005, which is not below 1/N" in sentence for sentence in said)
+    said = warnings_of(
+        unit="record", n_examples=100, delta=0.005, algorithm="fastlloyd"
+    )
+    assert any(
+        "delta is 0.005, which is not below 1/N" in sentence for sentence in said
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_large_clipped_share_is_said_by_column(engine: str) -> None:
     pandas = pytest.importorskip("pandas")
-    parts = [pandas.DataFrame(part * [0.5, 2.0], columns=["age", "pay"]) for part in uniform_parts(5000)]
+    parts = [
+        pandas.DataFrame(part * [0.5, 2.0], columns=["age", "pay"])
+        for part in uniform_parts(5000)
+    ]
     [sentence] = warnings_of(parts, engine=engine, epsilon=5.0)
     assert sentence.startswith(LOCAL)
     assert "More than 5% of the rows lie outside the bounds of column 'pay'" in sentence
@@ -192,14 +270,16 @@ def test_a_party_with_other_units_is_named() -> None:
     table = pd.DataFrame(uniform_parts(9000, n_clients=1)[0], columns=["age", "pay"])
     parts = {"ward 7": table, "ward 8": table[:90] * [1.0, 1000.0], "empty": table[:0]}
     assert [one.split(LOCAL)[-1] for one in warnings_of(parts, epsilon=5.0)] == [
-        "Most rows of party 'ward 8' lie outside the bounds of column 'pay' and were clipped, but hardly any of "
-        "another party's: look at the units there."
+        "Most rows of party 'ward 8' lie outside the bounds of column 'pay' and were"
+        " clipped, but hardly any of another party's: look at the units there."
     ]
     [sentence] = warnings_of([table * 3.0, table * 3.0], epsilon=5.0)
     assert "More than 5%" in sentence
 
 
-def test_a_second_line_or_cell_is_warned_again_and_a_search_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_line_or_cell_is_warned_again_and_a_search_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows, groups = np.concatenate(uniform_parts(20)), np.repeat(np.arange(3), 20)
     km = FederatedKMeans(3, epsilon=0.01, bounds=(-1.0, 1.0), engine="direct")
 
@@ -212,12 +292,21 @@ def test_a_second_line_or_cell_is_warned_again_and_a_search_once(monkeypatch: py
     def in_one_line() -> None:
         km.fit(rows, groups=groups)
 
-    assert [told(in_one_line), told(in_one_line), told(lambda: km.fit(rows, groups=groups))] == [1, 0, 1]
+    assert [
+        told(in_one_line),
+        told(in_one_line),
+        told(lambda: km.fit(rows, groups=groups)),
+    ] == [1, 0, 1]
     shell = SimpleNamespace(execution_count=7)
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(
+        sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell)
+    )
     assert [told(in_one_line), told(in_one_line)] == [1, 0]
     search = GridSearchCV(
-        make_pipeline("passthrough", km), {"federatedkmeans__random_state": [1, 2]}, cv=2, refit=False
+        make_pipeline("passthrough", km),
+        {"federatedkmeans__random_state": [1, 2]},
+        cv=2,
+        refit=False,
     )
     assert told(lambda: search.fit(rows, federatedkmeans__groups=groups)) == 1
 
@@ -232,40 +321,75 @@ def run_in_process(
     tmp_path: Path, parts: list[NDArray[np.float64]], **options: Any
 ) -> tuple[Any, Any, list[KMeansClient]]:
     """One run of a Flower strategy over clients with folders of their own."""
-    clients = [KMeansClient(part, output_dir=tmp_path / f"client-{i}") for i, part in enumerate(parts)]
+    clients = [
+        KMeansClient(part, output_dir=tmp_path / f"client-{i}")
+        for i, part in enumerate(parts)
+    ]
     grid = InProcessGrid([own_node(client) for client in clients], run_id=5)
-    defaults: dict[str, Any] = {"n_clusters": 3, "n_features": 2, "bounds": (-1.0, 1.0), "n_examples": 900}
+    defaults: dict[str, Any] = {
+        "n_clusters": 3,
+        "n_features": 2,
+        "bounds": (-1.0, 1.0),
+        "n_examples": 900,
+    }
     strategy = FastLloyd(**(defaults | options))
     with grid.running():
         result = strategy.start(grid)
     return strategy, result, clients
 
 
-def test_what_one_clients_rows_say_stays_in_its_own_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    inside, outside = uniform_parts(300, n_clients=2)[0], uniform_parts(300, scale=3.0)[0]
-    strategy, result, clients = run_in_process(tmp_path, [inside, outside], trust="distributed", epsilon=5.0)
+def test_what_one_clients_rows_say_stays_in_its_own_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inside, outside = (
+        uniform_parts(300, n_clients=2)[0],
+        uniform_parts(300, scale=3.0)[0],
+    )
+    strategy, result, clients = run_in_process(
+        tmp_path, [inside, outside], trust="distributed", epsilon=5.0
+    )
     assert [len(client.local_warnings_) for client in clients] == [0, 1]
     written = json.loads((tmp_path / "client-1" / "privacy_report.json").read_text())
     assert clients[1].local_warnings_[0] in written["warnings"]
     assert LOCAL not in (tmp_path / "client-0" / "privacy_report.json").read_text()
-    assert not [s for report in (result.privacy, strategy.run.report) for s in report.warnings if LOCAL in s]
-    assert not [r for r in caplog.records if LOCAL in r.getMessage() and r.name != "flwr_dpkmeans.client"]
+    assert not [
+        s
+        for report in (result.privacy, strategy.run.report)
+        for s in report.warnings
+        if LOCAL in s
+    ]
+    assert not [
+        r
+        for r in caplog.records
+        if LOCAL in r.getMessage() and r.name != "flwr_dpkmeans.client"
+    ]
 
 
-# -- who is told --------------------------------------------------------------------------------------------------
+# -- who is told -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("trust", "server_knows"), [("oblivious", False), ("central", True), ("distributed", True)])
+@pytest.mark.parametrize(
+    ("trust", "server_knows"),
+    [("oblivious", False), ("central", True), ("distributed", True)],
+)
 def test_the_server_hears_of_released_sums_only_where_it_may(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, trust: str, server_knows: bool
 ) -> None:
     caplog.set_level(logging.INFO)
-    strategy, result, clients = run_in_process(tmp_path, uniform_parts(), trust=trust, epsilon=0.01)
+    strategy, result, clients = run_in_process(
+        tmp_path, uniform_parts(), trust=trust, epsilon=0.01
+    )
     report_result(strategy, result, tmp_path, {})
     said = " ".join(result.privacy.warnings)
-    server_log = " ".join(r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server")
+    server_log = " ".join(
+        r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"
+    )
     own = (tmp_path / "client-0" / "privacy_report.json").read_text()
-    for text in (said, server_log, (tmp_path / "server" / "privacy_report.json").read_text()):
+    for text in (
+        said,
+        server_log,
+        (tmp_path / "server" / "privacy_report.json").read_text(),
+    ):
         assert ("mostly noise (number" in text) == server_knows
         assert "rows that a cluster has on average" in text
     assert "mostly noise (number" in own
@@ -273,14 +397,29 @@ def test_the_server_hears_of_released_sums_only_where_it_may(
     assert clients[0].privacy_ is not None
 
 
-def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_the_first_only_then() -> None:
+def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_the_first_only_then() -> (
+    None
+):
     told: list[Any] = []
-    options: dict[str, Any] = {"n_features": 2, "n_examples": 900, "max_iter": 3, "epsilon": 0.01}
-    run = parse_run(n_clusters=3, bounds=((-1.0,), (1.0,)), algorithm="fastlloyd", trust="central", **options)
+    options: dict[str, Any] = {
+        "n_features": 2,
+        "n_examples": 900,
+        "max_iter": 3,
+        "epsilon": 0.01,
+    }
+    run = parse_run(
+        n_clusters=3,
+        bounds=((-1.0,), (1.0,)),
+        algorithm="fastlloyd",
+        trust="central",
+        **options,
+    )
     strategy = PrivateKMeans.from_config(
         run, on_step=lambda step: told.append(step.round_index), on_warning=told.append
     )
-    grid = InProcessGrid([own_node(KMeansClient(part)) for part in uniform_parts()], run_id=5)
+    grid = InProcessGrid(
+        [own_node(KMeansClient(part)) for part in uniform_parts()], run_id=5
+    )
     with grid.running():
         n_steps = len(strategy.start(grid).steps)
     steps = [place for place, one in enumerate(told) if isinstance(one, int)]
@@ -291,24 +430,40 @@ def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_th
     assert "mostly noise (number" in last
 
 
-@pytest.mark.parametrize(("files", "n_elsewhere"), [("first", 0), ("all", 2), (None, 2)])
+@pytest.mark.parametrize(
+    ("files", "n_elsewhere"), [("first", 0), ("all", 2), (None, 2)]
+)
 def test_clients_without_files_here_are_named_unless_the_first_alone_writes_some(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, files: str | None, n_elsewhere: int
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    files: str | None,
+    n_elsewhere: int,
 ) -> None:
     strategy, result, _ = run_in_process(tmp_path, uniform_parts(), epsilon=5.0)
     page = tmp_path / f"client-{result.node_ids[0]}" / "report.html"
     page.parent.mkdir(exist_ok=True)
     page.touch()
     caplog.set_level(logging.INFO)
-    report_result(strategy, result, tmp_path, {} if files is None else {"output-files": files})
+    report_result(
+        strategy, result, tmp_path, {} if files is None else {"output-files": files}
+    )
     said = [record.getMessage() for record in caplog.records]
-    assert f"page of client {result.node_ids[0]}, with all files beside it: {page}" in said
-    assert sum("its own log says where the files are, or why" in one for one in said) == n_elsewhere
+    assert (
+        f"page of client {result.node_ids[0]}, with all files beside it: {page}" in said
+    )
+    assert (
+        sum("its own log says where the files are, or why" in one for one in said)
+        == n_elsewhere
+    )
 
 
-def test_the_server_says_what_an_evaluation_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_server_says_what_an_evaluation_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
-    strategy, result, _ = run_in_process(tmp_path, uniform_parts(), trust="central", evaluation="private")
+    strategy, result, _ = run_in_process(
+        tmp_path, uniform_parts(), trust="central", evaluation="private"
+    )
     report_result(strategy, result, tmp_path, {})
     said = [r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"]
     assert str(result.evaluation) in "\n".join(said)
@@ -343,24 +498,33 @@ def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) 
         assert sentence in report.to_dict()["warnings"]
 
 
-def test_a_loop_of_fits_warns_once_and_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_of_fits_warns_once_and_prints_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     km = FederatedKMeans(3, bounds=(-1.0, 1.0), noise="seeded", random_state=1)
     parts = uniform_parts(2000)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
             km.fit(parts)
-    assert [str(one.message)[:42] for one in caught] == ["The noise comes from a seeded generator: w"]
+    assert [str(one.message)[:42] for one in caught] == [
+        "The noise comes from a seeded generator: w"
+    ]
     assert caught[0].filename == __file__
     assert "NOT PRIVATE" not in "".join(capfd.readouterr())
 
 
 def test_a_forecast_says_what_its_plan_says_against_itself() -> None:
-    request = FederatedKMeans(3, epsilon=20.0).plan(2000, 2, 3, seeds=2, algorithms=["fastlloyd"])
-    assert any("epsilon is 20, a weak guarantee" in note for note in notes_on(request.request, request.algorithms))
+    request = FederatedKMeans(3, epsilon=20.0).plan(
+        2000, 2, 3, seeds=2, algorithms=["fastlloyd"]
+    )
+    assert any(
+        "epsilon is 20, a weak guarantee" in note
+        for note in notes_on(request.request, request.algorithms)
+    )
 
 
-# -- private bounds -----------------------------------------------------------------------------------------------
+# -- private bounds --------------------------------------------------------------------
 
 
 def table_parts(bunch: Any) -> list[Any]:
@@ -371,41 +535,69 @@ def table_parts(bunch: Any) -> list[Any]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("load", "epsilon"), [(load_wine, 0.5), (load_iris, 0.25)])
-def test_private_bounds_that_no_histogram_supports_end_the_run(load: Any, epsilon: float, engine: str) -> None:
+def test_private_bounds_that_no_histogram_supports_end_the_run(
+    load: Any, epsilon: float, engine: str
+) -> None:
     parts = table_parts(load(as_frame=True))
-    # A private count would sometimes find no rows, and say so first; seeded, as some noise would show a column.
+    # A private count would sometimes find no rows, and say so first; seeded, as some
+    # noise would show a column.
     fixed = {"n_examples": sum(map(len, parts)), "noise": "seeded", "random_state": 0}
     km = flat_estimator(3, epsilon=epsilon, bounds="private", engine=engine, **fixed)
     name = re.escape(repr(parts[0].columns[0]))
     with pytest.raises(
-        PlanError, match=rf"found no values of columns {name}.* give bounds, or a bounds_domain, or raise"
+        PlanError,
+        match=(
+            rf"found no values of columns {name}.* give bounds, or a bounds_domain, or"
+            r" raise"
+        ),
     ):
         km.fit(parts)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("load", "epsilon"), [(load_wine, 0.5), (load_iris, 0.25)])
-def test_a_domain_is_kept_for_columns_that_no_histogram_supports(load: Any, epsilon: float, engine: str) -> None:
+def test_a_domain_is_kept_for_columns_that_no_histogram_supports(
+    load: Any, epsilon: float, engine: str
+) -> None:
     parts = table_parts(load(as_frame=True))
-    # A private count would sometimes find no rows, and end the run; seeded, as some noise would show most columns.
-    declared = {"bounds": "private", "bounds_domain": (0.0, 2000.0), "n_examples": sum(map(len, parts))}
+    # A private count would sometimes find no rows, and end the run; seeded, as some
+    # noise would show most columns.
+    declared = {
+        "bounds": "private",
+        "bounds_domain": (0.0, 2000.0),
+        "n_examples": sum(map(len, parts)),
+    }
     declared |= {"noise": "seeded", "random_state": 0}
     km = flat_estimator(3, epsilon=epsilon, engine=engine, **declared)
-    with pytest.warns(PrivacyWarning, match="Private bounds found no values of columns"):
+    with pytest.warns(
+        PrivacyWarning, match="Private bounds found no values of columns"
+    ):
         km.fit(parts)
-    said = next(sentence for sentence in km.privacy_.warnings if "Private bounds" in sentence)
+    said = next(
+        sentence for sentence in km.privacy_.warnings if "Private bounds" in sentence
+    )
     lower, upper = np.array(km.bounds_)
     kept = (lower == 0.0) & (upper == 2000.0)
     assert np.count_nonzero(kept) > len(kept) // 2
-    assert all(repr(name) in said for name in parts[0].columns[:10][kept[:10]]) or "in all" in said
+    assert (
+        all(repr(name) in said for name in parts[0].columns[:10][kept[:10]])
+        or "in all" in said
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_private_bounds_of_a_large_table_are_found_without_a_word(engine: str) -> None:
     generator = np.random.default_rng(0)
-    parts = [generator.normal((10.0, 5000.0, -3.0), (2.0, 900.0, 0.1), (20_000, 3)) for _ in range(3)]
+    parts = [
+        generator.normal((10.0, 5000.0, -3.0), (2.0, 900.0, 0.1), (20_000, 3))
+        for _ in range(3)
+    ]
     said = warnings_of(parts, bounds="private", engine=engine, epsilon=1.0)
-    assert not [sentence for sentence in said if "Private bounds" in sentence or "mostly noise" in sentence]
+    assert not [
+        sentence
+        for sentence in said
+        if "Private bounds" in sentence or "mostly noise" in sentence
+    ]
 
 
 WARDS: dict[str, Any] = {
@@ -419,31 +611,64 @@ def test_who_holds_all_rows_is_told_of_a_column_that_no_cell_of_a_party_can_be_r
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     schema = Schema(columns=WARDS | {"ward": WARDS["ward"] | {"missing": "centre"}})
-    one, two = (pd.DataFrame({"age": AGES, "ward": wards}) for wards in (["A", "B"] * 100, ["a", "b"] * 100))
+    one, two = (
+        pd.DataFrame({"age": AGES, "ward": wards})
+        for wards in (["A", "B"] * 100, ["a", "b"] * 100)
+    )
     km = FederatedKMeans(2, engine="direct", bounds=schema, random_state=0)
-    with pytest.warns(PrivacyWarning, match=r"all cells of 'ward' of X\['south'\] are missing or nothing that") as said:
+    with pytest.warns(
+        PrivacyWarning,
+        match=r"all cells of 'ward' of X\['south'\] are missing or nothing that",
+    ) as said:
         km.fit({"north": one, "south": two})
-    assert not [str(warned.message) for warned in said if "north" in str(warned.message)]
-    assert "X['south']: of 200 rows, cells are missing in 'ward' 200; 0 rows left out" in caplog.text
+    assert not [
+        str(warned.message) for warned in said if "north" in str(warned.message)
+    ]
+    assert (
+        "X['south']: of 200 rows, cells are missing in 'ward' 200; 0 rows left out"
+        in caplog.text
+    )
 
 
-def test_who_holds_all_rows_is_told_of_another_unit_below_a_schema_and_of_a_schema_that_is_not_there() -> None:
+def test_who_holds_all_rows_is_told_of_another_unit_below_a_schema_and_of_a_schema_that_is_not_there() -> (
+    None
+):
     one = pd.DataFrame({"age": AGES, "ward": ["A", "B"] * 100})
     other = one.assign(age=one["age"] * 365)
-    km = FederatedKMeans(2, engine="direct", bounds=Schema(columns=WARDS), random_state=0)
-    with pytest.warns(PrivacyWarning, match=r"over 25% of the cells of 'age' of X\['south'\] lie outside the schema's"):
+    km = FederatedKMeans(
+        2, engine="direct", bounds=Schema(columns=WARDS), random_state=0
+    )
+    with pytest.warns(
+        PrivacyWarning,
+        match=(
+            r"over 25% of the cells of 'age' of X\['south'\] lie outside the schema's"
+        ),
+    ):
         km.fit({"north": one, "south": other})
-    assert not [sentence for sentence in km.fit([one, one]).privacy_.warnings if "outside" in sentence]
+    assert not [
+        sentence
+        for sentence in km.fit([one, one]).privacy_.warnings
+        if "outside" in sentence
+    ]
     with pytest.raises(ConfigurationError, match=r"nowhere\.toml' does not exist"):
         km.set_params(bounds="nowhere.toml").fit([one, other])
 
 
 @pytest.mark.parametrize("way", ["list", "names", "groups", "alone"])
 @pytest.mark.parametrize("left_out", [200, 101, 100])
-def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(left_out: int, way: str) -> None:
+def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(
+    left_out: int, way: str
+) -> None:
     spelt = ["a"] * left_out + ["A"] * (200 - left_out)
-    one, two = (pd.DataFrame({"age": AGES, "ward": wards}) for wards in (["A", "B"] * 100, spelt))
-    options: dict[str, Any] = {"bounds": Schema(columns=WARDS), "random_state": 0, "n_examples": 400}
+    one, two = (
+        pd.DataFrame({"age": AGES, "ward": wards})
+        for wards in (["A", "B"] * 100, spelt)
+    )
+    options: dict[str, Any] = {
+        "bounds": Schema(columns=WARDS),
+        "random_state": 0,
+        "n_examples": 400,
+    }
     federated = FederatedKMeans(2, engine="direct", **options)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -455,25 +680,43 @@ def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(left_out
         else:
             given: Any = [one, two] if way == "list" else {"south": one, "north": two}
             model, who = federated.fit(given), "X[1]" if way == "list" else "X['north']"
-    said = [str(one.message) for one in caught if "the schema leaves out" in str(one.message)]
+    said = [
+        str(one.message)
+        for one in caught
+        if "the schema leaves out" in str(one.message)
+    ]
     begin = (
-        f"{LOCAL}the schema leaves out {left_out} of the 200 rows of {who}, above all for cells of its column 'ward'"
+        f"{LOCAL}the schema leaves out {left_out} of the 200 rows of {who}, above all"
+        " for cells of its column 'ward'"
     )
-    assert [sentence.startswith(begin) for sentence in said] == [True] * (left_out > 100)
+    assert [sentence.startswith(begin) for sentence in said] == [True] * (
+        left_out > 100
+    )
     # What one party alone has fitted may be published.
     assert (set(said) <= set(model.privacy_.warnings)) == (way != "alone" or not said)
 
 
 def test_a_fit_warns_each_time_where_that_was_asked_for() -> None:
-    # Two tables in one loop: of the second one nobody would hear what the first one's warning said.
-    fitted = [flat_estimator(n_clusters=3, bounds=(-1.0, 1.0), engine="direct", noise="seeded") for _ in range(4)]
+    # Two tables in one loop: of the second one nobody would hear what the first one's
+    # warning said.
+    fitted = [
+        flat_estimator(
+            n_clusters=3, bounds=(-1.0, 1.0), engine="direct", noise="seeded"
+        )
+        for _ in range(4)
+    ]
     heard = []
     for action in ("default", "always"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter(action)  # type: ignore[arg-type]
             for km in (fitted.pop(), fitted.pop()):
                 km.fit(uniform_parts())
-        heard.append(sum("seeded generator" in str(one.message) and one.filename == __file__ for one in caught))
+        heard.append(
+            sum(
+                "seeded generator" in str(one.message) and one.filename == __file__
+                for one in caught
+            )
+        )
     assert heard == [1, 2]
 
 
@@ -481,12 +724,18 @@ def test_a_fit_warns_each_time_where_that_was_asked_for() -> None:
 def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> None:
     generator = np.random.default_rng(0)
     places = generator.uniform(0.0, 0.8, (6, 4))
-    rows = places[generator.integers(6, size=6000)] + generator.normal(0.0, 0.05, (6000, 4))
+    rows = places[generator.integers(6, size=6000)] + generator.normal(
+        0.0, 0.05, (6000, 4)
+    )
     alike = rows[generator.choice(6000, 300)]
     tight = np.sign(alike - np.median(rows, axis=0)) * 0.7
     cases = {
         "alike": (rows, alike, False),
-        "a narrow part": (rows, rows.mean(axis=0) + generator.normal(0.0, 0.02, (300, 4)), True),
+        "a narrow part": (
+            rows,
+            rows.mean(axis=0) + generator.normal(0.0, 0.02, (300, 4)),
+            True,
+        ),
         "elsewhere": (rows, alike - 0.5, True),
         # All are as far from their mean, so that border and rows coincide.
         "corners": (np.repeat(tight, 10, axis=0), tight, False),
@@ -494,15 +743,37 @@ def test_server_points_that_are_unlike_the_rows_are_doubted(algorithm: str) -> N
     found = {}
     for name, (table, points, _) in cases.items():
         parts = np.array_split(generator.permutation(table), 3)
-        options = {"algorithm": algorithm, "n_clusters": 6, "server_data": points, "epsilon": 4.0}
+        options = {
+            "algorithm": algorithm,
+            "n_clusters": 6,
+            "server_data": points,
+            "epsilon": 4.0,
+        }
         options |= {"noise": "seeded", "random_state": 0}
-        said = [one for one in warnings_of(parts, **options) if "around the server's points" in one]
+        said = [
+            one
+            for one in warnings_of(parts, **options)
+            if "around the server's points" in one
+        ]
         found[name] = bool(said)
-        assert all("give other server_data or a larger data_radius, or use proxy_lloyd" in one for one in said)
+        assert all(
+            "give other server_data or a larger data_radius, or use proxy_lloyd" in one
+            for one in said
+        )
     assert found == {name: doubted for name, (_, _, doubted) in cases.items()}
     parts = np.array_split(generator.permutation(rows), 3)
-    given = {"algorithm": algorithm, "n_clusters": 6, "server_data": alike, "epsilon": 4.0, "data_radius": 0.4}
-    said = [one for one in warnings_of(parts, noise="seeded", random_state=0, **given) if "data_radius" in one]
+    given = {
+        "algorithm": algorithm,
+        "n_clusters": 6,
+        "server_data": alike,
+        "epsilon": 4.0,
+        "data_radius": 0.4,
+    }
+    said = [
+        one
+        for one in warnings_of(parts, noise="seeded", random_state=0, **given)
+        if "data_radius" in one
+    ]
     assert len(said) == 1
 
 
@@ -510,25 +781,49 @@ def test_at_client_level_indicators_say_nothing_of_where_rows_are() -> None:
     generator = np.random.default_rng(0)
     places = np.array([[0.0, 0.0], [0.6, 0.0], [-0.6, 0.0], [0.0, 0.6]])
     parts = [
-        places[generator.choice(4, 500, p=[0.94, 0.02, 0.02, 0.02])] + generator.normal(0.0, 0.02, (500, 2))
+        places[generator.choice(4, 500, p=[0.94, 0.02, 0.02, 0.02])]
+        + generator.normal(0.0, 0.02, (500, 2))
         for _ in range(40)
     ]
-    options = {"algorithm": "feddp_kmeans", "n_clusters": 4, "max_iter": 0, "unit": "client", "trust": "central"}
-    options |= {"examples_per_client": 500, "epsilon": 50.0, "server_data": parts[0], "delta": 1e-3}
+    options = {
+        "algorithm": "feddp_kmeans",
+        "n_clusters": 4,
+        "max_iter": 0,
+        "unit": "client",
+        "trust": "central",
+    }
+    options |= {
+        "examples_per_client": 500,
+        "epsilon": 50.0,
+        "server_data": parts[0],
+        "delta": 1e-3,
+    }
     said = warnings_of(parts, noise="seeded", random_state=0, **options)
     assert not any("around the server's points" in one for one in said)
 
 
-def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(tmp_path: Path) -> None:
+def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(
+    tmp_path: Path,
+) -> None:
     generator, nodes = np.random.default_rng(0), []
     (tmp_path / "policy.toml").write_text("allow-anything = true\n")
     for index in range(3):
         table = pd.DataFrame(generator.uniform(0.0, 1.0, (200, 2)), columns=["a", "b"])
         table.to_csv(tmp_path / f"{index}.csv", index=False)
         own = {name: str(tmp_path / f"{name}{index}") for name in ("ledger", "output")}
-        own |= {"data-path": str(tmp_path / f"{index}.csv"), "columns": "a,b", "policy": str(tmp_path / "policy.toml")}
+        own |= {
+            "data-path": str(tmp_path / f"{index}.csv"),
+            "columns": "a,b",
+            "policy": str(tmp_path / "policy.toml"),
+        }
         nodes.append(Node(client_app(load_client), own))
-    run = parse_run(n_clusters=2, n_examples=600, bounds=((0.0,), (1.0,)), algorithm="fastlloyd", max_iter=3)
+    run = parse_run(
+        n_clusters=2,
+        n_examples=600,
+        bounds=((0.0,), (1.0,)),
+        algorithm="fastlloyd",
+        max_iter=3,
+    )
     rounds = []
 
     def on_step(step: Any) -> None:
@@ -539,5 +834,8 @@ def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(tm
     grid = InProcessGrid(nodes, run_id=5)
     with grid.running():
         PrivateKMeans.from_config(run, on_step=on_step).start(grid)
-    said = [page.read_text().count("written as the run went on") for page in sorted(tmp_path.rglob("report.md"))]
+    said = [
+        page.read_text().count("written as the run went on")
+        for page in sorted(tmp_path.rglob("report.md"))
+    ]
     assert [bool(n) for n in said] == [False, False, True]

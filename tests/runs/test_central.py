@@ -1,4 +1,6 @@
-"""Baselines on all rows together: what they find, what their reports say, and where they are refused."""
+"""Baselines on all rows together: what they find, what their reports say, and where
+they are refused.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,18 @@ CENTERS = np.array([[-6.0, -6.0], [6.0, 6.0], [6.0, -6.0]])
 
 def parts(n: int = 3000) -> list[NDArray[np.float64]]:
     generator = np.random.default_rng(5)
-    rows = CENTERS[generator.integers(0, 3, n)] + 0.3 * generator.standard_normal((n, 2))
+    rows = CENTERS[generator.integers(0, 3, n)] + 0.3 * generator.standard_normal(
+        (n, 2)
+    )
     return list(np.array_split(rows, 4))
 
 
 def fitted(algorithm: str, **values: Any) -> FederatedKMeans:
-    settings: dict[str, Any] = {"bounds": (-10.0, 10.0), "random_state": 1, "noise": "seeded"}
+    settings: dict[str, Any] = {
+        "bounds": (-10.0, 10.0),
+        "random_state": 1,
+        "noise": "seeded",
+    }
     return flat_estimator(3, algorithm=algorithm, **(settings | values)).fit(parts())
 
 
@@ -38,9 +46,13 @@ def test_every_central_baseline_is_listed_once() -> None:
 
 
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)
-def test_the_package_alone_says_where_they_are(monkeypatch: pytest.MonkeyPatch, algorithm: str) -> None:
+def test_the_package_alone_says_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
     monkeypatch.setattr(engines, "IN_ONE_PLACE", Registry("flwr_dpkmeans.tests"))
-    with pytest.raises(ConfigurationError, match=rf"'{algorithm}' is .*in a copy of the project"):
+    with pytest.raises(
+        ConfigurationError, match=rf"'{algorithm}' is .*in a copy of the project"
+    ):
         fitted(algorithm)
 
 
@@ -57,7 +69,10 @@ def test_each_finds_clear_clusters_in_the_callers_units(algorithm: str) -> None:
 
 def test_a_report_says_in_which_norm_each_release_is_bounded() -> None:
     lines = fitted("max_cover").privacy_.releases
-    assert {(line.noise, line.norm) for line in lines} == {("exponential mechanism", "l1"), ("gaussian", "l2")}
+    assert {(line.noise, line.norm) for line in lines} == {
+        ("exponential mechanism", "l1"),
+        ("gaussian", "l2"),
+    }
 
 
 @pytest.mark.parametrize("algorithm", ["k_fed", "optimal"])
@@ -70,14 +85,19 @@ def test_exact_ones_say_that_they_protect_nobody(algorithm: str) -> None:
 
 
 def test_max_cover_is_priced_line_by_line() -> None:
-    report = fitted("max_cover", epsilon=1.5, noise="secure", random_state=None).privacy_
+    report = fitted(
+        "max_cover", epsilon=1.5, noise="secure", random_state=None
+    ).privacy_
     assert report.is_private
     assert report.warnings == ()
     assert 1.499 < report.epsilon <= 1.5
     costs = [line.epsilon_so_far for line in report.releases]
     assert costs == sorted(costs)
     assert costs[-1] == report.epsilon
-    assert {line.noise for line in report.releases} == {"exponential mechanism", "gaussian"}
+    assert {line.noise for line in report.releases} == {
+        "exponential mechanism",
+        "gaussian",
+    }
     assert all(line.theorem for line in report.releases)
     assert "One party holds all rows" in report.guarantee
 
@@ -99,7 +119,9 @@ def test_seeded_noise_repeats_and_says_so() -> None:
         ({"server_data": [[0.0, 0.0], [1.0, 1.0]]}, "leave it out"),
     ],
 )
-def test_other_combinations_are_refused_with_the_nearest(algorithm: str, values: dict[str, Any], mend: str) -> None:
+def test_other_combinations_are_refused_with_the_nearest(
+    algorithm: str, values: dict[str, Any], mend: str
+) -> None:
     with pytest.raises(DPKMeansError, match=mend) as caught:
         fitted(algorithm, **values)
     assert str(caught.value).endswith(".")
@@ -107,18 +129,28 @@ def test_other_combinations_are_refused_with_the_nearest(algorithm: str, values:
 
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)
 def test_a_federation_cannot_run_them(algorithm: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"needs all rows in one place: run it as FederatedKMeans"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"needs all rows in one place: run it as FederatedKMeans",
+    ):
         algorithm_entry(algorithm)
     with pytest.raises(ConfigurationError, match="needs all rows in one place"):
         FastLloyd(3, bounds=(-1, 1), algorithm=algorithm)
 
 
 def test_a_private_number_of_rows_is_refused_where_nothing_counts_them() -> None:
-    model = FederatedKMeans(3, algorithm="max_cover", n_examples="private", bounds=(-1.0, 1.0))
-    with pytest.raises(ConfigurationError, match="n_examples is 'private', but 'max_cover' releases no private count"):
+    model = FederatedKMeans(
+        3, algorithm="max_cover", n_examples="private", bounds=(-1.0, 1.0)
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match="n_examples is 'private', but 'max_cover' releases no private count",
+    ):
         model.fit([np.zeros((20, 2)), np.zeros((17, 2))])
 
 
 def test_a_declared_number_of_rows_stands_in_the_report() -> None:
-    model = FederatedKMeans(3, algorithm="max_cover", n_examples=1000, bounds=(-1.0, 1.0), epsilon=5.0)
+    model = FederatedKMeans(
+        3, algorithm="max_cover", n_examples=1000, bounds=(-1.0, 1.0), epsilon=5.0
+    )
     assert model.fit([np.zeros((20, 2)), np.zeros((17, 2))]).privacy_.n_examples == 1000

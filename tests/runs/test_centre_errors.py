@@ -1,4 +1,6 @@
-"""Every centre comes with how far it may be from the exact mean of the rows that it labels."""
+"""Every centre comes with how far it may be from the exact mean of the rows that it
+labels.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ def fitted(algorithm: str, seed: int = 0, **options: Any) -> DPKMeans:
     """A seeded fit of the table."""
     if algorithm == "feddp_kmeans":
         options |= {"server_data": table(seed + 100, 300)}
-    settings: dict[str, Any] = {"epsilon": 2.0, "bounds": BOUNDS, "noise": "seeded", "random_state": seed}
+    settings: dict[str, Any] = {
+        "epsilon": 2.0,
+        "bounds": BOUNDS,
+        "noise": "seeded",
+        "random_state": seed,
+    }
     return DPKMeans(3, algorithm=algorithm, **(settings | options)).fit(table(seed))
 
 
@@ -60,13 +67,19 @@ def test_every_algorithm_says_how_far_its_centres_may_be_off(algorithm: str) -> 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("algorithm", BY_RECORD)
-def test_intervals_hold_the_exact_means_of_the_rows_with_their_labels(algorithm: str) -> None:
+def test_intervals_hold_the_exact_means_of_the_rows_with_their_labels(
+    algorithm: str,
+) -> None:
     covered = []
     for seed in range(12):
         model = fitted(algorithm, seed)
         misses = np.abs(model.cluster_centers_ - exact_means(model, table(seed)))
-        covered.append(misses[np.isfinite(misses)] <= model.cluster_centers_error_[np.isfinite(misses)])
-    # Of 72 coordinates of 95% intervals fewer than 60 hold with a chance of one in a million.
+        covered.append(
+            misses[np.isfinite(misses)]
+            <= model.cluster_centers_error_[np.isfinite(misses)]
+        )
+    # Of 72 coordinates of 95% intervals fewer than 60 hold with a chance of one in a
+    # million.
     assert np.concatenate(covered).mean() > 60 / 72
 
 
@@ -80,7 +93,10 @@ def test_without_noise_and_once_settled_nothing_but_the_grid_is_unsure() -> None
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd"])
 def test_less_noise_makes_errors_smaller(algorithm: str) -> None:
-    means = [fitted(algorithm, epsilon=epsilon).cluster_centers_error_.mean() for epsilon in (0.5, 2.0, 10.0)]
+    means = [
+        fitted(algorithm, epsilon=epsilon).cluster_centers_error_.mean()
+        for epsilon in (0.5, 2.0, 10.0)
+    ]
     assert means[0] > 1.5 * means[1] > 2.0 * means[2]
 
 
@@ -89,10 +105,17 @@ def test_less_noise_makes_errors_smaller(algorithm: str) -> None:
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
 def test_parties_hear_the_same_errors_by_every_way(trust: str, engine: str) -> None:
     parts = np.array_split(table(), 3)
-    options: dict[str, Any] = {"bounds": BOUNDS, "noise": "seeded", "random_state": 3, "trust": trust}
+    options: dict[str, Any] = {
+        "bounds": BOUNDS,
+        "noise": "seeded",
+        "random_state": 3,
+        "trust": trust,
+    }
     federated = FederatedKMeans(3, engine=engine, **options).fit(parts)
     again = FederatedKMeans(3, engine="direct", **options).fit(parts)
-    assert np.array_equal(federated.cluster_centers_error_, again.cluster_centers_error_)
+    assert np.array_equal(
+        federated.cluster_centers_error_, again.cluster_centers_error_
+    )
     assert np.isfinite(federated.cluster_centers_error_).all()
 
 
@@ -102,8 +125,12 @@ def test_errors_travel_in_the_models_file(tmp_path: Path) -> None:
     path = model.save(tmp_path / "model.json")
     plain = json.loads(path.read_text())
     assert plain["cluster_centers_error"] == model.cluster_centers_error_.tolist()
-    assert np.array_equal(Model.load(path).cluster_centers_error, model.cluster_centers_error_)
-    assert np.array_equal(DPKMeans.load(path).cluster_centers_error_, model.cluster_centers_error_)
+    assert np.array_equal(
+        Model.load(path).cluster_centers_error, model.cluster_centers_error_
+    )
+    assert np.array_equal(
+        DPKMeans.load(path).cluster_centers_error_, model.cluster_centers_error_
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -116,10 +143,17 @@ def test_a_file_of_an_earlier_version_says_nothing_of_errors(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_where_nothing_is_known_the_error_is_infinite_and_null_in_the_file(tmp_path: Path) -> None:
+def test_where_nothing_is_known_the_error_is_infinite_and_null_in_the_file(
+    tmp_path: Path,
+) -> None:
     parts = np.array_split(table(), 30)
     unit = ClientLevel(examples_per_client=100)
-    options: dict[str, Any] = {"bounds": BOUNDS, "noise": "seeded", "random_state": 0, "engine": "direct"}
+    options: dict[str, Any] = {
+        "bounds": BOUNDS,
+        "noise": "seeded",
+        "random_state": 0,
+        "engine": "direct",
+    }
     model = FederatedKMeans(3, unit=unit, epsilon=5.0, **options).fit(parts)
     assert np.isinf(model.cluster_centers_error_).all()
     path = model.save(tmp_path / "model.json")
@@ -129,21 +163,34 @@ def test_where_nothing_is_known_the_error_is_infinite_and_null_in_the_file(tmp_p
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_tail_that_the_last_round_clips_is_in_the_default_centres() -> None:
-    """Clipped residuals alone were 11% short of the mean of a laboratory value at epsilon 1, and 17% at .5."""
+    """Clipped residuals alone were 11% short of the mean of a laboratory value at
+    epsilon 1, and 17% at .5.
+    """
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 3, 6_000)
     values = generator.exponential(np.array([1.0, 3.0, 20.0])[labels])
     ages = generator.normal(np.array([30.0, 55.0, 80.0])[labels], 4.0)
     weights = generator.normal(np.array([60.0, 90.0, 65.0])[labels], 5.0)
-    rows = np.clip(np.stack([ages, weights, values], axis=1), (0, 30, 0), (110, 180, 150))
+    rows = np.clip(
+        np.stack([ages, weights, values], axis=1), (0, 30, 0), (110, 180, 150)
+    )
     misses, covered = [], []
     for seed in range(8):
-        options: dict[str, Any] = {"epsilon": 1.0, "noise": "seeded", "random_state": seed}
-        model = DPKMeans(3, bounds=((0.0, 30.0, 0.0), (110.0, 180.0, 150.0)), **options).fit(rows)
+        options: dict[str, Any] = {
+            "epsilon": 1.0,
+            "noise": "seeded",
+            "random_state": seed,
+        }
+        model = DPKMeans(
+            3, bounds=((0.0, 30.0, 0.0), (110.0, 180.0, 150.0)), **options
+        ).fit(rows)
         third = int(model.cluster_centers_[:, 0].argmax())
         exact = exact_means(model, rows)[third, 2]
         misses.append(model.cluster_centers_[third, 2] / exact - 1.0)
-        covered.append(abs(model.cluster_centers_[third, 2] - exact) <= model.cluster_centers_error_[third, 2])
+        covered.append(
+            abs(model.cluster_centers_[third, 2] - exact)
+            <= model.cluster_centers_error_[third, 2]
+        )
     assert abs(np.mean(misses)) < 0.03
     assert np.sqrt(np.mean(np.square(misses))) < 0.06
     assert np.mean(covered) >= 0.75
@@ -163,16 +210,27 @@ def wide_fit() -> DPKMeans:
 
 
 def test_a_column_that_tells_no_clusters_apart_is_named() -> None:
-    with pytest.warns(PrivacyWarning, match="In column 'age' the centres differ by no more than their errors"):
+    with pytest.warns(
+        PrivacyWarning,
+        match="In column 'age' the centres differ by no more than their errors",
+    ):
         model = wide_fit()
-    (named,) = [line for line in str(model.model_).splitlines() if line.startswith("| age (not told apart)")]
+    (named,) = [
+        line
+        for line in str(model.model_).splitlines()
+        if line.startswith("| age (not told apart)")
+    ]
     assert named.count("±") == 3
-    (other,) = [line for line in str(model.model_).splitlines() if line.startswith("| kg ")]
+    (other,) = [
+        line for line in str(model.model_).splitlines() if line.startswith("| kg ")
+    ]
     assert other.count("±") == 3
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_page_greys_such_a_column_and_says_what_the_signs_mean(tmp_path: Path) -> None:
+def test_the_page_greys_such_a_column_and_says_what_the_signs_mean(
+    tmp_path: Path,
+) -> None:
     model = wide_fit()
     model.write(tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text()
@@ -180,17 +238,23 @@ def test_the_page_greys_such_a_column_and_says_what_the_signs_mean(tmp_path: Pat
     assert row.count('class="shade4"') == 3
     assert "± is half of a 95% interval, of sizes the deviation of their noise" in html
     with np.load(tmp_path / "run" / "centroids.npz") as archive:
-        assert np.array_equal(archive["cluster_centers_error"], model.cluster_centers_error_)
+        assert np.array_equal(
+            archive["cluster_centers_error"], model.cluster_centers_error_
+        )
 
 
 @pytest.mark.drawn
 @pytest.mark.filterwarnings("ignore")
-def test_the_picture_has_each_error_below_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_picture_has_each_error_below_its_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     figures: list[Any] = []
     monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
     rows = np.column_stack([table(), table()[:, 0]])
     options: dict[str, Any] = {"epsilon": 5.0, "noise": "seeded", "random_state": 0}
-    model = DPKMeans(3, bounds=((0.0, 30.0, 0.0), (100.0, 180.0, 100.0)), **options).fit(rows)
+    model = DPKMeans(
+        3, bounds=((0.0, 30.0, 0.0), (100.0, 180.0, 100.0)), **options
+    ).fit(rows)
     picture.draw_summary(model._result)
     texts = [text.get_text() for text in figures[-1].findobj(Text)]
     assert sum("\n± " in text for text in texts) == 9

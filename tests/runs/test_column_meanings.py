@@ -1,4 +1,7 @@
-"""Runs over columns that mean more than their numbers: hours, skewed values, categories that could decide alone."""
+"""Runs over columns that mean more than their numbers.
+
+Hours, skewed values, categories that could decide alone.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,25 @@ N_ROWS = 4000
 DECIDES = "of the squared distances between the clusters' centres"
 
 
-def fitted(schema: Schema, table: pd.DataFrame, n_clusters: int, **options: Any) -> FederatedKMeans:
+def fitted(
+    schema: Schema, table: pd.DataFrame, n_clusters: int, **options: Any
+) -> FederatedKMeans:
     """A fit of two parties at epsilon 1."""
-    given = {"epsilon": 1.0, "noise": "seeded", "random_state": 0, "engine": "direct", "n_examples": len(table)}
+    given = {
+        "epsilon": 1.0,
+        "noise": "seeded",
+        "random_state": 0,
+        "engine": "direct",
+        "n_examples": len(table),
+    }
     estimator = FederatedKMeans(n_clusters, bounds=schema, **{**given, **options})
     with pytest.warns(PrivacyWarning):
         return estimator.fit([table[:2500], table[2500:]])
 
 
-def agreement(schema: Schema, table: pd.DataFrame, kinds: np.ndarray, **options: Any) -> float:
+def agreement(
+    schema: Schema, table: pd.DataFrame, kinds: np.ndarray, **options: Any
+) -> float:
     """The adjusted Rand index of a fit with the kinds that the rows were drawn from."""
     labels = fitted(schema, table, len(set(kinds)), **options).predict(table)
     return float(adjusted_rand_score(kinds, labels))
@@ -70,7 +83,10 @@ def test_a_cycle_is_shown_as_where_its_values_gather() -> None:
 
 
 def skewed() -> tuple[pd.DataFrame, np.ndarray]:
-    """A laboratory value whose kinds differ by factors, beside an age; -999 where it was not measured."""
+    """A laboratory value whose kinds differ by factors, beside an age.
+
+    -999 where it was not measured.
+    """
     generator = np.random.default_rng(2)
     kinds = generator.integers(0, 3, N_ROWS)
     crp = np.exp(generator.normal(np.log([1.0, 10.0, 120.0])[kinds], 0.3))
@@ -78,7 +94,12 @@ def skewed() -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame({"crp": crp, "age": generator.uniform(20, 90, N_ROWS)}), kinds
 
 
-CRP = {"kind": "number", "bounds": [0.1, 500], "missing_values": [-999], "missing": "centre"}
+CRP = {
+    "kind": "number",
+    "bounds": [0.1, 500],
+    "missing_values": [-999],
+    "missing": "centre",
+}
 
 
 def test_kinds_that_differ_by_factors_are_seen_in_logarithms() -> None:
@@ -88,18 +109,31 @@ def test_kinds_that_differ_by_factors_are_seen_in_logarithms() -> None:
     assert agreement(schema, table, kinds) > 0.95
     assert agreement(Schema(columns={"crp": CRP, "age": age}), table, kinds) < 0.8
     km = fitted(schema, table, 3)
-    assert sorted(km.schema_.decode(km.cluster_centers_)["crp"]) == pytest.approx([1, 10, 120], rel=0.15)
+    assert sorted(km.schema_.decode(km.cluster_centers_)["crp"]) == pytest.approx(
+        [1, 10, 120], rel=0.15
+    )
     assert "crp (geometric mean)" in str(km.model_)
 
 
 def test_a_profile_of_logarithms_has_geometric_means_and_factors() -> None:
     table, _ = skewed()
-    columns = {"crp": CRP | {"transform": "log"}, "age": {"kind": "number", "bounds": [0, 110], "weight": 0.3}}
+    columns = {
+        "crp": CRP | {"transform": "log"},
+        "age": {"kind": "number", "bounds": [0, 110], "weight": 0.3},
+    }
     schema = Schema(columns=columns, profile=["crp", "age"], profile_share=0.4)
-    profile = fitted(schema, table, 3, epsilon=20.0).profile_.set_index(["cluster", "column", "figure"])
-    means = sorted(profile.loc[(str(cluster), "crp", "geometric mean"), "estimate"] for cluster in range(3))
+    profile = fitted(schema, table, 3, epsilon=20.0).profile_.set_index(
+        ["cluster", "column", "figure"]
+    )
+    means = sorted(
+        profile.loc[(str(cluster), "crp", "geometric mean"), "estimate"]
+        for cluster in range(3)
+    )
     assert means == pytest.approx([1, 10, 120], rel=0.1)
-    factors = [profile.loc[(str(cluster), "crp", "spread as a factor"), "estimate"] for cluster in range(3)]
+    factors = [
+        profile.loc[(str(cluster), "crp", "spread as a factor"), "estimate"]
+        for cluster in range(3)
+    ]
     assert min(factors) == pytest.approx(np.exp(0.3), rel=0.1)
     assert ("all", "age", "mean") in profile.index
 
@@ -107,7 +141,12 @@ def test_a_profile_of_logarithms_has_geometric_means_and_factors() -> None:
 EVERY = {
     "crp": CRP | {"transform": "log", "offset": 0.5, "outside": "missing"},
     "hour": {"kind": "cycle", "period": 24, "missing": "centre"},
-    "smokes": {"kind": "flag", "map": {"ja": True, "nein": False}, "missing": "centre", "weight": 0.5},
+    "smokes": {
+        "kind": "flag",
+        "map": {"ja": True, "nein": False},
+        "missing": "centre",
+        "weight": 0.5,
+    },
 }
 
 
@@ -128,7 +167,9 @@ def test_a_model_keeps_what_columns_mean(tmp_path: Path) -> None:
     km = fitted(schema, table, 3)
     model = Model.load(km.save(tmp_path / "model.json"))
     assert model.schema == schema
-    assert json.loads((tmp_path / "model.json").read_bytes())["schema"] == schema.to_dict()
+    assert (
+        json.loads((tmp_path / "model.json").read_bytes())["schema"] == schema.to_dict()
+    )
     np.testing.assert_array_equal(model.predict(table), km.predict(table))
     assert set(km.predict(table)) == {0, 1, 2}
     assert model.shown() == km.model_.shown()
@@ -145,16 +186,25 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "change"), OTHERS)
-def test_nodes_whose_columns_mean_something_else_refuse(name: str, change: dict[str, Any]) -> None:
-    """The bounds of some are the same: the digest tells them apart before anything is charged."""
+def test_nodes_whose_columns_mean_something_else_refuse(
+    name: str, change: dict[str, Any]
+) -> None:
+    """The bounds of some are the same: the digest tells them apart before anything is
+    charged.
+    """
     table, schema = every_meaning(), Schema(columns=EVERY)
     other = Schema(columns=EVERY | {name: EVERY[name] | change})
     ledgers, nodes = [MemoryLedger(), MemoryLedger()], []
     for stated, ledger in zip((schema, other), ledgers, strict=True):
-        encoded, settings = stated.encode(table[:1000]), NodeSettings(ClientPolicy(), ledger, "rows")
+        encoded, settings = (
+            stated.encode(table[:1000]),
+            NodeSettings(ClientPolicy(), ledger, "rows"),
+        )
         mod = SecureAggregation(lambda _, settings=settings: settings)
         nodes.append(Node(client_app(lambda _, encoded=encoded: encoded, mod=mod)))
-    strategy = FastLloyd(n_clusters=3, n_clients=2, epsilon=1.0, n_examples=2000, bounds=schema)
+    strategy = FastLloyd(
+        n_clusters=3, n_clients=2, epsilon=1.0, n_examples=2000, bounds=schema
+    )
     grid = InProcessGrid(nodes, run_id=5)
     with grid.running(), pytest.raises(PeerError, match="the plan follows the schema"):
         strategy.start(grid)
@@ -192,14 +242,20 @@ def test_a_column_that_decides_is_named_wherever_somebody_looks(tmp_path: Path) 
     assert "give it less weight" in sentence
     assert DECIDES in " ".join(str(km.model_).split())
     km.write(tmp_path)
-    assert "Column &#39;sex&#39; makes" in next(tmp_path.rglob("report.html")).read_text()
+    assert (
+        "Column &#39;sex&#39; makes" in next(tmp_path.rglob("report.html")).read_text()
+    )
 
 
 def test_defaults_of_a_draft_let_no_column_decide() -> None:
     table, kinds = patients()
     schema = schema_of_patients("standard", 0.5)
     assert agreement(schema, table, kinds) > 0.99
-    assert not [warning for warning in fitted(schema, table, 3).privacy_.warnings if DECIDES in warning]
+    assert not [
+        warning
+        for warning in fitted(schema, table, 3).privacy_.warnings
+        if DECIDES in warning
+    ]
 
 
 def test_where_deviations_are_the_units_no_bounds_are_advised() -> None:
@@ -224,7 +280,11 @@ def test_of_two_columns_or_few_numbers_one_may_well_make_most() -> None:
     table, _ = patients()
     rows = table[["age", "kg"]].assign(size=170.0 + 0.1 * table["age"]).to_numpy()
     for columns in (rows, rows[:, :2]):
-        model = DPKMeans(3, epsilon=1.0, bounds=(0, 220), random_state=0, noise="seeded")
+        model = DPKMeans(
+            3, epsilon=1.0, bounds=(0, 220), random_state=0, noise="seeded"
+        )
         with pytest.warns(PrivacyWarning):
             model.fit(columns)
-        assert not [warning for warning in model.privacy_.warnings if DECIDES in warning]
+        assert not [
+            warning for warning in model.privacy_.warnings if DECIDES in warning
+        ]

@@ -1,4 +1,6 @@
-"""Misspelt commands and options are named together with the nearest that there is, by every command alike."""
+"""Misspelt commands and options are named together with the nearest that there is, by
+every command alike.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ PROJECT = Path(__file__).parents[2]
         ("schema draft --elp", "--elp", "--help"),
     ],
 )
-def test_a_misspelt_option_is_named(command: str, wrong: str, right: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_option_is_named(
+    command: str, wrong: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(command.split())
     assert ended.value.code == 2
@@ -44,9 +48,13 @@ def test_a_misspelt_option_is_named(command: str, wrong: str, right: str, capsys
 
 def test_a_misspelt_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paln"]) == 2
-    assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
+    assert capsys.readouterr().err.startswith(
+        "there is no command 'paln': did you mean 'plan'?\n"
+    )
     assert main(["paln", "--help"]) == 2
-    assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
+    assert capsys.readouterr().err.startswith(
+        "there is no command 'paln': did you mean 'plan'?\n"
+    )
     usage = f"python -m flwr_dpkmeans {' | '.join(COMMANDS)} (each has --help)\n"
     assert main([]) == 2
     assert capsys.readouterr() == ("", usage)
@@ -60,7 +68,9 @@ def test_without_arguments_the_command_line_is_read(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["flwr-dpkmeans", "paln"])
     assert main() == 2
-    assert capsys.readouterr().err.startswith("there is no command 'paln': did you mean 'plan'?\n")
+    assert capsys.readouterr().err.startswith(
+        "there is no command 'paln': did you mean 'plan'?\n"
+    )
 
 
 def failing(error: BaseException) -> Callable[[list[str]], int]:
@@ -78,13 +88,21 @@ def failing(error: BaseException) -> Callable[[list[str]], int]:
         (DataError("it cannot be read"), 1, "it cannot be read\n"),
         (OSError("the port is taken"), 1, "the port is taken\n"),
         (OverflowError("port must be 0-65535."), 1, "port must be 0-65535.\n"),
-        (ModuleNotFoundError("No module", name="simulations.planner"), 1, "another package of the name 'simulations'"),
+        (
+            ModuleNotFoundError("No module", name="simulations.planner"),
+            1,
+            "another package of the name 'simulations'",
+        ),
         (ModuleNotFoundError("No module", name="scipy"), None, ""),
         (KeyError("x"), None, ""),
     ],
 )
 def test_a_command_s_errors_are_sentences_and_a_mistake_of_the_code_is_none(
-    error: Exception, code: int | None, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    code: int | None,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(deployed, "schema", failing(error))
     if code is None:
@@ -105,16 +123,30 @@ def test_another_package_of_the_name_simulations_is_said(tmp_path: Path) -> None
     (tmp_path / "simulations" / "__init__.py").touch()
     path = {"PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", "flwr_dpkmeans", "node", "check"]
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
-    assert done.stderr.startswith("another package of the name 'simulations' is found first")
+    assert done.stderr.startswith(
+        "another package of the name 'simulations' is found first"
+    )
     assert done.stderr.count("\n") == 1
 
 
 def test_a_reader_that_has_enough_is_no_mistake() -> None:
-    """As in `flwr-dpkmeans options | head -1`: not a word on the error stream, neither of ours nor of Python's own."""
+    """As in `flwr-dpkmeans options | head -1`.
+
+    Not a word on the error stream, neither of ours nor of Python's own.
+    """
     command = [sys.executable, "-m", "flwr_dpkmeans", "options"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()

@@ -1,6 +1,9 @@
-"""One contract for every algorithm, trust model, unit of privacy and kind of noise: it fits, or one sentence says why.
+"""One contract for every algorithm, trust model, unit of privacy and kind of noise.
 
-Which combinations are supported is written down here, so that neither support nor its loss comes by accident.
+It fits, or one sentence says why.
+
+Which combinations are supported is written down here, so that neither support nor its
+loss comes by accident.
 """
 
 from __future__ import annotations
@@ -59,14 +62,29 @@ SUPPORTED: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("sphere_packing", "client", "gaussian"): ANY,
     ("sphere_packing", "client", "paper"): SERVER_NOISE,
 }
-FEDDP_FAMILY = ("feddp_kmeans", "feddp_choose_k", "server_kmeans++", "server_lloyd", "sphere_packing")
-SERVER_DATA = {"feddp_kmeans": True, "feddp_choose_k": True, "server_kmeans++": True, "server_lloyd": True}
+FEDDP_FAMILY = (
+    "feddp_kmeans",
+    "feddp_choose_k",
+    "server_kmeans++",
+    "server_lloyd",
+    "sphere_packing",
+)
+SERVER_DATA = {
+    "feddp_kmeans": True,
+    "feddp_choose_k": True,
+    "server_kmeans++": True,
+    "server_lloyd": True,
+}
 CASES: list[Case] = [
     (algorithm, trust, unit, kind)
-    for algorithm, trust, unit in itertools.product(clusterings(), OF_PARTIES, ("record", "client"))
+    for algorithm, trust, unit in itertools.product(
+        clusterings(), OF_PARTIES, ("record", "client")
+    )
     for kind in (("gaussian", "paper") if algorithm in FEDDP_FAMILY else ("gaussian",))
 ]
-FITS = [case for case in CASES if case[1] in SUPPORTED.get((case[0], case[2], case[3]), ())]
+FITS = [
+    case for case in CASES if case[1] in SUPPORTED.get((case[0], case[2], case[3]), ())
+]
 REFUSED = [case for case in CASES if case not in FITS]
 
 
@@ -74,12 +92,20 @@ REFUSED = [case for case in CASES if case not in FITS]
 def mixture() -> GaussianMixture:
     generator = np.random.default_rng(1)
     return draw_gaussian_mixture(
-        generator, n_clients=5, points_per_client=40, n_components=3, n_features=3, variance=0.02, n_uniform=10
+        generator,
+        n_clients=5,
+        points_per_client=40,
+        n_components=3,
+        n_features=3,
+        variance=0.02,
+        n_uniform=10,
     )
 
 
 NAMES = ("trust", "unit", "noise_kind")
-"""Of a case's values but the first, the algorithm, which decides about further settings."""
+"""Of a case's values but the first, the algorithm, which decides about further
+settings.
+"""
 
 
 def estimator(case: Case, **values: Any) -> FederatedKMeans:
@@ -145,16 +171,21 @@ def test_supported_combinations_fit_within_their_budget(case: Case) -> None:
         assert noises == ({"gaussian", "laplace"} if kind == "paper" else {"gaussian"})
     centers: NDArray[np.float64] = km.cluster_centers_
     assert centers.shape[1] == 3
-    assert 1 <= len(centers) <= 4 if algorithm == "feddp_choose_k" else len(centers) == 3
+    assert (
+        1 <= len(centers) <= 4 if algorithm == "feddp_choose_k" else len(centers) == 3
+    )
     assert np.isfinite(centers).all()
     assert centers.min() >= LOWER - 1e-4
     assert centers.max() <= UPPER + 1e-4
     assert np.isfinite(km.cluster_counts_).all()
-    assert len(km.history_) == len({(line.round_index, line.attempt) for line in report.releases})
+    assert len(km.history_) == len(
+        {(line.round_index, line.attempt) for line in report.releases}
+    )
     assert km.predict(mixture().clients[0]).shape == (40,)
 
 
-# Under each trust model in turn: the evaluation's arrays are those of the unit, whatever comes before.
+# Under each trust model in turn: the evaluation's arrays are those of the unit,
+# whatever comes before.
 EVALUATED = [
     (algorithm, trusts[place % len(trusts)], unit, kind)
     for place, ((algorithm, unit, kind), trusts) in enumerate(SUPPORTED.items())
@@ -169,7 +200,10 @@ def test_a_private_evaluation_fits_into_the_same_budget(case: Case) -> None:
     report, found = km.privacy_, km.evaluation_
     assert found is not None
     numbers = [found.cost, found.clipped, found.accuracy, found.purity]
-    assert all(number is not None and np.isfinite(number.value) and number.noise > 0.0 for number in numbers)
+    assert all(
+        number is not None and np.isfinite(number.value) and number.noise > 0.0
+        for number in numbers
+    )
     assert len(found.cells) == len(found.counts) == len(km.cluster_centers_)
     lines = [line for line in report.releases if line.round_name == "evaluation"]
     assert {(line.trust, line.noise) for line in lines} == {(trust, "gaussian")}
@@ -183,15 +217,21 @@ def test_a_private_evaluation_fits_into_the_same_budget(case: Case) -> None:
 
 
 @pytest.mark.parametrize("algorithm", clusterings())
-def test_secure_noise_is_private_for_all_but_the_baseline_without_noise(algorithm: str) -> None:
-    (trust, *_) = SUPPORTED[algorithm, "record", "gaussian"]
+def test_secure_noise_is_private_for_all_but_the_baseline_without_noise(
+    algorithm: str,
+) -> None:
+    trust, *_ = SUPPORTED[algorithm, "record", "gaussian"]
     report = fitted((algorithm, trust, "record", "gaussian"), noise="secure").privacy_
     assert report.is_private is (algorithm != "lloyd")
-    assert any("adds no noise" in sentence for sentence in report.warnings) is (algorithm == "lloyd")
+    assert any("adds no noise" in sentence for sentence in report.warnings) is (
+        algorithm == "lloyd"
+    )
 
 
 @pytest.mark.parametrize("case", FITS[::5], ids="-".join)
-def test_equal_seeds_give_equal_results_and_the_noise_is_really_added(case: Case) -> None:
+def test_equal_seeds_give_equal_results_and_the_noise_is_really_added(
+    case: Case,
+) -> None:
     first, again, other = known(case), fitted(case), fitted(case, random_state=2)
     assert np.array_equal(first.cluster_centers_, again.cluster_centers_)
     if case[0] != "lloyd":
@@ -219,7 +259,10 @@ def test_unsupported_combinations_are_refused_in_one_sentence(case: Case) -> Non
 
 
 def proposals(mend: str) -> list[dict[str, str]]:
-    """Settings that the second half of a sentence proposes: ``name='value'``, and quoted names of known things."""
+    """Settings that the second half of a sentence proposes.
+
+    ``name='value'``, and quoted names of known things.
+    """
     found = [{name: value} for name, value in re.findall(r"(\w+)='(\w+)'", mend)]
     rest = re.sub(r"\w+='\w+'", "", mend)
     for quoted in re.findall(r"'([^']+)'", rest):
@@ -237,13 +280,17 @@ BAD_ADVICE = {
 """Proposed, but refused in turn: see `test_advice_that_leads_to_another_refusal`."""
 
 
-@pytest.mark.parametrize("case", [case for case in REFUSED if case not in BAD_ADVICE], ids="-".join)
+@pytest.mark.parametrize(
+    "case", [case for case in REFUSED if case not in BAD_ADVICE], ids="-".join
+)
 def test_what_a_refusal_proposes_works(case: Case) -> None:
     """Each proposal alone; two that the sentence joins with 'with' together."""
     mend = refusal(case).split(": ", 1)[1]
     options = proposals(mend)
     if " with " in mend or case[0] == "feddp_choose_k":
-        options = [{name: value for option in options for name, value in option.items()}]
+        options = [
+            {name: value for option in options for name, value in option.items()}
+        ]
     if case[0] == "feddp_choose_k" and case[3] == "paper":
         # Two things are wrong; the sentence mends one of them at a time.
         options = [option | {"noise_kind": "gaussian"} for option in options]
@@ -252,9 +299,20 @@ def test_what_a_refusal_proposes_works(case: Case) -> None:
         changes: dict[str, Any] = dict(option)
         if algorithm in SERVER_DATA:
             changes["server_data"] = mixture().server_points
-        if case[0] == "sulloyd" and case[1] == "distributed" and case[2] == "client" and "unit" in option:
+        if (
+            case[0] == "sulloyd"
+            and case[1] == "distributed"
+            and case[2] == "client"
+            and "unit" in option
+        ):
             changes["trust"] = "central"
-        own = case[0], *(changes.get(name, kept) for name, kept in zip(NAMES, case[1:], strict=True))
+        own = (
+            case[0],
+            *(
+                changes.get(name, kept)
+                for name, kept in zip(NAMES, case[1:], strict=True)
+            ),
+        )
         km = known(own) if changes.keys() <= {*NAMES} else fitted(case, **changes)
         assert np.isfinite(km.cluster_centers_).all()
 
@@ -265,7 +323,9 @@ def test_advice_that_leads_to_another_refusal(case: Case) -> None:
         fitted(case, **option)
 
 
-@pytest.mark.parametrize("algorithm", [name for name in clusterings() if name in SERVER_DATA])
+@pytest.mark.parametrize(
+    "algorithm", [name for name in clusterings() if name in SERVER_DATA]
+)
 def test_algorithms_that_need_server_data_say_so(algorithm: str) -> None:
     with pytest.raises(ConfigurationError, match="give server_data"):
         fitted((algorithm, "distributed", "record", "gaussian"), server_data=None)
@@ -273,16 +333,33 @@ def test_algorithms_that_need_server_data_say_so(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd", "lloyd"])
 def test_algorithms_without_server_data_refuse_it(algorithm: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"server_data was given, but .* leave it out, or use 'proxy_lloyd'"):
-        fitted((algorithm, "central", "record", "gaussian"), server_data=mixture().server_points)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"server_data was given, but .* leave it out, or use 'proxy_lloyd'",
+    ):
+        fitted(
+            (algorithm, "central", "record", "gaussian"),
+            server_data=mixture().server_points,
+        )
 
 
 @pytest.mark.parametrize("trust", SERVER_NOISE)
 def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
-    with pytest.raises(PlanError, match="choose noise_kind='gaussian' or client_sampling_rate=1"):
+    with pytest.raises(
+        PlanError, match="choose noise_kind='gaussian' or client_sampling_rate=1"
+    ):
         fitted(("feddp_kmeans", trust, "client", "paper"), client_sampling_rate=0.5)
-    with pytest.raises(ConfigurationError, match="choose unit='client' or leave the rate at 1"):
-        parse_run(n_clusters=3, bounds=((0,), (1,)), algorithm="feddp_kmeans", client_sampling_rate=0.5)
-    report = fitted(("feddp_kmeans", trust, "client", "gaussian"), client_sampling_rate=0.5).privacy_
+    with pytest.raises(
+        ConfigurationError, match="choose unit='client' or leave the rate at 1"
+    ):
+        parse_run(
+            n_clusters=3,
+            bounds=((0,), (1,)),
+            algorithm="feddp_kmeans",
+            client_sampling_rate=0.5,
+        )
+    report = fitted(
+        ("feddp_kmeans", trust, "client", "gaussian"), client_sampling_rate=0.5
+    ).privacy_
     assert report.epsilon <= EPSILON
     assert any("probability 0.5" in sentence for sentence in report.assumptions)

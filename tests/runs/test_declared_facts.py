@@ -1,4 +1,6 @@
-"""What is declared of the rows is held against what the run released, and only then warned to be wrong."""
+"""What is declared of the rows is held against what the run released, and only then
+warned to be wrong.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from flwr_dpkmeans.sums.statement import LOCAL
 BY_RECORD = [case for case in FITS if case[2] == "record"]
 """Every algorithm under every trust model that it supports."""
 OF_ALL_ROWS = [case for case in BY_RECORD if case[0] != "feddp_choose_k"]
-"""The one left out counts rows alone that are clear by its margin: fewer of them say nothing."""
+"""The one left out counts rows alone that are clear by its margin.
+
+Fewer of them say nothing.
+"""
 COUNT_ROWS = ("feddp_kmeans", "server_kmeans++", "server_lloyd", "sphere_packing")
 BY_CLIENT = [case for case in FITS if case[2] == "client" and case[0] in COUNT_ROWS]
 """Algorithms with rounds whose counts are of clients' rows."""
@@ -37,7 +42,9 @@ def tables(n_rows: int = N_ROWS, n_clients: int = 3) -> list[NDArray[np.float64]
     """Three clusters, in tables of equal length."""
     generator = np.random.default_rng(5)
     centres = np.array([[-0.5, -0.5, 0.0], [1.2, 0.0, 0.5], [0.0, 1.3, 1.2]])
-    rows = centres[generator.integers(0, 3, n_rows)] + generator.normal(0.0, 0.15, (n_rows, 3))
+    rows = centres[generator.integers(0, 3, n_rows)] + generator.normal(
+        0.0, 0.15, (n_rows, 3)
+    )
     return np.array_split(rows, n_clients)
 
 
@@ -63,7 +70,9 @@ def against(case: Case, parts: list[NDArray[np.float64]], **declared: Any) -> st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         km = flat_estimator(**options).fit(parts)
-    return " ".join(sentence for sentence in km.privacy_.warnings if not sentence.startswith(LOCAL))
+    return " ".join(
+        sentence for sentence in km.privacy_.warnings if not sentence.startswith(LOCAL)
+    )
 
 
 @pytest.mark.parametrize("case", BY_RECORD, ids="-".join)
@@ -74,7 +83,10 @@ def test_a_true_number_of_rows_is_never_doubted(case: Case) -> None:
 @pytest.mark.parametrize("case", OF_ALL_ROWS, ids="-".join)
 def test_too_large_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
     warned = against(case, tables(), n_examples=10 * N_ROWS)
-    assert "n_examples is declared as 60,000, but the counts that the run released add up to about" in warned
+    assert (
+        "n_examples is declared as 60,000, but the counts that the run released add up"
+        " to about" in warned
+    )
     assert "The guarantee holds" in warned
 
 
@@ -82,7 +94,10 @@ def test_too_large_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
 def test_too_small_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
     # From twice as many on, whoever reads the sums refuses them.
     warned = against(case, tables(), n_examples=N_ROWS * 3 // 5)
-    assert "n_examples is declared as 3,600, but the counts that the run released add up to about" in warned
+    assert (
+        "n_examples is declared as 3,600, but the counts that the run released add up"
+        " to about" in warned
+    )
 
 
 def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:
@@ -93,12 +108,22 @@ def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:
 
 
 @pytest.mark.parametrize("case", BY_CLIENT, ids="-".join)
-@pytest.mark.parametrize(("declared", "is_doubted"), [(200, False), (2000, True), (60, True)])
-def test_rows_of_a_client_are_held_against_the_counts(case: Case, declared: int, is_doubted: bool) -> None:
+@pytest.mark.parametrize(
+    ("declared", "is_doubted"), [(200, False), (2000, True), (60, True)]
+)
+def test_rows_of_a_client_are_held_against_the_counts(
+    case: Case, declared: int, is_doubted: bool
+) -> None:
     parts = tables(200 * N_CLIENTS, N_CLIENTS)
-    warned = against(case, parts, examples_per_client=declared, epsilon=100.0, max_iter=2)
-    sentence = f"examples_per_client is {declared:,}, but by the counts that the run released a client has about"
-    # Where a sum of rows or the server's points set the clip bound, rows that are too many are cut off before.
+    warned = against(
+        case, parts, examples_per_client=declared, epsilon=100.0, max_iter=2
+    )
+    sentence = (
+        f"examples_per_client is {declared:,}, but by the counts that the run released"
+        " a client has about"
+    )
+    # Where a sum of rows or the server's points set the clip bound, rows that are too
+    # many are cut off before.
     hides = declared < 200 and (case[0] in SERVER_DATA or case[3] == "paper")
     assert (sentence in warned) == (is_doubted and not hides)
 
@@ -107,8 +132,16 @@ def test_other_methods_hold_their_counts_against_what_is_declared() -> None:
     for task in ("moments", "histograms", "naive_bayes"):
         labels = [np.arange(len(part)) % 2 for part in tables()]
         y = labels if task == "naive_bayes" else None
-        for declared, is_doubted in ((N_ROWS, False), (10 * N_ROWS, task != "naive_bayes"), (3_600, True)):
-            options: dict[str, Any] = {"n_examples": declared, "engine": "direct", "labels": y}
+        for declared, is_doubted in (
+            (N_ROWS, False),
+            (10 * N_ROWS, task != "naive_bayes"),
+            (3_600, True),
+        ):
+            options: dict[str, Any] = {
+                "n_examples": declared,
+                "engine": "direct",
+                "labels": y,
+            }
             run = federate(task, tables(), bounds=(-1.0, 2.0), epsilon=3.0, **options)
             warned = " ".join(run.privacy.warnings)
             assert ("n_examples is declared" in warned) == is_doubted, (task, declared)
@@ -121,20 +154,29 @@ def test_whoever_holds_all_rows_hears_of_fewer_than_declared() -> None:
             warnings.simplefilter("always")
             DPKMeans(2, epsilon=0.1, bounds=(-1.0, 2.0), n_examples=declared).fit(rows)
         warned = [str(one.message) for one in caught]
-        assert any("fewer rows" in one and one.startswith(LOCAL) for one in warned) == is_told
+        assert (
+            any("fewer rows" in one and one.startswith(LOCAL) for one in warned)
+            == is_told
+        )
 
 
 def bounds_doubts(rows: NDArray[np.float64], bounds: Any, n_clusters: int = 3) -> str:
     """What is said against bounds by a run over one table."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = DPKMeans(n_clusters, epsilon=5.0, bounds=bounds, noise="seeded", random_state=0).fit(rows)
-    return " ".join(sentence for sentence in model.privacy_.warnings if "eleased centre" in sentence)
+        model = DPKMeans(
+            n_clusters, epsilon=5.0, bounds=bounds, noise="seeded", random_state=0
+        ).fit(rows)
+    return " ".join(
+        sentence for sentence in model.privacy_.warnings if "eleased centre" in sentence
+    )
 
 
 def test_bounds_that_cut_a_cluster_are_named() -> None:
     generator = np.random.default_rng(0)
-    rows = generator.normal([[20.0, 60.0], [50.0, 90.0], [80.0, 70.0]], 5.0, (20_000, 3, 2)).reshape(-1, 2)
+    rows = generator.normal(
+        [[20.0, 60.0], [50.0, 90.0], [80.0, 70.0]], 5.0, (20_000, 3, 2)
+    ).reshape(-1, 2)
     sound = {"age": (0.0, 110.0), "kg": (30.0, 180.0)}
     narrow = sound | {"age": (0.0, 60.0)}
     frame = pd.DataFrame(rows, columns=["age", "kg"])
@@ -147,7 +189,9 @@ def test_bounds_that_cut_a_cluster_are_named() -> None:
 
 def test_bounds_that_are_far_wider_than_all_centres_are_named() -> None:
     generator = np.random.default_rng(0)
-    rows = generator.normal([[20.0, 60.0], [50.0, 90.0], [80.0, 70.0]], 5.0, (20_000, 3, 2)).reshape(-1, 2)
+    rows = generator.normal(
+        [[20.0, 60.0], [50.0, 90.0], [80.0, 70.0]], 5.0, (20_000, 3, 2)
+    ).reshape(-1, 2)
     assert "wider" in bounds_doubts(rows, (-3000.0, 3000.0))
     assert bounds_doubts(rows, (-200.0, 200.0)) == ""
 
@@ -159,7 +203,9 @@ def test_one_blob_of_ordinary_width_has_sound_bounds(n_features: int) -> None:
 
 
 @pytest.mark.parametrize("n_clusters", [5, 10, 20])
-def test_rows_that_are_spread_up_to_their_bounds_have_sound_ones(n_clusters: int) -> None:
+def test_rows_that_are_spread_up_to_their_bounds_have_sound_ones(
+    n_clusters: int,
+) -> None:
     """Of twenty centres the outermost lies within a fortieth of the bound."""
     generator = np.random.default_rng(3)
     spread = generator.uniform(-2.0, 2.0, (20_000, 1))
@@ -178,17 +224,30 @@ def test_values_that_cannot_lie_beyond_their_bounds_are_sound() -> None:
 
 
 def test_in_an_app_of_ones_own_the_clients_reports_say_it(tmp_path: Path) -> None:
-    """The README's, with a tenth of the rows that it declares; the server may not see the counts, and says nothing."""
+    """The README's, with a tenth of the rows that it declares.
+
+    The server may not see the counts, and says nothing.
+    """
     generator = np.random.default_rng(0)
     centres = generator.uniform(2.0, 14.0, (10, 4))
-    rows = centres[generator.integers(0, 10, 5_000)] + generator.normal(0.0, 0.5, (5_000, 4))
+    rows = centres[generator.integers(0, 10, 5_000)] + generator.normal(
+        0.0, 0.5, (5_000, 4)
+    )
     parts = np.array_split(rows, 3)
-    clients = [KMeansClient(part, output_dir=tmp_path / f"client-{i}") for i, part in enumerate(parts)]
+    clients = [
+        KMeansClient(part, output_dir=tmp_path / f"client-{i}")
+        for i, part in enumerate(parts)
+    ]
     grid = InProcessGrid([own_node(client) for client in clients], run_id=5)
-    strategy = ProxyLloyd(n_clusters=10, n_features=4, epsilon=2.0, n_examples=50_000, bounds=(0.0, 16.0))
+    strategy = ProxyLloyd(
+        n_clusters=10, n_features=4, epsilon=2.0, n_examples=50_000, bounds=(0.0, 16.0)
+    )
     with grid.running():
         result = strategy.start(grid)
-    sentence = "n_examples is declared as 50,000, but the counts that the run released add up to about"
+    sentence = (
+        "n_examples is declared as 50,000, but the counts that the run released add up"
+        " to about"
+    )
     assert sentence not in str(result.privacy)
     for index in range(3):
         assert sentence in (tmp_path / f"client-{index}" / "report.html").read_text()

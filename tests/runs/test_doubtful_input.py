@@ -1,4 +1,6 @@
-"""What a fit doubts in bounds and rows is said to its caller, before it costs anything, and stands in no result."""
+"""What a fit doubts in bounds and rows is said to its caller, before it costs anything,
+and stands in no result.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans import DPKMeans, FederatedKMeans, FederatedNaiveBayes, PrivateBounds, Schema, federate
+from flwr_dpkmeans import (
+    DPKMeans,
+    FederatedKMeans,
+    FederatedNaiveBayes,
+    PrivateBounds,
+    Schema,
+    federate,
+)
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning
 from flwr_dpkmeans.fitted import warn_once
@@ -38,12 +47,18 @@ def doubts_of(fit: Callable[[], Any]) -> tuple[Any, list[str]]:
 def published(model: Any) -> str:
     """All that a run's files and objects say."""
     report = model.privacy_
-    return f"{report} {report.details()} {report.to_dict()} {report.warnings} {model.model_}"
+    return (
+        f"{report} {report.details()} {report.to_dict()} {report.warnings}"
+        f" {model.model_}"
+    )
 
 
 def adults(seed: int, n: int = 500) -> pd.DataFrame:
     generator = np.random.default_rng(seed)
-    columns = {"age": generator.normal(60, 15, n).clip(18, 100), "kg": generator.normal(75, 14, n).clip(35, 200)}
+    columns = {
+        "age": generator.normal(60, 15, n).clip(18, 100),
+        "kg": generator.normal(75, 14, n).clip(35, 200),
+    }
     return pd.DataFrame(columns | {"cm": generator.normal(170, 9, n)})
 
 
@@ -51,7 +66,7 @@ ADULTS = [adults(seed) for seed in range(3)]
 WIDE: dict[str, Any] = SEEDED | {"bounds": (0, 500)}
 
 
-# -- bounds of two columns ------------------------------------------------------------------------------------------
+# -- bounds of two columns -------------------------------------------------------------
 
 PAIRS = [[0, 10], [5, 20]]
 SQUARE = [np.random.default_rng(seed).uniform(0, 20, (300, 2)) for seed in range(2)]
@@ -59,7 +74,14 @@ SQUARE = [np.random.default_rng(seed).uniform(0, 20, (300, 2)) for seed in range
 
 @pytest.mark.parametrize(
     "bounds",
-    [PAIRS, tuple(PAIRS), np.array(PAIRS), ((0, 10), (5, 20)), tuple(map(np.array, PAIRS)), [(0, 10), [5, 20]]],
+    [
+        PAIRS,
+        tuple(PAIRS),
+        np.array(PAIRS),
+        ((0, 10), (5, 20)),
+        tuple(map(np.array, PAIRS)),
+        [(0, 10), [5, 20]],
+    ],
     ids=["lists", "tuple of lists", "array", "tuples", "tuple of arrays", "mixed"],
 )
 def test_two_pairs_of_two_columns_say_how_they_were_read(bounds: Any) -> None:
@@ -70,15 +92,25 @@ def test_two_pairs_of_two_columns_say_how_they_were_read(bounds: Any) -> None:
         lambda: FederatedKMeans(2, **options).fit(SQUARE),
         lambda: FederatedKMeans(2, **options).fit(both, groups=[0, 1] * 300),
         lambda: DPKMeans(2, **options).fit(both),
-        lambda: FederatedKMeans(2, **(SEEDED | {"bounds": PrivateBounds(domain=bounds)})).fit(SQUARE),
+        lambda: FederatedKMeans(
+            2, **(SEEDED | {"bounds": PrivateBounds(domain=bounds)})
+        ).fit(SQUARE),
         lambda: FederatedNaiveBayes(2, **options).fit(SQUARE, labels),
         lambda: federate("moments", SQUARE, **options),
     ]
     for fit in fits:
         _, [doubt] = doubts_of(fit)
-        assert "were read as lower=(0, 10), upper=(5, 20), so that the columns go from 0 to 5 and" in doubt
-        assert "one pair for each column would go from 0 to 10 and from 5 to 20" in doubt
-        assert "Bounds(lower=(0, 10), upper=(5, 20)) for the former, Bounds(lower=(0, 5), upper=(10, 20))" in doubt
+        assert (
+            "were read as lower=(0, 10), upper=(5, 20), so that the columns go from 0"
+            " to 5 and" in doubt
+        )
+        assert (
+            "one pair for each column would go from 0 to 10 and from 5 to 20" in doubt
+        )
+        assert (
+            "Bounds(lower=(0, 10), upper=(5, 20)) for the former, Bounds(lower=(0, 5),"
+            " upper=(10, 20))" in doubt
+        )
 
 
 def test_categories_do_not_hide_how_two_pairs_were_read() -> None:
@@ -101,24 +133,46 @@ def test_categories_do_not_hide_how_two_pairs_were_read() -> None:
         [[0, 0], [10, 20]],
         (0, [20, 30]),
     ],
-    ids=["Bounds", "names", "pair", "list", "sides", "symmetric", "one reading", "one number"],
+    ids=[
+        "Bounds",
+        "names",
+        "pair",
+        "list",
+        "sides",
+        "symmetric",
+        "one reading",
+        "one number",
+    ],
 )
 def test_bounds_of_one_reading_are_not_doubted(bounds: Any) -> None:
     tables = [pd.DataFrame(table, columns=["a", "b"]) for table in SQUARE]
-    _, doubts = doubts_of(lambda: FederatedKMeans(2, bounds=bounds, **SEEDED).fit(tables))
+    _, doubts = doubts_of(
+        lambda: FederatedKMeans(2, bounds=bounds, **SEEDED).fit(tables)
+    )
     assert doubts == []
 
 
 def test_a_constant_column_of_stated_sides_has_the_sentence_of_before() -> None:
-    with pytest.raises(ConfigurationError, match=r"^feature 1 has lower bound 2.0 and upper bound 2.0"):
+    with pytest.raises(
+        ConfigurationError, match=r"^feature 1 has lower bound 2.0 and upper bound 2.0"
+    ):
         FederatedKMeans(2, bounds=((0, 2), (1, 2)), **SEEDED).fit(SQUARE)
 
 
-@pytest.mark.parametrize("bounds", [[[0, 10], [0, 20]], ([0, 10], [0, 20]), np.array([[0, 10], [0, 20]])])
-def test_pairs_of_columns_that_are_no_sides_are_refused_with_their_mend(bounds: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"read as lower=\(0, 10\), upper=\(0, 20\).* tuple\(zip\(\*pairs\)\)"):
+@pytest.mark.parametrize(
+    "bounds", [[[0, 10], [0, 20]], ([0, 10], [0, 20]), np.array([[0, 10], [0, 20]])]
+)
+def test_pairs_of_columns_that_are_no_sides_are_refused_with_their_mend(
+    bounds: Any,
+) -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=r"read as lower=\(0, 10\), upper=\(0, 20\).* tuple\(zip\(\*pairs\)\)",
+    ):
         FederatedKMeans(2, bounds=bounds, **SEEDED).fit(SQUARE)
-    mended = FederatedKMeans(2, bounds=tuple(zip(*bounds, strict=True)), **SEEDED).fit(SQUARE)
+    mended = FederatedKMeans(2, bounds=tuple(zip(*bounds, strict=True)), **SEEDED).fit(
+        SQUARE
+    )
     assert mended.bounds_ == ((0.0, 0.0), (10.0, 20.0))
 
 
@@ -131,22 +185,44 @@ def test_a_loaded_estimator_does_not_doubt_its_own_bounds(tmp_path: Any) -> None
     assert loaded.bounds_ == model.bounds_
 
 
-# -- units ----------------------------------------------------------------------------------------------------------
+# -- units -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("column", "change", "units"),
     [
-        ("kg", lambda kg: kg * 2.20462, "by a factor of about 2.2, as pounds and kilograms do"),
-        ("kg", lambda kg: kg * 1000, "by a factor of about 1e+03, as kilograms and grams"),
-        ("cm", lambda cm: cm / 2.54, "by a factor of about 2.54, as centimetres and inches do"),
-        ("cm", lambda cm: cm / 100, "by a factor of about 100, as metres and centimetres"),
-        ("age", lambda age: age * 12, "by a factor of about 12, as years and months do"),
+        (
+            "kg",
+            lambda kg: kg * 2.20462,
+            "by a factor of about 2.2, as pounds and kilograms do",
+        ),
+        (
+            "kg",
+            lambda kg: kg * 1000,
+            "by a factor of about 1e+03, as kilograms and grams",
+        ),
+        (
+            "cm",
+            lambda cm: cm / 2.54,
+            "by a factor of about 2.54, as centimetres and inches do",
+        ),
+        (
+            "cm",
+            lambda cm: cm / 100,
+            "by a factor of about 100, as metres and centimetres",
+        ),
+        (
+            "age",
+            lambda age: age * 12,
+            "by a factor of about 12, as years and months do",
+        ),
         ("age", lambda age: age * 365.25, "as years and days do"),
     ],
 )
 @pytest.mark.parametrize("way", ["list", "names", "groups"])
-def test_a_party_of_another_unit_is_said_to_the_caller_alone(column: str, change: Any, units: str, way: str) -> None:
+def test_a_party_of_another_unit_is_said_to_the_caller_alone(
+    column: str, change: Any, units: str, way: str
+) -> None:
     tables = [table.copy() for table in ADULTS]
     tables[1][column] = change(tables[1][column])
     names = ["north", "south", "west"]
@@ -154,7 +230,9 @@ def test_a_party_of_another_unit_is_said_to_the_caller_alone(column: str, change
     if way == "list":
         fitted, doubts = doubts_of(lambda: model.fit(tables))
     elif way == "names":
-        fitted, doubts = doubts_of(lambda: model.fit(dict(zip(names, tables, strict=True))))
+        fitted, doubts = doubts_of(
+            lambda: model.fit(dict(zip(names, tables, strict=True)))
+        )
     else:
         groups = np.repeat(names, [len(table) for table in tables])
         fitted, doubts = doubts_of(lambda: model.fit(pd.concat(tables), groups=groups))
@@ -169,19 +247,26 @@ def test_a_party_of_another_unit_is_said_to_the_caller_alone(column: str, change
 
 
 def test_degrees_are_told_by_both_their_middle_and_their_spread() -> None:
-    tables = [table.assign(heat=np.random.default_rng(n).normal(37, 0.6, 500)) for n, table in enumerate(ADULTS)]
+    tables = [
+        table.assign(heat=np.random.default_rng(n).normal(37, 0.6, 500))
+        for n, table in enumerate(ADULTS)
+    ]
     tables[2]["heat"] = tables[2]["heat"] * 1.8 + 32
     _, [doubt] = doubts_of(lambda: FederatedKMeans(2, **WIDE).fit(tables))
     assert "degrees Celsius and Fahrenheit" in doubt
 
 
 def test_a_schema_s_numbers_are_compared_too() -> None:
-    columns: dict[str, Any] = {name: {"kind": "number", "bounds": (0, 500)} for name in ("age", "kg", "cm")}
+    columns: dict[str, Any] = {
+        name: {"kind": "number", "bounds": (0, 500)} for name in ("age", "kg", "cm")
+    }
     tables = [table.assign(ward="AB"[n % 2]) for n, table in enumerate(ADULTS)]
     tables[1]["kg"] *= 2.20462
     columns["ward"] = {"kind": "category", "values": ["A", "B"]}
     schema = Schema(columns=columns)
-    _, [doubt] = doubts_of(lambda: FederatedKMeans(2, bounds=schema, n_examples=1500, **SEEDED).fit(tables))
+    _, [doubt] = doubts_of(
+        lambda: FederatedKMeans(2, bounds=schema, n_examples=1500, **SEEDED).fit(tables)
+    )
     assert "column 'kg'" in doubt
 
 
@@ -189,7 +274,10 @@ def test_clear_kinds_of_a_wide_column_do_not_hide_another_unit() -> None:
     """The issue's case: agreement with the kinds falls from 1 to .6."""
     kinds = np.array([[20.0, 20.0], [50.0, 60.0], [80.0, 95.0]])
     generator = np.random.default_rng(0)
-    tables = [kinds[generator.integers(0, 3, 600)] + generator.normal(0, 3, (600, 2)) for _ in range(3)]
+    tables = [
+        kinds[generator.integers(0, 3, 600)] + generator.normal(0, 3, (600, 2))
+        for _ in range(3)
+    ]
     _, doubts = doubts_of(lambda: FederatedKMeans(3, **WIDE).fit(tables))
     assert doubts == []
     tables[0][:, 1] *= 2.20462
@@ -198,7 +286,9 @@ def test_clear_kinds_of_a_wide_column_do_not_hide_another_unit() -> None:
     assert "pounds and kilograms" in doubt
 
 
-def split_by_value(rows: NDArray[np.float64], n_parties: int) -> list[NDArray[np.float64]]:
+def split_by_value(
+    rows: NDArray[np.float64], n_parties: int
+) -> list[NDArray[np.float64]]:
     return np.array_split(rows[np.argsort(rows[:, 0])], n_parties)
 
 
@@ -219,14 +309,18 @@ def test_parties_that_merely_differ_are_not_doubted(split: str, n_parties: int) 
             parts = np.array_split(rows[: 12 * n_parties], n_parties)
         else:
             shares = generator.dirichlet(np.full(n_parties, 0.3), 4)
-            of = np.array([generator.choice(n_parties, p=shares[kind]) for kind in kinds])
+            of = np.array(
+                [generator.choice(n_parties, p=shares[kind]) for kind in kinds]
+            )
             parts = [rows[of == party] for party in range(n_parties)]
-        model = FederatedKMeans(2, bounds=(-50, 200), engine="direct", n_examples=3000, **SEEDED)
+        model = FederatedKMeans(
+            2, bounds=(-50, 200), engine="direct", n_examples=3000, **SEEDED
+        )
         _, doubts = doubts_of(lambda model=model, parts=parts: model.fit(parts))
         assert doubts == []
 
 
-# -- ids, indices, codes, constants, persons ------------------------------------------------------------------------
+# -- ids, indices, codes, constants, persons -------------------------------------------
 
 
 def doubtful(**columns: Any) -> list[pd.DataFrame]:
@@ -256,14 +350,18 @@ SHUFFLED = np.random.default_rng(5).permutation(1500)
         ("fever", np.full(1500, 3.0), "all rows have one value"),
     ],
 )
-def test_columns_that_nobody_means_to_cluster_are_said(name: str, values: Any, sentence: str) -> None:
+def test_columns_that_nobody_means_to_cluster_are_said(
+    name: str, values: Any, sentence: str
+) -> None:
     tables = doubtful(**{name: values})
     options = WIDE | {"bounds": (0, 1e8)}
     begins_anew = np.max(values) == 499
     alone = tables[0] if begins_anew else pd.concat(tables)
     fits: list[Callable[[], Any]] = [
         lambda: FederatedKMeans(2, engine="direct", **options).fit(tables),
-        lambda: FederatedKMeans(2, engine="direct", **options).fit(pd.concat(tables), groups=NUMBERS // 500),
+        lambda: FederatedKMeans(2, engine="direct", **options).fit(
+            pd.concat(tables), groups=NUMBERS // 500
+        ),
         lambda: DPKMeans(2, **options).fit(alone),
         lambda: federate("moments", tables, engine="direct", **options),
     ]
@@ -281,7 +379,10 @@ def test_persons_with_several_rows_are_said_beside_their_identifier(name: str) -
     model = FederatedKMeans(2, engine="direct", **(WIDE | {"bounds": (0, 1e8)}))
     _, [clustered, repeated] = doubts_of(lambda: model.fit(tables))
     assert f"what looks like an identifier is clustered in column {name!r}" in clustered
-    assert f"what looks like an identifier has several rows for one value in column {name!r}" in repeated
+    assert (
+        "what looks like an identifier has several rows for one value in column"
+        f" {name!r}" in repeated
+    )
     assert "protects whoever has several of them less" in repeated
 
 
@@ -300,7 +401,11 @@ def test_persons_with_several_rows_are_said_beside_their_identifier(name: str) -
 )
 def test_measures_are_not_doubted(name: str, values: Any) -> None:
     tables = doubtful(**{name: values})
-    _, doubts = doubts_of(lambda: FederatedKMeans(2, engine="direct", **(WIDE | {"bounds": (0, 1e8)})).fit(tables))
+    _, doubts = doubts_of(
+        lambda: FederatedKMeans(
+            2, engine="direct", **(WIDE | {"bounds": (0, 1e8)})
+        ).fit(tables)
+    )
     assert doubts == []
 
 
@@ -320,29 +425,45 @@ def frame_of_polars(frame: pd.DataFrame) -> Any:
     ids=["pandas", "polars", "pyarrow", "mapping"],
 )
 def test_codes_and_persons_of_a_schema_s_tables_are_said(make: Any) -> None:
-    texts = {"zip": [f"{number * 7:05d}" for number in NUMBERS], "patient": [f"P{n // 4}" for n in NUMBERS]}
+    texts = {
+        "zip": [f"{number * 7:05d}" for number in NUMBERS],
+        "patient": [f"P{n // 4}" for n in NUMBERS],
+    }
     tables = [make(table.reset_index(drop=True)) for table in doubtful(**texts)]
     numbers = {"kind": "number", "bounds": (0, 500)}
-    columns = {"age": numbers, "kg": numbers, "zip": {"kind": "number", "bounds": (0, 99_999)}}
-    model = FederatedKMeans(2, bounds=Schema(columns=columns), n_examples=1500, engine="direct", **SEEDED)
+    columns = {
+        "age": numbers,
+        "kg": numbers,
+        "zip": {"kind": "number", "bounds": (0, 99_999)},
+    }
+    model = FederatedKMeans(
+        2, bounds=Schema(columns=columns), n_examples=1500, engine="direct", **SEEDED
+    )
     fitted, doubts = doubts_of(lambda: model.fit(tables))
     assert sorted(["zip" in doubt for doubt in doubts]) == [False, True]
     assert any("begin with 0" in doubt and "'zip'" in doubt for doubt in doubts)
-    assert any("several rows for one value" in doubt and "'patient'" in doubt for doubt in doubts)
+    assert any(
+        "several rows for one value" in doubt and "'patient'" in doubt
+        for doubt in doubts
+    )
     assert "patient" not in published(fitted)
 
 
 def test_numbers_of_persons_may_begin_anew_at_each_party() -> None:
     tables = doubtful(patient=[f"P{number % 500}" for number in NUMBERS])
     schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 500)}})
-    _, doubts = doubts_of(lambda: FederatedKMeans(2, bounds=schema, n_examples=1500, **SEEDED).fit(tables))
+    _, doubts = doubts_of(
+        lambda: FederatedKMeans(2, bounds=schema, n_examples=1500, **SEEDED).fit(tables)
+    )
     assert doubts == []
 
 
 def test_tables_that_are_made_anew_are_not_looked_at() -> None:
     tables = doubtful(id=NUMBERS)
     model = FederatedKMeans(2, engine="direct", **(WIDE | {"bounds": (0, 1e8)}))
-    _, doubts = doubts_of(lambda: model.fit(clients=lambda party: tables[party], n_clients=3))
+    _, doubts = doubts_of(
+        lambda: model.fit(clients=lambda party: tables[party], n_clients=3)
+    )
     assert doubts == []
 
 
@@ -355,7 +476,7 @@ def test_a_doubt_that_is_an_error_ends_a_fit_before_it_costs_anything() -> None:
     assert not hasattr(model, "privacy_")
 
 
-# -- one warning for one text ---------------------------------------------------------------------------------------
+# -- one warning for one text ----------------------------------------------------------
 
 
 def test_a_score_of_several_tables_warns_of_their_names_once() -> None:
@@ -371,10 +492,18 @@ def test_no_text_is_warned_of_twice() -> None:
     tables[1] = tables[1].assign(kg=tables[1]["kg"] * 2.20462)
     labels = [np.arange(len(table)) % 2 for table in tables]
     fits: list[Callable[[], Any]] = [
-        lambda: FederatedKMeans(2, epsilon=0.01, bounds=(0, 100), noise="seeded").fit(tables),
-        lambda: DPKMeans(2, epsilon=0.01, bounds=(0, 100), noise="seeded").fit(tables[0]),
-        lambda: FederatedNaiveBayes(2, epsilon=0.01, bounds=(0, 100), noise="seeded").fit(tables, labels),
-        lambda: federate("moments", tables, epsilon=0.01, bounds=(0, 100), noise="seeded"),
+        lambda: FederatedKMeans(2, epsilon=0.01, bounds=(0, 100), noise="seeded").fit(
+            tables
+        ),
+        lambda: DPKMeans(2, epsilon=0.01, bounds=(0, 100), noise="seeded").fit(
+            tables[0]
+        ),
+        lambda: FederatedNaiveBayes(
+            2, epsilon=0.01, bounds=(0, 100), noise="seeded"
+        ).fit(tables, labels),
+        lambda: federate(
+            "moments", tables, epsilon=0.01, bounds=(0, 100), noise="seeded"
+        ),
     ]
     for fit in fits:
         with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,6 @@
-"""What a node says, in its own log, of columns that look like ids, indices and constants."""
+"""What a node says, in its own log, of columns that look like ids, indices and
+constants.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,20 @@ def table(seed: int, **columns: Any) -> pd.DataFrame:
     return pd.DataFrame({"kg": rows[:, 0], "cm": rows[:, 1]}).assign(**columns)
 
 
-def test_a_node_says_it_in_its_own_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_node_says_it_in_its_own_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     nodes = []
     for index in range(2):
-        client = KMeansClient(table(index, Obs=np.arange(N_ROWS)), output_dir=tmp_path / str(index))
+        client = KMeansClient(
+            table(index, Obs=np.arange(N_ROWS)), output_dir=tmp_path / str(index)
+        )
         settings = NodeSettings(ClientPolicy(), MemoryLedger(), "rows")
         mod = SecureAggregation(lambda _, settings=settings: settings)
         nodes.append(Node(client_app(lambda _, client=client: client, mod=mod)))
-    strategy = FastLloyd(n_clusters=3, n_clients=2, epsilon=1.0, n_examples=2 * N_ROWS, bounds=(0, 1000))
+    strategy = FastLloyd(
+        n_clusters=3, n_clients=2, epsilon=1.0, n_examples=2 * N_ROWS, bounds=(0, 1000)
+    )
     grid = InProcessGrid(nodes, run_id=5)
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans"), grid.running():
         result = strategy.start(grid)

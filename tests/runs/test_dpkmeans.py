@@ -1,4 +1,7 @@
-"""`DPKMeans`: one table under a trusted curator; what it shares with a federation, and what scikit-learn expects."""
+"""`DPKMeans`: one table under a trusted curator.
+
+What it shares with a federation, and what scikit-learn expects.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ from numpy.typing import NDArray
 from sklearn.utils.estimator_checks import check_estimator
 
 from flwr_dpkmeans import Cohort, DPKMeans, Evaluation, FederatedKMeans
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, PrivacyWarning, RefusalError
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    PlanError,
+    PrivacyWarning,
+    RefusalError,
+)
 from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -34,27 +43,47 @@ def table(n: int = 600, seed: int = 0) -> NDArray[np.float64]:
 
 
 def model(**options: Any) -> DPKMeans:
-    return DPKMeans(**({"n_clusters": 3, "epsilon": 4.0, "bounds": (0, 1), "random_state": 1} | options))
+    return DPKMeans(
+        **(
+            {"n_clusters": 3, "epsilon": 4.0, "bounds": (0, 1), "random_state": 1}
+            | options
+        )
+    )
 
 
-# -- the same mechanisms as in a federation -----------------------------------------------------------------------
+# -- the same mechanisms as in a federation --------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "glloyd", "sulloyd"])
 def test_the_curator_draws_the_noise_once(algorithm: str) -> None:
-    """Bit for bit the run under `central`, where a server draws it once for masked clients."""
+    """Bit for bit the run under `central`, where a server draws it once for masked
+    clients.
+    """
     alone = model(algorithm=algorithm, noise="seeded").fit(table())
-    options = {"algorithm": algorithm, "noise": "seeded", "trust": "central", "engine": "direct", "epsilon": 4.0}
-    together = FederatedKMeans(3, bounds=(0, 1), random_state=1, **options).fit([table()[:250], table()[250:]])
+    options = {
+        "algorithm": algorithm,
+        "noise": "seeded",
+        "trust": "central",
+        "engine": "direct",
+        "epsilon": 4.0,
+    }
+    together = FederatedKMeans(3, bounds=(0, 1), random_state=1, **options).fit(
+        [table()[:250], table()[250:]]
+    )
     np.testing.assert_array_equal(alone.cluster_centers_, together.cluster_centers_)
     np.testing.assert_array_equal(alone.cluster_counts_, together.cluster_counts_)
     lines = zip(alone.privacy_.releases, together.privacy_.releases, strict=True)
-    assert all((a.noise_scale, a.epsilon_so_far) == (b.noise_scale, b.epsilon_so_far) for a, b in lines)
+    assert all(
+        (a.noise_scale, a.epsilon_so_far) == (b.noise_scale, b.epsilon_so_far)
+        for a, b in lines
+    )
 
 
 def test_without_noise_it_is_lloyds_algorithm() -> None:
     alone = model(algorithm="lloyd").fit(table())
-    together = FederatedKMeans(3, bounds=(0, 1), algorithm="lloyd", random_state=1).fit([table()[:250], table()[250:]])
+    together = FederatedKMeans(3, bounds=(0, 1), algorithm="lloyd", random_state=1).fit(
+        [table()[:250], table()[250:]]
+    )
     np.testing.assert_array_equal(alone.cluster_centers_, together.cluster_centers_)
     assert not alone.privacy_.is_private
 
@@ -62,15 +91,27 @@ def test_without_noise_it_is_lloyds_algorithm() -> None:
 @pytest.mark.parametrize("algorithm", ["max_cover", "optimal"])
 def test_what_takes_all_rows_together_takes_one_table_as_well(algorithm: str) -> None:
     alone = model(algorithm=algorithm, noise="seeded").fit(table())
-    options = {"algorithm": algorithm, "noise": "seeded", "random_state": 1, "epsilon": 4.0}
-    together = FederatedKMeans(3, bounds=(0, 1), **options).fit([table()[:250], table()[250:]])
+    options = {
+        "algorithm": algorithm,
+        "noise": "seeded",
+        "random_state": 1,
+        "epsilon": 4.0,
+    }
+    together = FederatedKMeans(3, bounds=(0, 1), **options).fit(
+        [table()[:250], table()[250:]]
+    )
     np.testing.assert_array_equal(alone.cluster_centers_, together.cluster_centers_)
     assert (alone.privacy_.trust, alone.privacy_.unit) == ("central", "record")
 
 
 def test_what_comes_before_round_one_has_one_noise_too() -> None:
-    """A private count's errors have the deviation that its line says; of two parties' shares it is 1.41 times that."""
-    counting = model(algorithm="glloyd", max_iter=1, n_examples="private", random_state=None)
+    """A private count's errors have the deviation that its line says.
+
+    Of two parties' shares it is 1.41 times that.
+    """
+    counting = model(
+        algorithm="glloyd", max_iter=1, n_examples="private", random_state=None
+    )
     fits = [counting.fit(table(200)).privacy_ for _ in range(80)]
     line = fits[0].releases[0]
     assert (line.array, line.trust) == ("count", "curator")
@@ -79,7 +120,13 @@ def test_what_comes_before_round_one_has_one_noise_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"bounds": "private"}, {"n_clusters": "auto"}, {"evaluation": "private"}, {"n_examples": "private"}]
+    "options",
+    [
+        {"bounds": "private"},
+        {"n_clusters": "auto"},
+        {"evaluation": "private"},
+        {"n_examples": "private"},
+    ],
 )
 def test_what_is_found_privately_is_found(options: dict[str, Any]) -> None:
     fitted = model(epsilon=8.0, **options).fit(table(3000))
@@ -95,75 +142,144 @@ def test_what_is_found_privately_is_found(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
-        ({"trust": "central"}, "trust is an argument of FederatedKMeans alone: leave it out for one table."),
+        (
+            {"alpha": 0.6},
+            (
+                "alpha is an option of some algorithms: give"
+                " algorithm=FastLloydOptions(alpha=0.6)."
+            ),
+        ),
+        (
+            {"trust": "central"},
+            (
+                "trust is an argument of FederatedKMeans alone: leave it out for one"
+                " table."
+            ),
+        ),
         ({"epsilom": 1.0}, "there is no parameter 'epsilom': did you mean 'epsilon'?"),
     ],
 )
-def test_an_unknown_argument_is_told_in_one_sentence(values: dict[str, Any], text: str) -> None:
+def test_an_unknown_argument_is_told_in_one_sentence(
+    values: dict[str, Any], text: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         DPKMeans(3, **values)
     assert str(caught.value) == text
 
 
-def test_a_number_of_rows_that_a_curator_would_refuse_later_is_refused_before_any_release() -> None:
+def test_a_number_of_rows_that_a_curator_would_refuse_later_is_refused_before_any_release() -> (
+    None
+):
     assert model(n_examples=300).fit(table(600)).privacy_.n_examples == 300
-    with pytest.raises(DataError, match="n_examples is declared as 299, but the table has 600 rows, more than twice"):
+    with pytest.raises(
+        DataError,
+        match=(
+            "n_examples is declared as 299, but the table has 600 rows, more than twice"
+        ),
+    ):
         model(n_examples=299).fit(table(600))
 
 
 def test_labels_are_for_an_evaluation() -> None:
     classes = np.argmin(((table()[:, None] - CENTRES) ** 2).sum(-1), axis=1)
-    found = model(evaluation=Evaluation(n_classes=3), epsilon=20.0).fit(table(), classes).evaluation_
+    found = (
+        model(evaluation=Evaluation(n_classes=3), epsilon=20.0)
+        .fit(table(), classes)
+        .evaluation_
+    )
     assert found.accuracy.value > 0.9
 
 
 def test_many_parties_under_a_curator_are_refused() -> None:
-    """Masks would be for nothing, and the report would speak of a table that nobody has."""
+    """Masks would be for nothing, and the report would speak of a table that nobody
+    has.
+    """
     for engine in ("direct", "inprocess"):
-        with pytest.raises(PlanError, match=r"^trust is 'curator', where one party holds all rows, but the run masks"):
-            FederatedKMeans(3, bounds=(0, 1), trust="curator", engine=engine).fit([table(), table()])
-    config = parse_config(n_clusters=3, bounds=((0,), (1,)), trust="curator", n_examples=100)
-    with pytest.raises(PlanError, match="use DPKMeans for one table, or choose trust='central'"):
+        with pytest.raises(
+            PlanError,
+            match=(
+                r"^trust is 'curator', where one party holds all rows, but the run"
+                r" masks"
+            ),
+        ):
+            FederatedKMeans(3, bounds=(0, 1), trust="curator", engine=engine).fit(
+                [table(), table()]
+            )
+    config = parse_config(
+        n_clusters=3, bounds=((0,), (1,)), trust="curator", n_examples=100
+    )
+    with pytest.raises(
+        PlanError, match="use DPKMeans for one table, or choose trust='central'"
+    ):
         draft_plan(config, run_id=1, n_clients=5, seed=1, n_features=2)
     unmasked = {"engine": "direct", "cohort": Cohort(masking=False)}
-    fitted = FederatedKMeans(3, bounds=(0, 1), trust="central", **unmasked).fit([table(), table()])
+    fitted = FederatedKMeans(3, bounds=(0, 1), trust="central", **unmasked).fit(
+        [table(), table()]
+    )
     assert not fitted.privacy_.is_private
 
 
-@pytest.mark.parametrize(("masking", "sentence"), [(False, "turns masks off"), (True, "one party holds all rows")])
-def test_no_client_of_a_flower_run_answers_a_curators_plan(masking: bool, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("masking", "sentence"),
+    [(False, "turns masks off"), (True, "one party holds all rows")],
+)
+def test_no_client_of_a_flower_run_answers_a_curators_plan(
+    masking: bool, sentence: str
+) -> None:
     """Whatever a server makes of a plan that is otherwise sound."""
-    central = parse_config(n_clusters=3, bounds=((0,), (1,)), trust="central", n_examples=100)
+    central = parse_config(
+        n_clusters=3, bounds=((0,), (1,)), trust="central", n_examples=100
+    )
     plan = draft_plan(central, run_id=1, n_clients=5, seed=1, n_features=2)
-    guard = NodeGuard(NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True), 1, 2, 2, 0.0)
+    guard = NodeGuard(
+        NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True),
+        1,
+        2,
+        2,
+        0.0,
+    )
     guard.require_approved(plan, b"digest")
     rounds = tuple(replace(one, trust="curator") for one in plan.rounds)
-    curated = replace(plan, config=central.changed(trust="curator", masking=masking), rounds=rounds)
+    curated = replace(
+        plan, config=central.changed(trust="curator", masking=masking), rounds=rounds
+    )
     with pytest.raises(RefusalError, match=sentence):
         guard.require_approved(curated, b"digest")
 
 
-# -- nothing exact stays in the model -----------------------------------------------------------------------------
+# -- nothing exact stays in the model --------------------------------------------------
 
 
 def test_what_exact_rows_say_is_a_warning_and_not_in_the_model(tmp_path: Path) -> None:
     warn_once.cache_clear()
-    with pytest.warns(PrivacyWarning, match="not to be published: More than 5% of the rows lie outside the bounds"):
+    with pytest.warns(
+        PrivacyWarning,
+        match="not to be published: More than 5% of the rows lie outside the bounds",
+    ):
         fitted = model(bounds=(0, 0.5)).fit(table())
     assert not [one for one in fitted.privacy_.warnings if "outside" in one]
     written = [path.read_bytes() for path in fitted.write(tmp_path / "files")]
-    assert not [one for one in (pickle.dumps(fitted), *written) if b"outside the bounds" in one]
+    assert not [
+        one for one in (pickle.dumps(fitted), *written) if b"outside the bounds" in one
+    ]
 
 
 def test_its_files_say_that_there_was_one_table(tmp_path: Path) -> None:
     fitted = model().fit(table())
     assert "; proxy_lloyd, one table, trust 'curator'" in str(fitted.privacy_)
-    said = {path.name: path.read_text() for path in fitted.write(tmp_path / "files") if path.suffix in {".md", ".json"}}
+    said = {
+        path.name: path.read_text()
+        for path in fitted.write(tmp_path / "files")
+        if path.suffix in {".md", ".json"}
+    }
     assert "one table" in said["report.md"]
     assert "proxy_lloyd over one table, by" in said["deployment.json"]
     assert json.loads(said["model.json"])["privacy"]["n_clients"] == 1
-    assert not [name for name, text in said.items() if "2 clients" in text or "2 parties" in text]
+    assert not [
+        name
+        for name, text in said.items()
+        if "2 clients" in text or "2 parties" in text
+    ]
 
 
 def test_a_model_is_as_large_for_many_rows_as_for_few(tmp_path: Path) -> None:
@@ -175,26 +291,39 @@ def test_a_model_is_as_large_for_many_rows_as_for_few(tmp_path: Path) -> None:
     assert (loaded.privacy_, loaded.get_params()) == (many.privacy_, many.get_params())
 
 
-# -- scikit-learn's own checks ------------------------------------------------------------------------------------
+# -- scikit-learn's own checks ---------------------------------------------------------
 
 EXCLUDED = {
-    "check_clustering": "reads labels_, exact labels of private rows, which would travel with the model",
-    "check_dtype_object": "wants Python's TypeError for a dict in a cell; ours is a ValueError that names the column",
+    "check_clustering": (
+        "reads labels_, exact labels of private rows, which would travel with the model"
+    ),
+    "check_dtype_object": (
+        "wants Python's TypeError for a dict in a cell; ours is a ValueError that names"
+        " the column"
+    ),
 }
 """Checks that cannot pass, by name, with the reason."""
 EXCLUDED_BY_NOISE = {"check_fit_idempotent": "secure noise is fresh in each fit"}
 
 
-@pytest.mark.skipif(not hasattr(sklearn.utils, "get_tags"), reason="older versions cannot leave checks out by name")
+@pytest.mark.skipif(
+    not hasattr(sklearn.utils, "get_tags"),
+    reason="older versions cannot leave checks out by name",
+)
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
 def test_scikit_learns_checks_pass_but_for_those_that_cannot(noise: str) -> None:
     excluded = EXCLUDED | (EXCLUDED_BY_NOISE if noise == "secure" else {})
     short = {"algorithm": "glloyd", "max_iter": 2} if noise == "secure" else {}
     short = {"algorithm": "glloyd", "max_iter": 2} if noise == "secure" else {}
-    # Checks fit as few as one row, of which 1/(N ln N) is no delta, and k-means of little noise.
+    # Checks fit as few as one row, of which 1/(N ln N) is no delta, and k-means of
+    # little noise.
     estimator = model(epsilon=1e3, delta=1e-6, bounds=(-100, 100), noise=noise, **short)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = check_estimator(estimator, on_skip=None, expected_failed_checks=excluded)
-    assert {one["check_name"] for one in found if one["status"] == "xfail"} == set(excluded)
+        found = check_estimator(
+            estimator, on_skip=None, expected_failed_checks=excluded
+        )
+    assert {one["check_name"] for one in found if one["status"] == "xfail"} == set(
+        excluded
+    )
     assert sum(one["status"] == "passed" for one in found) >= 34

@@ -1,4 +1,6 @@
-"""`FederatedKMeans`: scikit-learn's conventions, the caller's units, and the sentences for bad input."""
+"""`FederatedKMeans`: scikit-learn's conventions, the caller's units, and the sentences
+for bad input.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ from flwr_dpkmeans import (
 )
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, PlanError, PrivacyWarning
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    DPKMeansError,
+    PlanError,
+    PrivacyWarning,
+)
 from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
@@ -46,11 +54,20 @@ def blobs(sizes: tuple[int, ...] = (300, 200, 250), seed: int = 0) -> list[Float
     """Three blobs in [-1, 1]^2, some of each with every client."""
     generator = np.random.default_rng(seed)
     centers = np.array([[-0.5, -0.5], [0.5, -0.4], [0.0, 0.6]])
-    return [centers[generator.integers(0, 3, n)] + generator.normal(0, 0.08, (n, 2)) for n in sizes]
+    return [
+        centers[generator.integers(0, 3, n)] + generator.normal(0, 0.08, (n, 2))
+        for n in sizes
+    ]
 
 
 def model(**values: Any) -> FederatedKMeans:
-    settings = {"n_clusters": 3, "epsilon": 2.0, "bounds": (-1.0, 1.0), "noise": "seeded", "random_state": 4}
+    settings = {
+        "n_clusters": 3,
+        "epsilon": 2.0,
+        "bounds": (-1.0, 1.0),
+        "noise": "seeded",
+        "random_state": 4,
+    }
     return FederatedKMeans(**(settings | values))  # type: ignore[arg-type]
 
 
@@ -59,11 +76,18 @@ def fitted() -> FederatedKMeans:
     return model().fit(blobs())
 
 
-# -- scikit-learn's conventions -----------------------------------------------------------------------------------
+# -- scikit-learn's conventions --------------------------------------------------------
 
 
 def test_constructor_only_stores() -> None:
-    odd = {"n_clusters": "many", "epsilon": -1, "bounds": "x", "trust": 3, "noise": None, "server_data": [1]}
+    odd = {
+        "n_clusters": "many",
+        "epsilon": -1,
+        "bounds": "x",
+        "trust": 3,
+        "noise": None,
+        "server_data": [1],
+    }
     km = FederatedKMeans(**odd)  # type: ignore[arg-type]
     for name, value in odd.items():
         assert getattr(km, name) is value
@@ -98,11 +122,23 @@ def test_objects_are_cloned_and_their_options_are_parameters() -> None:
     twin = clone(km)
     assert twin.get_params() == km.get_params()
     assert twin.get_params()["cohort__max_silent"] == 1
-    twin.set_params(algorithm__n_init=5, unit__sampling_rate=0.5, n_clusters__max_clusters=6, evaluation__n_classes=2)
+    twin.set_params(
+        algorithm__n_init=5,
+        unit__sampling_rate=0.5,
+        n_clusters__max_clusters=6,
+        evaluation__n_classes=2,
+    )
     assert (twin.algorithm.n_init, km.algorithm.n_init) == (5, 3)
-    assert (twin.unit.sampling_rate, twin.n_clusters, twin.evaluation.n_classes) == (0.5, Auto(6), 2)
+    assert (twin.unit.sampling_rate, twin.n_clusters, twin.evaluation.n_classes) == (
+        0.5,
+        Auto(6),
+        2,
+    )
     assert twin.evaluation.radius == 0.5
-    with pytest.raises(ConfigurationError, match="FedDPKMeansOptions has no option 'n_inti': did you mean 'n_init'"):
+    with pytest.raises(
+        ConfigurationError,
+        match="FedDPKMeansOptions has no option 'n_inti': did you mean 'n_init'",
+    ):
         twin.set_params(algorithm__n_inti=5)
     with pytest.raises(ValueError, match="Invalid parameter 'eps'"):
         twin.set_params(eps__x=1)
@@ -111,21 +147,59 @@ def test_objects_are_cloned_and_their_options_are_parameters() -> None:
 @pytest.mark.parametrize(
     ("short", "nested", "long"),
     [
-        ({"algorithm": "fastlloyd"}, {"algorithm__alpha": 0.6}, {"algorithm": FastLloydOptions(alpha=0.6)}),
-        ({"n_clusters": "auto"}, {"n_clusters__max_clusters": 5}, {"n_clusters": Auto(5)}),
-        ({"bounds": "private"}, {"bounds__share": 0.1}, {"bounds": PrivateBounds(share=0.1)}),
-        ({"n_examples": "private"}, {"n_examples__share": 0.1}, {"n_examples": PrivateCount(0.1)}),
-        ({"unit": "client"}, {"unit__examples_per_client": 7}, {"unit": ClientLevel(7)}),
-        ({"evaluation": "private"}, {"evaluation__radius": 0.5}, {"evaluation": Evaluation(radius=0.5)}),
-        ({"evaluation": "exact"}, {"evaluation__n_classes": 3}, {"evaluation": ExactEvaluation(3)}),
-        ({"cohort": None}, {"cohort__masking": False}, {"cohort": Cohort(masking=False)}),
+        (
+            {"algorithm": "fastlloyd"},
+            {"algorithm__alpha": 0.6},
+            {"algorithm": FastLloydOptions(alpha=0.6)},
+        ),
+        (
+            {"n_clusters": "auto"},
+            {"n_clusters__max_clusters": 5},
+            {"n_clusters": Auto(5)},
+        ),
+        (
+            {"bounds": "private"},
+            {"bounds__share": 0.1},
+            {"bounds": PrivateBounds(share=0.1)},
+        ),
+        (
+            {"n_examples": "private"},
+            {"n_examples__share": 0.1},
+            {"n_examples": PrivateCount(0.1)},
+        ),
+        (
+            {"unit": "client"},
+            {"unit__examples_per_client": 7},
+            {"unit": ClientLevel(7)},
+        ),
+        (
+            {"evaluation": "private"},
+            {"evaluation__radius": 0.5},
+            {"evaluation": Evaluation(radius=0.5)},
+        ),
+        (
+            {"evaluation": "exact"},
+            {"evaluation__n_classes": 3},
+            {"evaluation": ExactEvaluation(3)},
+        ),
+        (
+            {"cohort": None},
+            {"cohort__masking": False},
+            {"cohort": Cohort(masking=False)},
+        ),
     ],
 )
 def test_a_string_is_the_short_form_of_an_object(
     short: dict[str, Any], nested: dict[str, Any], long: dict[str, Any]
 ) -> None:
-    assert FederatedKMeans(**short).set_params(**nested).get_params() == FederatedKMeans(**long).get_params()
-    assert FederatedKMeans().set_params(**short, **nested).get_params() == FederatedKMeans(**long).get_params()
+    assert (
+        FederatedKMeans(**short).set_params(**nested).get_params()
+        == FederatedKMeans(**long).get_params()
+    )
+    assert (
+        FederatedKMeans().set_params(**short, **nested).get_params()
+        == FederatedKMeans(**long).get_params()
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,8 +214,13 @@ def test_a_string_is_the_short_form_of_an_object(
         ({"cohort": None}, {"cohort": Cohort()}),
     ],
 )
-def test_short_and_long_form_fit_alike(short: dict[str, Any], long: dict[str, Any]) -> None:
-    fits = [model(epsilon=20.0, engine="direct", **form).fit(blobs()) for form in (short, long)]
+def test_short_and_long_form_fit_alike(
+    short: dict[str, Any], long: dict[str, Any]
+) -> None:
+    fits = [
+        model(epsilon=20.0, engine="direct", **form).fit(blobs())
+        for form in (short, long)
+    ]
     assert np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
     assert fits[0].privacy_.releases == fits[1].privacy_.releases
 
@@ -149,8 +228,14 @@ def test_short_and_long_form_fit_alike(short: dict[str, Any], long: dict[str, An
 def test_options_can_be_searched() -> None:
     alphas = [0.3, 0.6]
     km = model(algorithm="fastlloyd", engine="direct")
-    fits = [clone(km).set_params(**point).fit(blobs()) for point in ParameterGrid({"algorithm__alpha": alphas})]
-    expected = [model(algorithm=FastLloydOptions(alpha=a), engine="direct").fit(blobs()) for a in alphas]
+    fits = [
+        clone(km).set_params(**point).fit(blobs())
+        for point in ParameterGrid({"algorithm__alpha": alphas})
+    ]
+    expected = [
+        model(algorithm=FastLloydOptions(alpha=a), engine="direct").fit(blobs())
+        for a in alphas
+    ]
     for found, other in zip(fits, expected, strict=True):
         assert np.array_equal(found.cluster_centers_, other.cluster_centers_)
     assert not np.array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
@@ -159,82 +244,146 @@ def test_options_can_be_searched() -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"alpha": 0.6}, "alpha is an option of some algorithms: give algorithm=FastLloydOptions(alpha=0.6)."),
+        (
+            {"alpha": 0.6},
+            (
+                "alpha is an option of some algorithms: give"
+                " algorithm=FastLloydOptions(alpha=0.6)."
+            ),
+        ),
         (
             {"n_init": 4},
-            "there is no parameter 'n_init', as only k-means of released or public points is begun several times (on "
-            "rows each new start would cost budget): leave it out, or give algorithm=ProxyLloydOptions(n_init=5).",
+            (
+                "there is no parameter 'n_init', as only k-means of released or public"
+                " points is begun several times (on rows each new start would cost"
+                " budget): leave it out, or give algorithm=ProxyLloydOptions(n_init=5)."
+            ),
         ),
         (
             {"n_levels": 4},
-            "n_levels is an option of some algorithms: give algorithm='max_cover', and then "
-            "set_params(algorithm__n_levels=4).",
+            (
+                "n_levels is an option of some algorithms: give algorithm='max_cover',"
+                " and then set_params(algorithm__n_levels=4)."
+            ),
         ),
         *(
             (
                 {name: [[0.0, 0.0]]},
-                f"there is no parameter {name!r}, as methods start by themselves, or from public server_data: leave "
-                "it out.",
+                (
+                    f"there is no parameter {name!r}, as methods start by themselves,"
+                    " or from public server_data: leave it out."
+                ),
             )
             for name in ("init", "X_init")
         ),
         (
             {"private_bounds": True},
-            "private_bounds is no argument of its own: give bounds='private' or bounds=PrivateBounds(share=0.1).",
+            (
+                "private_bounds is no argument of its own: give bounds='private' or"
+                " bounds=PrivateBounds(share=0.1)."
+            ),
         ),
         (
             {"feature_names": ("a",)},
-            "feature_names is no argument of its own: give data frames, whose columns have names.",
+            (
+                "feature_names is no argument of its own: give data frames, whose"
+                " columns have names."
+            ),
         ),
         (
             {"seed": 1},
-            "there is no parameter 'seed', as the seed of what is public is random_state: give random_state=7.",
+            (
+                "there is no parameter 'seed', as the seed of what is public is"
+                " random_state: give random_state=7."
+            ),
         ),
-        ({"k": 3}, "there is no parameter 'k', as the number of clusters is n_clusters: give n_clusters=10."),
-        ({"eps": 3}, "there is no parameter 'eps', as the budget is epsilon: give epsilon=1.0."),
-        ({"copy_x": True}, "there is no parameter 'copy_x', as tables are never changed: leave it out."),
+        (
+            {"k": 3},
+            (
+                "there is no parameter 'k', as the number of clusters is n_clusters:"
+                " give n_clusters=10."
+            ),
+        ),
+        (
+            {"eps": 3},
+            "there is no parameter 'eps', as the budget is epsilon: give epsilon=1.0.",
+        ),
+        (
+            {"copy_x": True},
+            (
+                "there is no parameter 'copy_x', as tables are never changed: leave it"
+                " out."
+            ),
+        ),
         (
             {"allow_unnamed": True},
-            "allow_unnamed is no argument of its own: tables without column names are matched by position where none "
-            "of them has names.",
+            (
+                "allow_unnamed is no argument of its own: tables without column names"
+                " are matched by position where none of them has names."
+            ),
         ),
         (
             {"alpah": 0.5},
-            "there is no parameter 'alpah', and alpha is an option of some algorithms: give "
-            "algorithm=FastLloydOptions(alpha=0.5).",
+            (
+                "there is no parameter 'alpah', and alpha is an option of some"
+                " algorithms: give algorithm=FastLloydOptions(alpha=0.5)."
+            ),
         ),
-        ({"max_silent": 1}, "max_silent is no argument of its own: give cohort=Cohort(max_silent=1)."),
+        (
+            {"max_silent": 1},
+            "max_silent is no argument of its own: give cohort=Cohort(max_silent=1).",
+        ),
         (
             {"bounds_domain": (0, 1)},
-            "bounds_domain is no argument of its own: give bounds=PrivateBounds(domain=(0, 1)).",
+            (
+                "bounds_domain is no argument of its own: give"
+                " bounds=PrivateBounds(domain=(0, 1))."
+            ),
         ),
         ({"epsilom": 1.0}, "there is no parameter 'epsilom': did you mean 'epsilon'?"),
     ],
 )
-def test_an_argument_that_moved_says_where_to(values: dict[str, Any], text: str) -> None:
+def test_an_argument_that_moved_says_where_to(
+    values: dict[str, Any], text: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         FederatedKMeans(3, **values)
     assert str(caught.value) == text
 
 
 @pytest.mark.parametrize(
-    "name", ["allow_unamed", "__pydantic_config__", "arrays", "clip", "n_job", "zzz", "bounds_shar"]
+    "name",
+    [
+        "allow_unamed",
+        "__pydantic_config__",
+        "arrays",
+        "clip",
+        "n_job",
+        "zzz",
+        "bounds_shar",
+    ],
 )
 @pytest.mark.parametrize("kind", [FederatedKMeans, DPKMeans])
-def test_only_names_that_an_estimator_takes_are_suggested(kind: type[FederatedKMeans], name: str) -> None:
+def test_only_names_that_an_estimator_takes_are_suggested(
+    kind: type[FederatedKMeans], name: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         kind(3, **{name: 1})
     quoted = re.findall("'([^']*)'", str(caught.value).partition(": ")[2])
     assert set(quoted) <= set(kind._get_param_names())
 
 
-@pytest.mark.parametrize("name", ["verbose", "n_jobs", "tol", "copy_x", "k", "eps", "n_init", "batch_size"])
+@pytest.mark.parametrize(
+    "name", ["verbose", "n_jobs", "tol", "copy_x", "k", "eps", "n_init", "batch_size"]
+)
 def test_options_of_other_libraries_have_an_answer_at_every_door(name: str) -> None:
     doors = (
         lambda: FederatedKMeans(3, **{name: 1}),
         lambda: DPKMeans(3, **{name: 1}),
         lambda: FastLloyd(3, bounds=(-1, 1), **{name: 1}),
-        lambda: strategy_from_run_config({"n-clusters": 3, name.replace("_", "-"): True}, simulated=True),
+        lambda: strategy_from_run_config(
+            {"n-clusters": 3, name.replace("_", "-"): True}, simulated=True
+        ),
     )
     sentences = []
     for door in doors:
@@ -244,7 +393,10 @@ def test_options_of_other_libraries_have_an_answer_at_every_door(name: str) -> N
         except ConfigurationError as error:
             sentences.append(str(error))
     assert len(sentences) >= 3
-    assert not any("did you mean" in sentence or "choose one of" in sentence for sentence in sentences)
+    assert not any(
+        "did you mean" in sentence or "choose one of" in sentence
+        for sentence in sentences
+    )
 
 
 def test_rounds_without_a_limit_are_refused() -> None:
@@ -252,7 +404,10 @@ def test_rounds_without_a_limit_are_refused() -> None:
         lambda: FederatedKMeans(3, bounds=(-1, 1), max_iter=-1).fit(blobs()),
         lambda: FastLloyd(3, max_iter=-1),
     ):
-        with pytest.raises(ConfigurationError, match="max_iter is -1, but each round costs a part of the budget"):
+        with pytest.raises(
+            ConfigurationError,
+            match="max_iter is -1, but each round costs a part of the budget",
+        ):
             door()
 
 
@@ -268,12 +423,18 @@ def test_a_table_without_rows_is_not_predicted() -> None:
         with pytest.raises(DataError, match="X has 0 rows, but at least 1 is needed"):
             method(np.empty((0, 2)))
     # A party may have none.
-    assert [len(labels) for labels in model().fit_predict([*blobs(), np.empty((0, 2))])][-1] == 0
+    assert [
+        len(labels) for labels in model().fit_predict([*blobs(), np.empty((0, 2))])
+    ][-1] == 0
 
 
 def test_a_random_state_is_what_scikit_learn_takes() -> None:
     def centers(random_state: Any) -> Any:
-        return DPKMeans(3, bounds=(-2, 2), noise="seeded", random_state=random_state).fit(blobs()[0]).cluster_centers_
+        return (
+            DPKMeans(3, bounds=(-2, 2), noise="seeded", random_state=random_state)
+            .fit(blobs()[0])
+            .cluster_centers_
+        )
 
     for make in (np.random.RandomState, np.random.default_rng):
         assert np.array_equal(centers(make(3)), centers(make(3)))
@@ -281,7 +442,9 @@ def test_a_random_state_is_what_scikit_learn_takes() -> None:
         assert not np.array_equal(centers(generator), centers(generator))
     assert np.array_equal(centers(5), centers(np.int64(5)))
     model_of = DPKMeans(3, random_state=np.random.RandomState(3))
-    assert clone(model_of).random_state.randint(100) == np.random.RandomState(3).randint(100)
+    assert clone(model_of).random_state.randint(100) == np.random.RandomState(
+        3
+    ).randint(100)
 
 
 @pytest.mark.parametrize(
@@ -290,10 +453,15 @@ def test_a_random_state_is_what_scikit_learn_takes() -> None:
         ({"unit": Cohort()}, "unit is Cohort(min_clients=2, "),
         ({"bounds": FastLloydOptions()}, "bounds is FastLloydOptions(max_iter=None, "),
         ({"cohort": "large"}, "cohort is 'large', but it must be a Cohort"),
-        ({"algorithm": FastLloydOptions(max_iter=3), "max_iter": 4}, "max_iter is 4, but algorithm=FastLloydOptions("),
+        (
+            {"algorithm": FastLloydOptions(max_iter=3), "max_iter": 4},
+            "max_iter is 4, but algorithm=FastLloydOptions(",
+        ),
     ],
 )
-def test_objects_in_the_wrong_place_are_refused(values: dict[str, Any], start: str) -> None:
+def test_objects_in_the_wrong_place_are_refused(
+    values: dict[str, Any], start: str
+) -> None:
     with pytest.raises(ConfigurationError) as caught:
         model(**values).fit(blobs())
     assert str(caught.value).startswith(start)
@@ -306,7 +474,9 @@ def test_max_iter_may_stand_in_either_place() -> None:
         {"max_iter": 3, "algorithm": FastLloydOptions()},
         {"max_iter": 3, "algorithm": FastLloydOptions(max_iter=3)},
     ]
-    assert [model(engine="direct", **one).fit(blobs()).n_iter_ for one in options] == [3] * 4
+    assert [model(engine="direct", **one).fit(blobs()).n_iter_ for one in options] == [
+        3
+    ] * 4
 
 
 def test_clone_of_a_fitted_one_is_not_fitted(fitted: FederatedKMeans) -> None:
@@ -324,22 +494,32 @@ def test_fit_returns_itself_and_leaves_parameters_and_data_alone() -> None:
     params = km.get_params()
     assert km.fit(parts, y=[1, 2]) is km
     assert km.get_params() == params
-    assert all(np.array_equal(part, kept) for part, kept in zip(parts, before, strict=True))
+    assert all(
+        np.array_equal(part, kept) for part, kept in zip(parts, before, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
-    ("noise", "seed", "repeats"), [("seeded", 4, True), ("seeded", None, False), ("secure", 4, False)]
+    ("noise", "seed", "repeats"),
+    [("seeded", 4, True), ("seeded", None, False), ("secure", 4, False)],
 )
-def test_only_seeded_noise_with_a_seed_repeats(noise: str, seed: int | None, repeats: bool) -> None:
-    assert model(noise=noise, random_state=seed).__sklearn_tags__().non_deterministic is not repeats
+def test_only_seeded_noise_with_a_seed_repeats(
+    noise: str, seed: int | None, repeats: bool
+) -> None:
+    assert (
+        model(noise=noise, random_state=seed).__sklearn_tags__().non_deterministic
+        is not repeats
+    )
 
 
 def test_repr_shows_what_was_set() -> None:
-    shown = "bounds=(-1.0, 1.0), epsilon=2.0, n_clusters=3, noise='seeded', random_state=4"
+    shown = (
+        "bounds=(-1.0, 1.0), epsilon=2.0, n_clusters=3, noise='seeded', random_state=4"
+    )
     assert " ".join(repr(model()).split()) == f"FederatedKMeans({shown})"
 
 
-# -- what a fit leaves --------------------------------------------------------------------------------------------
+# -- what a fit leaves -----------------------------------------------------------------
 
 
 def test_attributes(fitted: FederatedKMeans) -> None:
@@ -351,22 +531,37 @@ def test_attributes(fitted: FederatedKMeans) -> None:
     assert isinstance(fitted.privacy_, PrivacyReport)
     assert 0.999 * 2.0 <= fitted.privacy_.epsilon <= 2.0
     assert fitted.privacy_.delta == pytest.approx(1.0 / (750 * math.log(750)))
-    assert (fitted.privacy_.n_examples, fitted.privacy_.n_examples_source) == (750, "declared public")
-    assert (fitted.privacy_.unit, fitted.privacy_.trust, fitted.privacy_.n_clients) == ("record", "oblivious", 3)
+    assert (fitted.privacy_.n_examples, fitted.privacy_.n_examples_source) == (
+        750,
+        "declared public",
+    )
+    assert (fitted.privacy_.unit, fitted.privacy_.trust, fitted.privacy_.n_clients) == (
+        "record",
+        "oblivious",
+        3,
+    )
 
 
-@pytest.mark.parametrize(("algorithm", "n_before"), [("proxy_lloyd", 5), ("fastlloyd", 0)])
-def test_history_has_one_entry_for_each_aggregation(algorithm: str, n_before: int) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "n_before"), [("proxy_lloyd", 5), ("fastlloyd", 0)]
+)
+def test_history_has_one_entry_for_each_aggregation(
+    algorithm: str, n_before: int
+) -> None:
     km = model(algorithm=algorithm).fit(blobs())
     assert 2 <= km.n_iter_ <= 7
-    assert [entry["round"] for entry in km.history_] == list(range(1, n_before + km.n_iter_ + 1))
+    assert [entry["round"] for entry in km.history_] == list(
+        range(1, n_before + km.n_iter_ + 1)
+    )
     costs = [entry["epsilon"] for entry in km.history_]
     assert costs == sorted(costs)
     assert costs[-1] == km.privacy_.epsilon
     assert all(entry["movement"] is None for entry in km.history_[:n_before])
     assert all(entry["movement"] >= 0 for entry in km.history_[n_before:])
     for entry in km.history_:
-        lines = [line for line in km.privacy_.releases if line.round_index == entry["round"]]
+        lines = [
+            line for line in km.privacy_.releases if line.round_index == entry["round"]
+        ]
         assert entry["name"] == lines[0].round_name
         assert entry["radius"] == lines[0].radius
         assert all(entry[f"noise_{line.array}"] == line.noise_scale for line in lines)
@@ -375,16 +570,23 @@ def test_history_has_one_entry_for_each_aggregation(algorithm: str, n_before: in
 
 
 def test_history_of_what_adds_no_noise_costs_infinitely_much() -> None:
-    assert {entry["epsilon"] for entry in model(algorithm="lloyd").fit(blobs()).history_} == {math.inf}
+    assert {
+        entry["epsilon"] for entry in model(algorithm="lloyd").fit(blobs()).history_
+    } == {math.inf}
 
 
 def test_history_of_fastlloyd_has_radii() -> None:
-    assert all(entry["radius"] > 0 for entry in model(algorithm="fastlloyd").fit(blobs()).history_)
+    assert all(
+        entry["radius"] > 0
+        for entry in model(algorithm="fastlloyd").fit(blobs()).history_
+    )
 
 
 def test_centers_find_the_blobs(fitted: FederatedKMeans) -> None:
     centers = fitted.cluster_centers_[np.argsort(fitted.cluster_centers_[:, 0])]
-    assert centers == pytest.approx(np.array([[-0.5, -0.5], [0.0, 0.6], [0.5, -0.4]]), abs=0.25)
+    assert centers == pytest.approx(
+        np.array([[-0.5, -0.5], [0.0, 0.6], [0.5, -0.4]]), abs=0.25
+    )
 
 
 @functools.cache
@@ -399,7 +601,8 @@ def test_every_trust_model(algorithm: str, trust: str) -> None:
     assert km.privacy_.trust == trust
     assert np.abs(km.cluster_centers_).max() <= 1.0
     same = oblivious(algorithm)
-    # The server's seeded noise is the same wherever the server adds it; Lloyd adds none anywhere.
+    # The server's seeded noise is the same wherever the server adds it; Lloyd adds none
+    # anywhere.
     equal = np.array_equal(km.cluster_centers_, same.cluster_centers_)
     assert equal is (trust != "distributed" or algorithm == "lloyd")
 
@@ -430,7 +633,7 @@ def test_declared_number_of_rows_is_used() -> None:
     assert model(n_examples=700).fit(blobs()).privacy_.n_examples == 700
 
 
-# -- predict, transform, score equal numpy ------------------------------------------------------------------------
+# -- predict, transform, score equal numpy ---------------------------------------------
 
 SCALES = {
     "unit box": ((-1.0, 1.0), 1.0, 0.0),
@@ -458,7 +661,9 @@ def test_predict_transform_and_score_equal_numpy(name: str) -> None:
     assert km.score(rows, y=3) == km.score(rows)
     # Rows outside the bounds count as the nearest ones inside, as in the clustering.
     far = offset + 1000 * (rows - offset)
-    assert np.array_equal(km.predict(far), km.predict(offset + np.clip(far - offset, -factor, factor)))
+    assert np.array_equal(
+        km.predict(far), km.predict(offset + np.clip(far - offset, -factor, factor))
+    )
 
 
 def test_one_cluster_predicts_zero() -> None:
@@ -470,19 +675,27 @@ def test_fit_predict_and_fit_transform_give_one_array_for_each_client() -> None:
     km = model()
     labels = km.fit_predict(iter(blobs()))
     assert [len(part) for part in labels] == [300, 200, 250]
-    assert all(np.array_equal(a, km.predict(b)) for a, b in zip(labels, blobs(), strict=True))
+    assert all(
+        np.array_equal(a, km.predict(b)) for a, b in zip(labels, blobs(), strict=True)
+    )
     distances = model().fit_transform(blobs())
     assert [part.shape for part in distances] == [(300, 3), (200, 3), (250, 3)]
 
 
 @pytest.mark.parametrize("method", ["fit_predict", "fit_transform"])
 def test_what_needs_tables_afterwards_spends_nothing_without_them(method: str) -> None:
-    """With tables that a function makes, the fit went through, and then there was nothing to predict."""
+    """With tables that a function makes, the fit went through, and then there was
+    nothing to predict.
+    """
     km = model()
     for given in ({}, {"clients": lambda place: blobs()[place], "n_clients": 3}):
-        with pytest.raises(DataError, match="X is None, but its tables are what is predicted"):
+        with pytest.raises(
+            DataError, match="X is None, but its tables are what is predicted"
+        ):
             getattr(km, method)(None, **given)
-        with pytest.raises(DataError, match="call fit, and then predict for each table"):
+        with pytest.raises(
+            DataError, match="call fit, and then predict for each table"
+        ):
             getattr(km, method)(**given)
     assert not hasattr(km, "privacy_")
 
@@ -492,7 +705,9 @@ def test_centers_are_in_the_callers_units_with_bounds_for_each_feature() -> None
     parts = [lower + (part + 1) / 2 * (upper - lower) for part in blobs()]
     km = model(bounds=(lower, upper)).fit(parts)
     plain = model().fit(blobs())
-    assert km.cluster_centers_ == pytest.approx(lower + (plain.cluster_centers_ + 1) / 2 * (upper - lower), abs=0.01)
+    assert km.cluster_centers_ == pytest.approx(
+        lower + (plain.cluster_centers_ + 1) / 2 * (upper - lower), abs=0.01
+    )
     assert (km.cluster_centers_ >= lower).all()
     assert (km.cluster_centers_ <= upper).all()
 
@@ -502,11 +717,16 @@ def test_one_cluster_without_noise_is_the_mean_in_the_callers_units() -> None:
     parts = [lower + (part + 1) / 2 * (upper - lower) for part in blobs()]
     km = model(n_clusters=1, algorithm="lloyd", bounds=(lower, upper)).fit(parts)
     # Rounding to the grid moves a point by at most 2^-17 of half the range.
-    assert np.abs(km.cluster_centers_[0] - np.concatenate(parts).mean(axis=0)).max() < 200 * 2.0**-16
+    assert (
+        np.abs(km.cluster_centers_[0] - np.concatenate(parts).mean(axis=0)).max()
+        < 200 * 2.0**-16
+    )
     assert km.cluster_counts_.tolist() == [750.0]
 
 
-def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     parts = blobs()
     parts[1][:60] = 50.0
     with caplog.at_level(logging.DEBUG, "flwr_dpkmeans"):
@@ -517,7 +737,7 @@ def test_values_outside_the_bounds_are_clipped_and_only_the_client_says_so(caplo
     assert "outside" not in str(km.history_) + caplog.text
 
 
-# -- noise --------------------------------------------------------------------------------------------------------
+# -- noise -----------------------------------------------------------------------------
 
 
 def test_seeded_runs_repeat_and_depend_on_the_seed() -> None:
@@ -549,12 +769,14 @@ def test_lloyd_says_that_it_is_not_private() -> None:
     assert not km.privacy_.is_private
 
 
-# -- bad input: one sentence, and nothing was computed ------------------------------------------------------------
+# -- bad input: one sentence, and nothing was computed ---------------------------------
 
 
 @pytest.fixture
 def untouched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail if a message is pushed: without one, no client computes, and no ledger is charged."""
+    """Fail if a message is pushed: without one, no client computes, and no ledger is
+    charged.
+    """
 
     def push(self: InProcessGrid, messages: Any) -> list[str]:
         pytest.fail("a message was sent")
@@ -579,54 +801,108 @@ NAMES = [
     ("packing", "halves", "did you mean 'halve'?"),
 ]
 PARAMETERS = [
-    ({"n_clusters": 0}, "n_clusters is 0, but it must be an integer of at least 1: give 10."),
-    ({"n_clusters": -2}, "n_clusters is -2, but it must be an integer of at least 1: give 10."),
-    ({"n_clusters": 2.5}, "n_clusters is 2.5, but it must be an integer or 'auto': give 10."),
-    ({"epsilon": 0}, "epsilon is 0.0, but it must be a finite number greater than 0: give 1.0."),
-    ({"epsilon": -1.0}, "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
-    ({"epsilon": math.inf}, "epsilon is inf, but it must be a finite number greater than 0: give 1.0."),
-    ({"max_iter": 0}, "max_iter is 0, but it must be an integer of at least 1: give 5."),
-    ({"random_state": -1}, "random_state is -1, but it must be an integer of at least 0: give 7."),
+    (
+        {"n_clusters": 0},
+        "n_clusters is 0, but it must be an integer of at least 1: give 10.",
+    ),
+    (
+        {"n_clusters": -2},
+        "n_clusters is -2, but it must be an integer of at least 1: give 10.",
+    ),
+    (
+        {"n_clusters": 2.5},
+        "n_clusters is 2.5, but it must be an integer or 'auto': give 10.",
+    ),
+    (
+        {"epsilon": 0},
+        "epsilon is 0.0, but it must be a finite number greater than 0: give 1.0.",
+    ),
+    (
+        {"epsilon": -1.0},
+        "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0.",
+    ),
+    (
+        {"epsilon": math.inf},
+        "epsilon is inf, but it must be a finite number greater than 0: give 1.0.",
+    ),
+    (
+        {"max_iter": 0},
+        "max_iter is 0, but it must be an integer of at least 1: give 5.",
+    ),
+    (
+        {"random_state": -1},
+        "random_state is -1, but it must be an integer of at least 0: give 7.",
+    ),
     (
         {"delta": 0.01},
-        "delta is 0.01, but it must be below 1/N = 0.00133333 or a run may publish whole rows: leave delta unset for "
-        "1/(N ln N).",
+        (
+            "delta is 0.01, but it must be below 1/N = 0.00133333 or a run may publish"
+            " whole rows: leave delta unset for 1/(N ln N)."
+        ),
     ),
     (
         {"bounds": (1.0, -1.0)},
-        "every feature has lower bound 1.0 and upper bound -1.0, but the lower one must be smaller: exchange the two.",
+        (
+            "every feature has lower bound 1.0 and upper bound -1.0, but the lower one"
+            " must be smaller: exchange the two."
+        ),
     ),
     (
         {"bounds": ((0, 2), (1, 2))},
-        "feature 1 has lower bound 2.0 and upper bound 2.0, but the lower one must be smaller: widen the range around "
-        "a constant value, or leave the feature out.",
+        (
+            "feature 1 has lower bound 2.0 and upper bound 2.0, but the lower one must"
+            " be smaller: widen the range around a constant value, or leave the feature"
+            " out."
+        ),
     ),
     (
         {"bounds": (-1.0, math.nan)},
-        "every feature has lower bound -1.0 and upper bound nan, but both must be finite: give the public range of the "
-        "feature.",
+        (
+            "every feature has lower bound -1.0 and upper bound nan, but both must be"
+            " finite: give the public range of the feature."
+        ),
     ),
     (
         {"bounds": ((0, 0, 0), (1, 1, 1))},
-        "there are bounds for 3 features, but the table has 2: give one pair for all features or one pair for each.",
+        (
+            "there are bounds for 3 features, but the table has 2: give one pair for"
+            " all features or one pair for each."
+        ),
     ),
     (
         {"unit": "client", "algorithm": "fastlloyd"},
-        "unit is 'client', but 'fastlloyd' protects 'record' only: choose unit='record', or the algorithm "
-        "'proxy_lloyd' for 'client'.",
+        (
+            "unit is 'client', but 'fastlloyd' protects 'record' only: choose"
+            " unit='record', or the algorithm 'proxy_lloyd' for 'client'."
+        ),
     ),
     (
         {"server_data": [[0.0, 0.0]], "algorithm": "fastlloyd"},
-        "server_data was given, but 'fastlloyd' starts without it: leave it out, or use 'proxy_lloyd'.",
+        (
+            "server_data was given, but 'fastlloyd' starts without it: leave it out, or"
+            " use 'proxy_lloyd'."
+        ),
     ),
-    ({"n_examples": "many"}, "n_examples is 'many', but it must be a number or 'private': give 1000, or leave it out."),
+    (
+        {"n_examples": "many"},
+        (
+            "n_examples is 'many', but it must be a number or 'private': give 1000, or"
+            " leave it out."
+        ),
+    ),
     (
         {"n_examples": 2},
-        "n_examples is 2, but 3 clusters need at least as many rows: choose fewer clusters or add data.",
+        (
+            "n_examples is 2, but 3 clusters need at least as many rows: choose fewer"
+            " clusters or add data."
+        ),
     ),
     (
         {"n_examples": 16, "n_clusters": "auto", "trust": "distributed"},
-        "n_examples is 16, but 'auto' tries up to 20 clusters, which need as many rows: give Auto(10), or add data.",
+        (
+            "n_examples is 16, but 'auto' tries up to 20 clusters, which need as many"
+            " rows: give Auto(10), or add data."
+        ),
     ),
 ]
 
@@ -635,7 +911,11 @@ PARAMETERS = [
 @pytest.mark.parametrize(("name", "value", "hint"), NAMES)
 def test_unknown_names_get_the_nearest_one(name: str, value: str, hint: str) -> None:
     own = name in ("schedule", "packing", "post_processing")
-    given = {"algorithm": "fastlloyd", f"algorithm__{name}": value} if own else {name: value}
+    given = (
+        {"algorithm": "fastlloyd", f"algorithm__{name}": value}
+        if own
+        else {name: value}
+    )
     with pytest.raises(ConfigurationError) as caught:
         model().set_params(**given).fit(blobs())
     assert str(caught.value) == f"{name} is {value!r}, which is not known: {hint}"
@@ -653,21 +933,45 @@ def test_bad_parameters_have_one_sentence(values: dict[str, Any], text: str) -> 
 
 @pytest.mark.usefixtures("untouched")
 def test_laplace_shares_are_refused() -> None:
-    with pytest.raises(PlanError, match="Laplace noise, which the trust model 'distributed' cannot split into shares"):
+    with pytest.raises(
+        PlanError,
+        match=(
+            "Laplace noise, which the trust model 'distributed' cannot split into"
+            " shares"
+        ),
+    ):
         model(algorithm="sulloyd", trust="distributed").fit(blobs())
 
 
 DATA = [
-    (with_bad_row(math.nan), ["X[1]: the points have 1 rows with a missing or infinite value", "remove the rows"]),
-    (with_bad_row(math.inf), ["X[1]: the points have 1 rows with a missing or infinite value", "(the first"]),
+    (
+        with_bad_row(math.nan),
+        [
+            "X[1]: the points have 1 rows with a missing or infinite value",
+            "remove the rows",
+        ],
+    ),
+    (
+        with_bad_row(math.inf),
+        ["X[1]: the points have 1 rows with a missing or infinite value", "(the first"],
+    ),
     (with_bad_row(-math.inf), ["X[1]: ", "but every value must be finite"]),
     ([blobs()[0], np.zeros((5, 3))], ["[2, 3] features", "all need the same columns"]),
-    ([np.zeros((1, 2)), np.zeros((1, 2))], ["have 2 rows, but 3 clusters", "fewer clusters or add data"]),
+    (
+        [np.zeros((1, 2)), np.zeros((1, 2))],
+        ["have 2 rows, but 3 clusters", "fewer clusters or add data"],
+    ),
     ([np.empty((0, 2))] * 3, ["have 0 rows, but 3 clusters"]),
-    ([blobs()[0]], ["X has 1 client(s), but masks need at least 2", "pass one array for each"]),
+    (
+        [blobs()[0]],
+        ["X has 1 client(s), but masks need at least 2", "pass one array for each"],
+    ),
     ([], ["X has 0 client(s), but masks need at least 2"]),
     (blobs()[0], ["one table of shape (300, 2)", "pass a list such as [X_a, X_b]"]),
-    ([[0.0, 1.0], [1.0, 2.0]], ["X[0]: the points have 1 dimensions, but they must have 2"]),
+    (
+        [[0.0, 1.0], [1.0, 2.0]],
+        ["X[0]: the points have 1 dimensions, but they must have 2"],
+    ),
     ([blobs()[0], np.zeros((5, 0))], ["X[1]: ", "0 feature"]),
     ([blobs()[0], [["a", "b"]]], ["real numbers"]),
     ([blobs()[0], [[1.0, 2.0], [3.0]]], ["rows of different lengths"]),
@@ -721,28 +1025,40 @@ def test_a_failed_fit_keeps_the_last_result(fitted: FederatedKMeans) -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(None, ((1.0 - 5.0**0.5, 3.0 - 5.0**0.5), (1.0 + 5.0**0.5, 3.0 + 5.0**0.5))), ((-1.0, 9.0), ((-1.0,), (9.0,)))],
+    [
+        (None, ((1.0 - 5.0**0.5, 3.0 - 5.0**0.5), (1.0 + 5.0**0.5, 3.0 + 5.0**0.5))),
+        ((-1.0, 9.0), ((-1.0,), (9.0,))),
+    ],
 )
 def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     monkeypatch: pytest.MonkeyPatch, given: Any, expected: Any
 ) -> None:
-    """A cube around the middle of three points, of which the farthest are (1, 2) away from it."""
+    """A cube around the middle of three points, of which the farthest are (1, 2) away
+    from it.
+    """
     monkeypatch.setattr("simulations.planner.make_forecast", lambda request: request)
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
-    request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(2000, 2, 3)
+    request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(
+        2000, 2, 3
+    )
     np.testing.assert_allclose(request.options["bounds"], expected)
     assert (request.seeds, request.target_excess, request.spread) == (20, 0.1, 0.15)
 
 
-def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("simulations.planner.make_forecast", lambda request: request)
-    request: Any = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))).plan(2000, None, 3)
+    request: Any = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))).plan(
+        2000, None, 3
+    )
     assert request.n_features == 3
 
 
 def test_k_is_chosen_from_weights_of_server_points_alone() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"^choose_k was called for 'proxy_lloyd', but it needs weights of server"
+        ConfigurationError,
+        match=r"^choose_k was called for 'proxy_lloyd', but it needs weights of server",
     ):
         model().choose_k(blobs())
 
@@ -750,17 +1066,29 @@ def test_k_is_chosen_from_weights_of_server_points_alone() -> None:
 def test_tables_that_can_be_read_only_once_are_labelled_and_measured_too() -> None:
     parts, km = blobs(), model(engine="direct", max_iter=1)
     for method, shape in ((km.fit_predict, ()), (km.fit_transform, (3,))):
-        assert [own.shape for own in method(iter(parts))] == [(len(part), *shape) for part in parts]
+        assert [own.shape for own in method(iter(parts))] == [
+            (len(part), *shape) for part in parts
+        ]
 
 
 def test_k_is_chosen_without_a_profile() -> None:
     said = {name: {"kind": "number", "bounds": (-1, 1)} for name in ("x", "y")}
     frames: Any = [pd.DataFrame(part, columns=["x", "y"]) for part in blobs()]
-    given: dict[str, Any] = {"bounds": Schema(columns=said, profile=["x"]), "server_data": frames[0][:40]}
-    found = model(algorithm="feddp_kmeans", trust="distributed", epsilon=8.0, engine="direct", **given).choose_k(
-        frames, 4
-    )
-    assert {one.round_name for one in found.privacy.releases} == {"outer-product", "weights"}
+    given: dict[str, Any] = {
+        "bounds": Schema(columns=said, profile=["x"]),
+        "server_data": frames[0][:40],
+    }
+    found = model(
+        algorithm="feddp_kmeans",
+        trust="distributed",
+        epsilon=8.0,
+        engine="direct",
+        **given,
+    ).choose_k(frames, 4)
+    assert {one.round_name for one in found.privacy.releases} == {
+        "outer-product",
+        "weights",
+    }
 
 
 def test_what_all_rows_in_one_place_give_has_no_history() -> None:
@@ -768,11 +1096,20 @@ def test_what_all_rows_in_one_place_give_has_no_history() -> None:
 
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
-def test_a_plan_of_laplace_noise_alone_takes_a_delta_of_0_and_says_so(engine: str) -> None:
-    report = model(algorithm="sulloyd", delta=0, engine=engine, noise="secure").fit(blobs()).privacy_
+def test_a_plan_of_laplace_noise_alone_takes_a_delta_of_0_and_says_so(
+    engine: str,
+) -> None:
+    report = (
+        model(algorithm="sulloyd", delta=0, engine=engine, noise="secure")
+        .fit(blobs())
+        .privacy_
+    )
     assert (report.delta, report.is_private) == (0.0, True)
     assert 0.98 * 2.0 <= report.epsilon <= 2.0
-    assert "All noise is Laplace, so that the guarantee is pure: delta is 0." in report.assumptions
+    assert (
+        "All noise is Laplace, so that the guarantee is pure: delta is 0."
+        in report.assumptions
+    )
     assert " at delta 0 " in str(report)
     usual = model(algorithm="sulloyd", engine=engine).fit(blobs()).privacy_
     assert not any("pure" in sentence for sentence in usual.assumptions)
@@ -790,5 +1127,7 @@ def test_a_plan_of_laplace_noise_alone_takes_a_delta_of_0_and_says_so(engine: st
     ids=str,
 )
 def test_no_other_plan_takes_a_delta_of_0(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="delta is 0, but not all noise of this run is Laplace"):
+    with pytest.raises(
+        ConfigurationError, match="delta is 0, but not all noise of this run is Laplace"
+    ):
         model(**{"algorithm": "sulloyd", "delta": 0, **values}).fit(blobs())

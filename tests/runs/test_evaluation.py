@@ -28,7 +28,13 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.results.writer import METRICS_FILE, ClusterChoice, RunResult, result_files, write_folder
+from flwr_dpkmeans.results.writer import (
+    METRICS_FILE,
+    ClusterChoice,
+    RunResult,
+    result_files,
+    write_folder,
+)
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -53,63 +59,110 @@ def plan_of(**values: Any) -> Plan:
         "evaluation_radius": 0.5,
     }
     counted = values.pop("counted", None)
-    plan = draft_plan(parse_run(**(settings | values)), run_id=1, n_clients=5, seed=0, n_features=2, n_examples=counted)
+    plan = draft_plan(
+        parse_run(**(settings | values)),
+        run_id=1,
+        n_clients=5,
+        seed=0,
+        n_features=2,
+        n_examples=counted,
+    )
     assert plan.is_final
     return plan
 
 
 def found(
-    plan: Plan, cost: float, beyond: float, cells: list[list[float]], n_clients: int | None = None
+    plan: Plan,
+    cost: float,
+    beyond: float,
+    cells: list[list[float]],
+    n_clients: int | None = None,
 ) -> EvaluationResult:
-    extras = {CLIPPED_COST: np.array([cost]), ROWS_BEYOND: np.array([beyond]), CELL_COUNTS: np.array(cells)}
+    extras = {
+        CLIPPED_COST: np.array([cost]),
+        ROWS_BEYOND: np.array([beyond]),
+        CELL_COUNTS: np.array(cells),
+    }
     k = len(cells)
-    result = read_evaluation(plan, cluster_state(np.zeros((k, 2)), np.zeros(k), (), extras), n_clients)
+    result = read_evaluation(
+        plan, cluster_state(np.zeros((k, 2)), np.zeros(k), (), extras), n_clients
+    )
     assert result is not None
     return result
 
 
 @pytest.mark.parametrize(("deviations", "n_told"), [(1.9, 1), (2.1, 0), (-3.0, 1)])
-def test_a_cost_that_is_not_told_from_noise_is_warned_of(deviations: float, n_told: int) -> None:
+def test_a_cost_that_is_not_told_from_noise_is_warned_of(
+    deviations: float, n_told: int
+) -> None:
     plan = plan_of()
     noise = {block.name: block.noise_scale for block in plan.rounds[-1].blocks}
     extras = {CLIPPED_COST: np.array([deviations * noise[CLIPPED_COST]])}
     state = cluster_state(np.zeros((3, 2)), np.full(3, 1e6), (), extras)
-    told = [one for one in build_report(plan, [(1, 1)], state=state).warnings if "The evaluation's cost" in one]
+    told = [
+        one
+        for one in build_report(plan, [(1, 1)], state=state).warnings
+        if "The evaluation's cost" in one
+    ]
     assert len(told) == n_told
     none = plan_of(**NO_EVALUATION)
-    assert none.task.doubts(none, cluster_state(np.zeros((3, 2)), np.zeros(3)), ()) == ()
+    assert (
+        none.task.doubts(none, cluster_state(np.zeros((3, 2)), np.zeros(3)), ()) == ()
+    )
 
 
 def test_an_exact_cost_of_nothing_is_no_noise() -> None:
     plan = plan_of(evaluation="exact", evaluation_radius=None)
-    state = cluster_state(np.zeros((3, 2)), np.full(3, 1e6), (), {CLIPPED_COST: np.zeros(1)})
+    state = cluster_state(
+        np.zeros((3, 2)), np.full(3, 1e6), (), {CLIPPED_COST: np.zeros(1)}
+    )
     assert plan.task.doubts(plan, state, ()) == ()
 
 
-# -- post-processing ----------------------------------------------------------------------------------------------
+# -- post-processing -------------------------------------------------------------------
 
 
 def test_metrics_by_hand() -> None:
     plan = plan_of(n_classes=3, bounds=((0.0,), (4.0,)), n_examples=100)
-    result = found(plan, 40.0, 10.0, [[20.0, 30.0, 0.0, 0.0], [24.0, 1.0, 5.0, 1.0], [6.0, 4.0, 10.0, -1.0]])
+    result = found(
+        plan,
+        40.0,
+        10.0,
+        [[20.0, 30.0, 0.0, 0.0], [24.0, 1.0, 5.0, 1.0], [6.0, 4.0, 10.0, -1.0]],
+    )
     noise = {block.name: block.noise_scale for block in plan.rounds[-1].blocks}
-    assert (result.n_units.value, result.n_units.noise, result.n_units_source) == (100.0, 0.0, "known")
-    assert (result.cost.value, result.cost.noise) == pytest.approx((0.1, 0.0025 * noise[CLIPPED_COST]))
+    assert (result.n_units.value, result.n_units.noise, result.n_units_source) == (
+        100.0,
+        0.0,
+        "known",
+    )
+    assert (result.cost.value, result.cost.noise) == pytest.approx(
+        (0.1, 0.0025 * noise[CLIPPED_COST])
+    )
     assert result.cost_in_units is not None
     assert result.cost_in_units.value == pytest.approx(0.4)
     assert result.cost_in_units.noise == pytest.approx(4.0 * result.cost.noise)
-    assert (result.clipped.value, result.clipped.noise) == pytest.approx((0.1, noise[ROWS_BEYOND] / 100.0))
+    assert (result.clipped.value, result.clipped.noise) == pytest.approx(
+        (0.1, noise[ROWS_BEYOND] / 100.0)
+    )
     assert result.counts == (50.0, 31.0, 19.0)
     assert result.counts_noise == pytest.approx(noise[CELL_COUNTS] * 2.0)
     assert result.accuracy is not None
     assert result.purity is not None
     assert result.matching == ((0, 1), (1, 0), (2, 2))
     assert (result.accuracy.value, result.purity.value) == pytest.approx((0.64, 0.64))
-    assert result.accuracy.noise == pytest.approx(noise[CELL_COUNTS] * math.sqrt(3.0) / 100.0)
+    assert result.accuracy.noise == pytest.approx(
+        noise[CELL_COUNTS] * math.sqrt(3.0) / 100.0
+    )
 
 
 def test_two_clusters_of_one_class_are_matched_once_but_pure_twice() -> None:
-    result = found(plan_of(n_classes=2), 1.0, 0.0, [[50.0, 0.0, 0.0], [30.0, 5.0, 0.0], [0.0, 15.0, 0.0]])
+    result = found(
+        plan_of(n_classes=2),
+        1.0,
+        0.0,
+        [[50.0, 0.0, 0.0], [30.0, 5.0, 0.0], [0.0, 15.0, 0.0]],
+    )
     assert result.accuracy is not None
     assert result.purity is not None
     assert (result.accuracy.value, result.purity.value) == pytest.approx((0.65, 0.95))
@@ -117,7 +170,9 @@ def test_two_clusters_of_one_class_are_matched_once_but_pure_twice() -> None:
 
 
 def test_without_classes_there_is_no_accuracy_and_with_unequal_widths_no_unit() -> None:
-    result = found(plan_of(bounds=((0.0, 0.0), (4.0, 5.0))), 1.0, 0.0, [[50.0], [30.0], [20.0]])
+    result = found(
+        plan_of(bounds=((0.0, 0.0), (4.0, 5.0))), 1.0, 0.0, [[50.0], [30.0], [20.0]]
+    )
     assert (result.accuracy, result.purity, result.cost_in_units) == (None, None, None)
     assert result.counts_noise == result.cells_noise
 
@@ -133,13 +188,18 @@ def test_a_total_that_says_something_else_than_what_is_known_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deviations", "source"), [(4.5, "known"), (-4.5, "known"), (5.5, "released"), (-5.5, "released")]
+    ("deviations", "source"),
+    [(4.5, "known"), (-4.5, "known"), (5.5, "released"), (-5.5, "released")],
 )
-def test_a_total_five_deviations_away_says_something_else(deviations: float, source: str) -> None:
+def test_a_total_five_deviations_away_says_something_else(
+    deviations: float, source: str
+) -> None:
     """Three cells of independent noise: the total has sqrt(3) of the noise of one."""
     plan = plan_of(epsilon=50.0, n_examples=100_000)
     (block,) = [block for block in plan.rounds[-1].blocks if block.name == CELL_COUNTS]
-    total = 100_000.0 + deviations * math.sqrt(3.0) * plan.released_std(plan.rounds[-1], block)
+    total = 100_000.0 + deviations * math.sqrt(3.0) * plan.released_std(
+        plan.rounds[-1], block
+    )
     assert found(plan, 100.0, 0.0, [[total], [0.0], [0.0]]).n_units_source == source
 
 
@@ -162,10 +222,17 @@ def test_a_private_count_is_a_divisor_with_noise() -> None:
 
 @pytest.mark.parametrize(("rate", "noise"), [(1.0, 0.0), (0.5, math.sqrt(1.25))])
 def test_clients_are_counted_by_their_cohort(rate: float, noise: float) -> None:
-    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": rate}
+    values = {
+        "algorithm": "sphere_packing",
+        "unit": "client",
+        "n_examples": None,
+        "client_sampling_rate": rate,
+    }
     result = found(plan_of(**values), 1.0, 0.0, [[2.0], [0.5], [0.0]])
     assert result.averaged_over == "clients"
-    assert (result.n_units.value, result.n_units.noise) == pytest.approx((5.0 * rate, noise))
+    assert (result.n_units.value, result.n_units.noise) == pytest.approx(
+        (5.0 * rate, noise)
+    )
 
 
 @pytest.mark.parametrize("counted", [None, 100])
@@ -180,19 +247,38 @@ def test_rows_of_clients_that_left_are_not_in_the_divisor(counted: int | None) -
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_clients_that_left_are_not_counted(rate: float) -> None:
-    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": rate}
+    values = {
+        "algorithm": "sphere_packing",
+        "unit": "client",
+        "n_examples": None,
+        "client_sampling_rate": rate,
+    }
     result = found(plan_of(**values), 1.0, 0.0, [[2.0], [0.5], [0.0]], n_clients=4)
     assert (result.n_units.value, result.n_units_source) == (4.0 * rate, "known")
     assert result.n_units.noise == pytest.approx(math.sqrt(4.0 * rate * (1.0 - rate)))
 
 
 def test_sampled_clients_add_their_own_noise_by_hand() -> None:
-    """The largest variance that numbers from 0 to 1 with this mean can have, over half of 2,000 clients."""
-    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": 0.5}
+    """The largest variance that numbers from 0 to 1 with this mean can have, over half
+    of 2,000 clients.
+    """
+    values = {
+        "algorithm": "sphere_packing",
+        "unit": "client",
+        "n_examples": None,
+        "client_sampling_rate": 0.5,
+    }
     plan = draft_plan(
-        plan_of(**values, epsilon=60.0, n_classes=1).config, run_id=1, n_clients=2000, seed=0, n_features=2
+        plan_of(**values, epsilon=60.0, n_classes=1).config,
+        run_id=1,
+        n_clients=2000,
+        seed=0,
+        n_features=2,
     )
-    noise = {block.name: plan.released_std(plan.rounds[-1], block) for block in plan.rounds[-1].blocks}
+    noise = {
+        block.name: plan.released_std(plan.rounds[-1], block)
+        for block in plan.rounds[-1].blocks
+    }
     cells = noise[CELL_COUNTS]
     result = found(plan, 250.0, 0.0, [[400.0, 0.0], [300.0, 0.0], [300.0, 0.0]])
     assert (result.n_units.value, result.n_units_source) == (1000.0, "released")
@@ -203,13 +289,16 @@ def test_sampled_clients_add_their_own_noise_by_hand() -> None:
     assert result.cells_noise == pytest.approx(math.sqrt(cells**2 + 0.5 * 400.0))
 
 
-TABLE = _Table(np.array([[30.0, 10.0], [20.0, 40.0]]), 3.0, Measured(100.0, 6.0), True, 0.5)
+TABLE = _Table(
+    np.array([[30.0, 10.0], [20.0, 40.0]]), 3.0, Measured(100.0, 6.0), True, 0.5
+)
 
 
 @pytest.mark.parametrize(
     ("arguments", "value", "variance"),
     [
-        # Of the sum, of the divisor times the quotient, twice what they share, and of half of 100 units left out.
+        # Of the sum, of the divisor times the quotient, twice what they share, and of
+        # half of 100 units left out.
         ((25.0, 4.0, 8.0), 0.25, 16.0 + 2.25 - 4.0 + 0.5 * 0.25 * 0.75 * 100.0),
         ((25.0, 4.0), 0.25, 16.0 + 2.25 + 9.375),
         # Beyond 0 and 1, where noise alone leads, units that are left out add nothing.
@@ -219,44 +308,78 @@ TABLE = _Table(np.array([[30.0, 10.0], [20.0, 40.0]]), 3.0, Measured(100.0, 6.0)
         ((50.0, 0.0, 100.0), 0.5, 12.5),
     ],
 )
-def test_a_quotients_noise_by_hand(arguments: tuple[float, ...], value: float, variance: float) -> None:
+def test_a_quotients_noise_by_hand(
+    arguments: tuple[float, ...], value: float, variance: float
+) -> None:
     found = TABLE.per_unit(*arguments)
-    assert (found.value, found.noise) == pytest.approx((value, math.sqrt(variance) / 100.0))
+    assert (found.value, found.noise) == pytest.approx(
+        (value, math.sqrt(variance) / 100.0)
+    )
 
 
-@pytest.mark.parametrize(("of_cells", "shared"), [(True, 2.0 * 0.7 * 18.0), (False, 0.0)])
-def test_a_share_of_the_tables_own_total_has_less_noise(of_cells: bool, shared: float) -> None:
-    """70 of 100 rows in two cells of the variance 9 each; 0.7 of the divisor's noise of 6."""
+@pytest.mark.parametrize(
+    ("of_cells", "shared"), [(True, 2.0 * 0.7 * 18.0), (False, 0.0)]
+)
+def test_a_share_of_the_tables_own_total_has_less_noise(
+    of_cells: bool, shared: float
+) -> None:
+    """70 of 100 rows in two cells of the variance 9 each.
+
+    0.7 of the divisor's noise of 6.
+    """
     found = replace(TABLE, units_are_cells=of_cells).share([(0, 0), (1, 1)])
     variance = 18.0 + 0.49 * 36.0 - shared + 0.5 * 0.7 * 0.3 * 100.0
-    assert (found.value, found.noise) == pytest.approx((0.7, math.sqrt(variance) / 100.0))
+    assert (found.value, found.noise) == pytest.approx(
+        (0.7, math.sqrt(variance) / 100.0)
+    )
 
 
 def test_units_left_out_add_noise_to_the_largest_sum_and_none_below_zero() -> None:
-    assert TABLE.noise_of(3.0, np.array([5.0, 20.0])) == pytest.approx(math.sqrt(9.0 + 0.5 * 20.0))
+    assert TABLE.noise_of(3.0, np.array([5.0, 20.0])) == pytest.approx(
+        math.sqrt(9.0 + 0.5 * 20.0)
+    )
     assert TABLE.noise_of(3.0, np.array([-5.0, -20.0])) == 3.0
 
 
 @pytest.mark.parametrize(("share", "source"), [(0.3, "known"), (0.002, "released")])
-def test_a_private_count_with_more_noise_than_the_table_is_not_the_divisor(share: float, source: str) -> None:
-    plan = plan_of(n_examples=None, counted=1000, count_share=share, evaluation_share=0.3)
+def test_a_private_count_with_more_noise_than_the_table_is_not_the_divisor(
+    share: float, source: str
+) -> None:
+    plan = plan_of(
+        n_examples=None, counted=1000, count_share=share, evaluation_share=0.3
+    )
     result = found(plan, 10.0, 0.0, [[400.0], [300.0], [300.0]])
     (count,) = plan.preliminary[0].blocks
-    noise = {"known": count.noise_scale * plan.shares.excess, "released": math.sqrt(3.0) * result.cells_noise}
-    assert (result.n_units_source, result.n_units.noise) == (source, pytest.approx(min(noise.values())))
+    noise = {
+        "known": count.noise_scale * plan.shares.excess,
+        "released": math.sqrt(3.0) * result.cells_noise,
+    }
+    assert (result.n_units_source, result.n_units.noise) == (
+        source,
+        pytest.approx(min(noise.values())),
+    )
     assert noise[source] == min(noise.values())
 
 
-@pytest.mark.parametrize(("unit", "averaged_over"), [("record", "rows"), ("client", "clients")])
+@pytest.mark.parametrize(
+    ("unit", "averaged_over"), [("record", "rows"), ("client", "clients")]
+)
 def test_the_sentence_says_over_what_is_averaged_and_how_many_rows_have_their_clusters_class(
     unit: str, averaged_over: str
 ) -> None:
     result = found(
-        plan_of(unit=unit, n_classes=1, algorithm="sphere_packing"), 1.0, 0.0, [[2.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+        plan_of(unit=unit, n_classes=1, algorithm="sphere_packing"),
+        1.0,
+        0.0,
+        [[2.0, 0.0], [1.0, 0.0], [1.0, 0.0]],
     )
     assert result.averaged_over == averaged_over
-    assert str(result).startswith(f"private evaluation: cost per {averaged_over[:-1]} {result.cost} (scaled units")
-    assert str(result).endswith(f", accuracy {result.accuracy.as_share}, purity {result.purity.as_share}")
+    assert str(result).startswith(
+        f"private evaluation: cost per {averaged_over[:-1]} {result.cost} (scaled units"
+    )
+    assert str(result).endswith(
+        f", accuracy {result.accuracy.as_share}, purity {result.purity.as_share}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,12 +387,18 @@ def test_the_sentence_says_over_what_is_averaged_and_how_many_rows_have_their_cl
     [
         ({}, "private", "private evaluation: "),
         ({"evaluation": "exact"}, "exact", "exact evaluation: "),
-        ({"algorithm": "lloyd"}, "noisy", "noisy evaluation (the run is NOT PRIVATE): "),
+        (
+            {"algorithm": "lloyd"},
+            "noisy",
+            "noisy evaluation (the run is NOT PRIVATE): ",
+        ),
         ({"noise": "seeded"}, "noisy", "noisy evaluation (the run is NOT PRIVATE): "),
         ({"masking": False}, "noisy", "noisy evaluation (the run is NOT PRIVATE): "),
     ],
 )
-def test_only_a_private_runs_evaluation_is_called_private(values: dict[str, Any], kind: str, words: str) -> None:
+def test_only_a_private_runs_evaluation_is_called_private(
+    values: dict[str, Any], kind: str, words: str
+) -> None:
     result = found(plan_of(**values), 10.0, 0.0, [[50.0], [30.0], [20.0]])
     assert result.kind == kind
     assert str(result).startswith(words)
@@ -277,8 +406,14 @@ def test_only_a_private_runs_evaluation_is_called_private(values: dict[str, Any]
 
 def test_clusters_that_were_not_chosen_are_left_out() -> None:
     plan = plan_of()
-    extras = {CLIPPED_COST: np.ones(1), ROWS_BEYOND: np.zeros(1), CELL_COUNTS: np.array([[60.0], [38.0], [77.0]])}
-    result = read_evaluation(plan, cluster_state(np.zeros((2, 2)), np.zeros(2), (), extras))
+    extras = {
+        CLIPPED_COST: np.ones(1),
+        ROWS_BEYOND: np.zeros(1),
+        CELL_COUNTS: np.array([[60.0], [38.0], [77.0]]),
+    }
+    result = read_evaluation(
+        plan, cluster_state(np.zeros((2, 2)), np.zeros(2), (), extras)
+    )
     assert result is not None
     assert result.counts == (60.0, 38.0)
 
@@ -286,7 +421,9 @@ def test_clusters_that_were_not_chosen_are_left_out() -> None:
 def test_all_shares_add_noise() -> None:
     plan = plan_of(trust="distributed")
     result = found(plan, 1.0, 0.0, [[50.0], [30.0], [20.0]])
-    assert result.cells_noise == pytest.approx(plan.rounds[-1].blocks[2].noise_scale * math.sqrt(5 / 4))
+    assert result.cells_noise == pytest.approx(
+        plan.rounds[-1].blocks[2].noise_scale * math.sqrt(5 / 4)
+    )
 
 
 def test_a_plan_without_evaluation_has_none_and_one_with_it_needs_its_state() -> None:
@@ -296,40 +433,70 @@ def test_a_plan_without_evaluation_has_none_and_one_with_it_needs_its_state() ->
         read_evaluation(plan_of(), state)
 
 
-# -- the plan -----------------------------------------------------------------------------------------------------
+# -- the plan --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sphere_packing", "proxy_lloyd"])
+@pytest.mark.parametrize(
+    "algorithm", ["fastlloyd", "glloyd", "sphere_packing", "proxy_lloyd"]
+)
 @pytest.mark.parametrize("share", [0.05, 0.3])
 def test_the_total_is_exactly_epsilon(algorithm: str, share: float) -> None:
     plan = plan_of(algorithm=algorithm, n_examples=1000, evaluation_share=share)
     assert 0.999 <= plan.epsilon <= 1.0
-    squares = [math.fsum(block.noise_multiplier**-2 for block in planned.blocks) for planned in plan.rounds]
+    squares = [
+        math.fsum(block.noise_multiplier**-2 for block in planned.blocks)
+        for planned in plan.rounds
+    ]
     assert squares[-1] / math.fsum(squares) == pytest.approx(share, rel=1e-3)
     alone = plan_of(algorithm=algorithm, n_examples=1000, **NO_EVALUATION)
     assert len(plan.rounds) == len(alone.rounds) + 1
     for block, other in zip(plan.rounds[0].blocks, alone.rounds[0].blocks, strict=True):
-        assert block.noise_multiplier == pytest.approx(other.noise_multiplier / math.sqrt(1.0 - share), rel=1e-3)
+        assert block.noise_multiplier == pytest.approx(
+            other.noise_multiplier / math.sqrt(1.0 - share), rel=1e-3
+        )
 
 
 @pytest.mark.parametrize("rate", [0.3])
 def test_an_evaluation_over_sampled_clients_takes_about_its_share(rate: float) -> None:
-    values = {"algorithm": "sphere_packing", "unit": "client", "n_examples": None, "client_sampling_rate": rate}
+    values = {
+        "algorithm": "sphere_packing",
+        "unit": "client",
+        "n_examples": None,
+        "client_sampling_rate": rate,
+    }
     plan = plan_of(evaluation_share=0.2, **values)
     assert 0.99 <= plan.epsilon <= 1.0
     # Alone it costs what an evaluation over all clients would.
-    everybody = plan_of(evaluation_share=0.2, **(values | {"client_sampling_rate": 1.0}))
+    everybody = plan_of(
+        evaluation_share=0.2, **(values | {"client_sampling_rate": 1.0})
+    )
     cost = compose_epsilon(everybody.events([everybody.last_round]), plan.delta)
-    assert compose_epsilon(plan.events([plan.last_round]), plan.delta) == pytest.approx(cost, rel=1e-3)
-    assert plan.rounds[-1].blocks[0].noise_multiplier < everybody.rounds[-1].blocks[0].noise_multiplier
+    assert compose_epsilon(plan.events([plan.last_round]), plan.delta) == pytest.approx(
+        cost, rel=1e-3
+    )
+    assert (
+        plan.rounds[-1].blocks[0].noise_multiplier
+        < everybody.rounds[-1].blocks[0].noise_multiplier
+    )
     alone = plan_of(**NO_EVALUATION, **values)
-    ratio = plan.rounds[0].blocks[0].noise_multiplier / alone.rounds[0].blocks[0].noise_multiplier
+    ratio = (
+        plan.rounds[0].blocks[0].noise_multiplier
+        / alone.rounds[0].blocks[0].noise_multiplier
+    )
     assert 1.0 < ratio < 1.0 / math.sqrt(1.0 - 0.4)
 
 
 def test_laplace_rounds_get_what_is_left_of_epsilon() -> None:
-    plan = plan_of(algorithm="sulloyd", trust="central", evaluation_share=0.1, n_examples=None, counted=900)
-    per_round = math.fsum(1.0 / block.noise_multiplier for block in plan.rounds[0].blocks)
+    plan = plan_of(
+        algorithm="sulloyd",
+        trust="central",
+        evaluation_share=0.1,
+        n_examples=None,
+        counted=900,
+    )
+    per_round = math.fsum(
+        1.0 / block.noise_multiplier for block in plan.rounds[0].blocks
+    )
     assert 2.0 * per_round >= 1.0 - 0.12
     gaussian = compose_epsilon(plan.events((0, plan.last_round)), plan.delta)
     assert 0.99 * 0.12 < gaussian <= 0.12
@@ -342,7 +509,9 @@ def test_an_exact_evaluation_takes_nothing_and_is_not_private() -> None:
     assert math.isinf(plan.epsilon)
 
 
-def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan() -> None:
+def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan() -> (
+    None
+):
     """A node that wants privacy refuses the plan while rows are still to be counted."""
     values = {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "algorithm": "glloyd"}
     for evaluation, private in (("private", True), ("exact", False)):
@@ -355,29 +524,52 @@ def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan(
 def test_the_planner_knows_of_it() -> None:
     options = {"n_clusters": 1, "bounds": (-1, 1), "epsilon": 1.0}
     plain = PlanningRequest(1000, 1, 5, options).draft("glloyd")
-    evaluated = PlanningRequest(1000, 1, 5, options | {"evaluation": "private"}).draft("glloyd")
-    assert deployment_of(evaluated).n_round_trips == deployment_of(plain).n_round_trips + 1
+    evaluated = PlanningRequest(1000, 1, 5, options | {"evaluation": "private"}).draft(
+        "glloyd"
+    )
+    assert (
+        deployment_of(evaluated).n_round_trips == deployment_of(plain).n_round_trips + 1
+    )
     before, after = centroid_noise(plain), centroid_noise(evaluated)
     assert before is not None
     assert after is not None
-    # The evaluation's table has the shape of sums where there is one cluster in one dimension.
+    # The evaluation's table has the shape of sums where there is one cluster in one
+    # dimension.
     assert after.sums_std == pytest.approx(before.sums_std / math.sqrt(0.95), rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"evaluation": "privat"}, "evaluation is 'privat', which is not known: did you mean 'private'"),
-        ({"evaluation_share": 0.5}, "is 0.5, but it must be a finite number strictly between 0 and 0.5"),
+        (
+            {"evaluation": "privat"},
+            "evaluation is 'privat', which is not known: did you mean 'private'",
+        ),
+        (
+            {"evaluation_share": 0.5},
+            "is 0.5, but it must be a finite number strictly between 0 and 0.5",
+        ),
         ({"n_classes": -1}, "n_classes is -1, but it must be an integer of at least 0"),
         # Each client would spend minutes on matching them.
-        ({"n_classes": 33_334}, "3 clusters and 33334 classes make a table of 100002 cells, but it may have at most"),
+        (
+            {"n_classes": 33_334},
+            (
+                "3 clusters and 33334 classes make a table of 100002 cells, but it may"
+                " have at most"
+            ),
+        ),
         # Their squares would leave the range of a float, and the statistic its bound.
         (
             {"evaluation_radius": 1e-200},
-            "evaluation_radius is 1e-200, but it must be a finite number strictly between 1e-06 and",
+            (
+                "evaluation_radius is 1e-200, but it must be a finite number strictly"
+                " between 1e-06 and"
+            ),
         ),
-        ({"evaluation_radius": 1e200}, "is 1e+200, but it must be a finite number strictly between 1e-06 and"),
+        (
+            {"evaluation_radius": 1e200},
+            "is 1e+200, but it must be a finite number strictly between 1e-06 and",
+        ),
         (
             {
                 "evaluation_share": 0.45,
@@ -389,7 +581,12 @@ def test_the_planner_knows_of_it() -> None:
             "together are 1.1, but they must leave the algorithm a part of the budget",
         ),
         (
-            {"evaluation": "exact", "unit": "client", "client_sampling_rate": 0.5, "algorithm": "sphere_packing"},
+            {
+                "evaluation": "exact",
+                "unit": "client",
+                "client_sampling_rate": 0.5,
+                "algorithm": "sphere_packing",
+            },
             "evaluation is 'exact', but client_sampling_rate is 0.5",
         ),
     ],
@@ -400,13 +597,17 @@ def test_bad_values_have_one_sentence(values: dict[str, Any], text: str) -> None
     assert text in str(caught.value)
 
 
-# -- the estimator ------------------------------------------------------------------------------------------------
+# -- the estimator ---------------------------------------------------------------------
 
 
-def parts_and_labels(sizes: tuple[int, ...] = (400, 0, 350, 250)) -> tuple[list[Floats], list[NDArray[np.int64]]]:
+def parts_and_labels(
+    sizes: tuple[int, ...] = (400, 0, 350, 250),
+) -> tuple[list[Floats], list[NDArray[np.int64]]]:
     generator = np.random.default_rng(0)
     labels = [generator.integers(0, 3, size) for size in sizes]
-    return [MIDDLES[own] + 0.1 * generator.standard_normal((len(own), 2)) for own in labels], labels
+    return [
+        MIDDLES[own] + 0.1 * generator.standard_normal((len(own), 2)) for own in labels
+    ], labels
 
 
 def estimator(**values: Any) -> FederatedKMeans:
@@ -427,7 +628,10 @@ def estimator(**values: Any) -> FederatedKMeans:
 def test_both_engines_give_the_same_evaluation(trust: str) -> None:
     parts, labels = parts_and_labels()
     first = estimator(trust=trust).fit(parts, labels).evaluation_
-    assert first == estimator(trust=trust, engine="inprocess").fit(parts, labels).evaluation_
+    assert (
+        first
+        == estimator(trust=trust, engine="inprocess").fit(parts, labels).evaluation_
+    )
     assert first is not None
     assert first.accuracy is not None
     assert abs(first.accuracy.value - 1.0) < 5.0 * first.accuracy.noise < 0.3
@@ -441,14 +645,21 @@ def test_an_exact_evaluation_is_that_of_all_rows(unit: str) -> None:
     assert result is not None
     exact = [cost_per_point(part, km.cluster_centers_) for part in parts]
     weights = [len(part) for part in parts] if unit == "record" else None
-    assert result.cost.value == pytest.approx(np.average(exact, weights=weights), abs=3e-4)
+    assert result.cost.value == pytest.approx(
+        np.average(exact, weights=weights), abs=3e-4
+    )
     assert (result.cost.noise, result.clipped.value) == (0.0, 0.0)
     assert math.isinf(km.privacy_.epsilon)
     assert not km.privacy_.is_private
-    assert "The evaluation is exact: sums over all rows are released without noise." in km.privacy_.warnings
+    assert (
+        "The evaluation is exact: sums over all rows are released without noise."
+        in km.privacy_.warnings
+    )
     # The algorithm's own rounds had noise.
     assert not any("adds no noise" in warning for warning in km.privacy_.warnings)
-    assert [line.noise for line in km.privacy_.releases if line.round_name == "evaluation"] == ["none"] * 3
+    assert [
+        line.noise for line in km.privacy_.releases if line.round_name == "evaluation"
+    ] == ["none"] * 3
 
 
 def test_rounds_history_and_report_stay_right() -> None:
@@ -461,15 +672,27 @@ def test_rounds_history_and_report_stay_right() -> None:
         (3, "lloyd-3"),
         (4, "evaluation"),
     ]
-    assert [entry["movement"] is None for entry in km.history_] == [False, False, False, True]
+    assert [entry["movement"] is None for entry in km.history_] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     report = km.privacy_
     assert report.is_private
     assert 0.999 * 8.0 <= report.epsilon <= 8.0
     lines = [line for line in report.releases if line.round_name == "evaluation"]
-    assert [line.array for line in lines] == ["clipped_cost", "rows_beyond", "cell_counts"]
+    assert [line.array for line in lines] == [
+        "clipped_cost",
+        "rows_beyond",
+        "cell_counts",
+    ]
     assert all("(evaluation)" in line.theorem for line in lines)
     assert "rows_beyond" in report.details()
-    assert any("The number of label classes, 3, is public knowledge" in sentence for sentence in report.assumptions)
+    assert any(
+        "The number of label classes, 3, is public knowledge" in sentence
+        for sentence in report.assumptions
+    )
     # A cluster's count is still the algorithm's own.
     assert not np.allclose(km.cluster_counts_, km.evaluation_.counts)  # type: ignore[union-attr]
 
@@ -486,31 +709,62 @@ def test_files_and_picture_have_it(tmp_path: Path) -> None:
     assert metrics["evaluation"]["accuracy"]["value"] == km.evaluation_.accuracy.value  # type: ignore[union-attr]
     assert [entry.get("movement") for entry in metrics["rounds"]] == [*moves, None]
     assert metrics["n_iterations"] == 2
-    assert str(km.evaluation_).startswith("noisy evaluation (the run is NOT PRIVATE): cost per row ")
+    assert str(km.evaluation_).startswith(
+        "noisy evaluation (the run is NOT PRIVATE): cost per row "
+    )
 
 
 def test_without_an_evaluation_labels_are_left_alone() -> None:
     parts, _ = parts_and_labels()
     km = estimator(evaluation="none", n_classes=0, algorithm="glloyd")
     assert km.fit(parts, "what ever").evaluation_ is None  # type: ignore[arg-type]
-    assert estimator(n_classes=0, algorithm="glloyd").fit(parts).evaluation_.accuracy is None  # type: ignore[union-attr]
+    assert (
+        estimator(n_classes=0, algorithm="glloyd").fit(parts).evaluation_.accuracy
+        is None
+    )  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
     ("values", "labels", "text"),
     [
         ({}, None, "n_classes is 3, but no labels were given"),
-        ({"n_classes": 0}, [[0], [1], [2]], "n_classes does not say how many classes there are"),
-        ({}, [[0] * 4, [1] * 3], "y must have one array of labels for each of the 3 clients"),
+        (
+            {"n_classes": 0},
+            [[0], [1], [2]],
+            "n_classes does not say how many classes there are",
+        ),
+        (
+            {},
+            [[0] * 4, [1] * 3],
+            "y must have one array of labels for each of the 3 clients",
+        ),
         ({}, 5, "y must have one array of labels for each of the 3 clients"),
-        ({}, [[0] * 4, [1] * 3, [2]], "y[2]: labels have shape (1,), but the table has 2 rows"),
-        ({}, [[0] * 4, [1, 1, 3], [2, 2]], "y[1]: labels go from 0 to 3, but they must be from 0 to 2"),
-        ({}, [[0] * 4, [1, -1, 2], [2, 2]], "y[1]: labels go from -1 to 2, but they must be from 0 to 2"),
+        (
+            {},
+            [[0] * 4, [1] * 3, [2]],
+            "y[2]: labels have shape (1,), but the table has 2 rows",
+        ),
+        (
+            {},
+            [[0] * 4, [1, 1, 3], [2, 2]],
+            "y[1]: labels go from 0 to 3, but they must be from 0 to 2",
+        ),
+        (
+            {},
+            [[0] * 4, [1, -1, 2], [2, 2]],
+            "y[1]: labels go from -1 to 2, but they must be from 0 to 2",
+        ),
         ({}, [[0.5] * 4, [1, 1, 2], [2, 2]], "y[0]: labels must be whole numbers"),
-        ({"algorithm": "optimal", "n_classes": 0}, None, "evaluation is 'private', but 'optimal' runs on all rows"),
+        (
+            {"algorithm": "optimal", "n_classes": 0},
+            None,
+            "evaluation is 'private', but 'optimal' runs on all rows",
+        ),
     ],
 )
-def test_bad_labels_have_one_sentence(values: dict[str, Any], labels: Any, text: str) -> None:
+def test_bad_labels_have_one_sentence(
+    values: dict[str, Any], labels: Any, text: str
+) -> None:
     parts = [np.zeros((4, 2)), np.zeros((3, 2)), np.ones((2, 2))]
     with pytest.raises((ConfigurationError, DataError)) as caught:
         estimator(**values).fit(parts, labels)
@@ -522,42 +776,79 @@ def test_bad_labels_have_one_sentence(values: dict[str, Any], labels: Any, text:
 
 def test_choose_k_spends_everything_on_the_choice() -> None:
     generator = np.random.default_rng(0)
-    parts = [np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)]
-    km = estimator(algorithm="feddp_kmeans", server_data=MIDDLES.repeat(5, axis=0), n_init=2)
+    parts = [
+        np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)
+    ]
+    km = estimator(
+        algorithm="feddp_kmeans", server_data=MIDDLES.repeat(5, axis=0), n_init=2
+    )
     releases = km.choose_k(parts, 4).privacy.releases
     assert {line.round_name for line in releases} == {"outer-product", "weights"}
 
 
-@pytest.mark.parametrize(("scale", "squared"), [([1.0, 1.0], 1.0), ([64.0, 64.0], 4096.0), ([64.0, 1.0], 1.0)])
+@pytest.mark.parametrize(
+    ("scale", "squared"),
+    [([1.0, 1.0], 1.0), ([64.0, 64.0], 4096.0), ([64.0, 1.0], 1.0)],
+)
 def test_a_choice_tells_costs_in_squared_units_where_all_columns_have_one_width(
     scale: list[float], squared: float
 ) -> None:
     generator = np.random.default_rng(0)
-    parts = [np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)]
+    parts = [
+        np.clip(MIDDLES[generator.integers(0, 3, 50)] + 0.05, -1, 1) for _ in range(3)
+    ]
 
     def chosen(scale: list[float]) -> ClusterChoice:
-        bounds, server = ([-one for one in scale], scale), MIDDLES.repeat(5, axis=0) * scale
-        km = estimator(algorithm="feddp_kmeans", server_data=server, n_init=1, bounds=bounds, engine="direct")
+        bounds, server = (
+            ([-one for one in scale], scale),
+            MIDDLES.repeat(5, axis=0) * scale,
+        )
+        km = estimator(
+            algorithm="feddp_kmeans",
+            server_data=server,
+            n_init=1,
+            bounds=bounds,
+            engine="direct",
+        )
         return km.choose_k([part * scale for part in parts], 3)
 
     plain, found = chosen([1.0, 1.0]), chosen(scale)
     assert plain.costs[0] > 0.0
-    assert (found.n_clusters, found.costs.tolist()) == (plain.n_clusters, (squared * plain.costs).tolist())
+    assert (found.n_clusters, found.costs.tolist()) == (
+        plain.n_clusters,
+        (squared * plain.costs).tolist(),
+    )
 
 
 def test_every_algorithm_has_a_theorem_for_it() -> None:
     from flwr_dpkmeans.privacy.release import theorem
 
     for unit in ("record", "client"):
-        name = next(name for name, entry in clusterings().items() if unit in {u.value for u in entry.units})
-        plan = plan_of(algorithm=name if unit == "record" else "sphere_packing", unit=unit)
+        name = next(
+            name
+            for name, entry in clusterings().items()
+            if unit in {u.value for u in entry.units}
+        )
+        plan = plan_of(
+            algorithm=name if unit == "record" else "sphere_packing", unit=unit
+        )
         assert all("evaluation" in theorem(block) for block in plan.rounds[-1].blocks)
-        assert all(replace(block, noise_multiplier=1.0).noise_scale == 1.0 for block in plan.rounds[-1].blocks)
+        assert all(
+            replace(block, noise_multiplier=1.0).noise_scale == 1.0
+            for block in plan.rounds[-1].blocks
+        )
 
 
 def test_the_sentence_has_the_units_of_the_data_where_all_columns_share_one() -> None:
     cells = [[50.0], [30.0], [20.0]]
     shared = found(plan_of(bounds=((0.0,), (4.0,)), n_examples=100), 40.0, 10.0, cells)
-    assert f"(scaled units; {shared.cost_in_units} in squared units of the data), share clipped" in str(shared)
-    unequal = found(plan_of(bounds=((0.0, 0.0), (4.0, 5.0)), n_examples=100), 40.0, 10.0, cells)
-    assert str(unequal).endswith(f"(scaled units), share clipped {unequal.clipped.as_share}")
+    assert (
+        f"(scaled units; {shared.cost_in_units} in squared units of the data), share"
+        " clipped" in str(shared)
+    )
+    unequal = found(
+        plan_of(bounds=((0.0, 0.0), (4.0, 5.0)), n_examples=100), 40.0, 10.0, cells
+    )
+    assert str(unequal).endswith(
+        f"(scaled units), share clipped {unequal.clipped.as_share}"
+    )

@@ -1,7 +1,9 @@
-"""Whatever is released, a run that has charged its clients goes on to a result: every plan, with releases of no data.
+"""Whatever is released, a run that has charged its clients goes on to a result.
 
-Noise may leave nothing of a sum, and a client may add anything modulo 2^64. Neither may end a run, or leave a state
-on which a statistic exceeds what it declares.
+Every plan, with releases of no data.
+
+Noise may leave nothing of a sum, and a client may add anything modulo 2^64. Neither may
+end a run, or leave a state on which a statistic exceeds what it declares.
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.release import Block, as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state, redraft_plan, require_server_state
+from flwr_dpkmeans.sums.draft import (
+    build_algorithm,
+    draft_plan,
+    initial_state,
+    redraft_plan,
+    require_server_state,
+)
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
@@ -45,10 +53,19 @@ OF_COLUMNS: dict[str, dict[str, Any]] = {
     "moments": {},
     "histograms": {"bins": 4},
     "radii": {"centers": ((-0.5, 0.0, 0.0), (0.5, 0.5, 0.5))},
-    "naive_bayes": {"classes": 3, "categories": (0, 0, 4), "bounds": ((-1.0, 0.0, 0.0), (1.0, 3.0, 3.0))},
+    "naive_bayes": {
+        "classes": 3,
+        "categories": (0, 0, 4),
+        "bounds": ((-1.0, 0.0, 0.0), (1.0, 3.0, 3.0)),
+    },
 }
 OF_ARRAYS: dict[str, dict[str, Any]] = {
-    name: {"unit": "client", "arrays": (("a", (2,)),), "max_iter": 2, "most_examples": 5}
+    name: {
+        "unit": "client",
+        "arrays": (("a", (2,)),),
+        "max_iter": 2,
+        "most_examples": 5,
+    }
     for name in ("array_sum", "exact_array_sum")
 }
 MEASURED: dict[str, Any] = {"evaluation": "private", "n_classes": 3}
@@ -60,21 +77,49 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
     ),
     "fastlloyd, truncated": (
         ("fastlloyd", "distributed", "record", "gaussian"),
-        {"post_processing": "truncate", "radius_clipping": False, "schedule": "constant"},
+        {
+            "post_processing": "truncate",
+            "radius_clipping": False,
+            "schedule": "constant",
+        },
     ),
-    "glloyd, no post-processing": (("glloyd", "central", "record", "gaussian"), {"post_processing": "none"}),
-    "sulloyd, no post-processing": (("sulloyd", "central", "record", "gaussian"), {"post_processing": "none"}),
-    "lloyd, no post-processing": (("lloyd", "central", "record", "gaussian"), {"post_processing": "none"}),
-    "proxy_lloyd, measured": (("proxy_lloyd", "distributed", "record", "gaussian"), MEASURED),
-    "proxy_lloyd, measured, client": (("proxy_lloyd", "distributed", "client", "gaussian"), MEASURED),
-    "proxy_lloyd, one cluster": (("proxy_lloyd", "oblivious", "record", "gaussian"), {"n_clusters": 1}),
+    "glloyd, no post-processing": (
+        ("glloyd", "central", "record", "gaussian"),
+        {"post_processing": "none"},
+    ),
+    "sulloyd, no post-processing": (
+        ("sulloyd", "central", "record", "gaussian"),
+        {"post_processing": "none"},
+    ),
+    "lloyd, no post-processing": (
+        ("lloyd", "central", "record", "gaussian"),
+        {"post_processing": "none"},
+    ),
+    "proxy_lloyd, measured": (
+        ("proxy_lloyd", "distributed", "record", "gaussian"),
+        MEASURED,
+    ),
+    "proxy_lloyd, measured, client": (
+        ("proxy_lloyd", "distributed", "client", "gaussian"),
+        MEASURED,
+    ),
+    "proxy_lloyd, one cluster": (
+        ("proxy_lloyd", "oblivious", "record", "gaussian"),
+        {"n_clusters": 1},
+    ),
     "feddp_kmeans, Lloyd rounds": (
         ("feddp_kmeans", "distributed", "record", "gaussian"),
         {"max_iter": 2, "server_prior": True, "tolerance": 0.01, **MEASURED},
     ),
     "feddp_kmeans, appendix": (
         ("feddp_kmeans", "distributed", "record", "gaussian"),
-        {"max_iter": 1, "reduce_diameter": True, "least_weight": 0.1, "deviation": 0.1, "margin": 0.5},
+        {
+            "max_iter": 1,
+            "reduce_diameter": True,
+            "least_weight": 0.1,
+            "deviation": 0.1,
+            "margin": 0.5,
+        },
     ),
     "feddp_kmeans, simplified": (
         ("feddp_kmeans", "distributed", "record", "gaussian"),
@@ -84,23 +129,43 @@ VARIANTS: dict[str, tuple[Case, dict[str, Any]]] = {
         ("feddp_kmeans", "distributed", "client", "gaussian"),
         {"max_iter": 2, **MEASURED},
     ),
-    "sphere_packing, measured": (("sphere_packing", "distributed", "record", "gaussian"), MEASURED),
-    "server_lloyd, measured": (("server_lloyd", "distributed", "client", "gaussian"), MEASURED),
+    "sphere_packing, measured": (
+        ("sphere_packing", "distributed", "record", "gaussian"),
+        MEASURED,
+    ),
+    "server_lloyd, measured": (
+        ("server_lloyd", "distributed", "client", "gaussian"),
+        MEASURED,
+    ),
 }
-CHOOSING = [case for case in FITS if case[0] in ("proxy_lloyd", "feddp_kmeans") and case[1] == "distributed"]
+CHOOSING = [
+    case
+    for case in FITS
+    if case[0] in ("proxy_lloyd", "feddp_kmeans") and case[1] == "distributed"
+]
 
 
 def released(kind: str, blocks: tuple[Block, ...], seed: int) -> Any:
     """A release of a round, whose values follow from nobody's rows."""
     size = sum(block.size for block in blocks)
     values = RELEASES[kind](size, np.random.default_rng(seed))
-    return as_released(np.clip(values, -(2.0**62), 2.0**62).astype(np.int64).view(np.uint64), blocks, 16)
+    return as_released(
+        np.clip(values, -(2.0**62), 2.0**62).astype(np.int64).view(np.uint64),
+        blocks,
+        16,
+    )
 
 
 def with_server_points(case: Case, **values: Any) -> tuple[Plan, Any]:
     """A combination's plan, and the server's own points where only the server has them."""
-    given = estimator(case, noise="secure", random_state=7, **values).get_params(deep=False)
-    options = {name: value for name, value in given.items() if name not in ("engine", "n_clients")}
+    given = estimator(case, noise="secure", random_state=7, **values).get_params(
+        deep=False
+    )
+    options = {
+        name: value
+        for name, value in given.items()
+        if name not in ("engine", "n_clients")
+    }
     points = options.pop("server_data")
     options["n_examples"] = 200
     config = PrivateKMeans(server_data=points, n_features=3, **options).config
@@ -115,9 +180,18 @@ def of_table(algorithm: str, n_features: int, **values: Any) -> tuple[Plan, Any]
 
 MAKERS: dict[str, Callable[[], tuple[Plan, Any]]] = {
     **{"-".join(case): partial(with_server_points, case) for case in FITS},
-    **{"-".join((*case, "auto")): partial(with_server_points, case, **AUTO) for case in CHOOSING},
-    **{name: partial(with_server_points, case, **values) for name, (case, values) in VARIANTS.items()},
-    **{name: partial(of_table, name, 3, n_examples=900, **own) for name, own in OF_COLUMNS.items()},
+    **{
+        "-".join((*case, "auto")): partial(with_server_points, case, **AUTO)
+        for case in CHOOSING
+    },
+    **{
+        name: partial(with_server_points, case, **values)
+        for name, (case, values) in VARIANTS.items()
+    },
+    **{
+        name: partial(of_table, name, 3, n_examples=900, **own)
+        for name, own in OF_COLUMNS.items()
+    },
     **{name: partial(of_table, name, 1, **own) for name, own in OF_ARRAYS.items()},
 }
 
@@ -131,7 +205,9 @@ def require_sound(plan: Plan, state: State) -> None:
     """A state travels, and says what it has found."""
     for name, array in state.arrays.items():
         assert np.isfinite(array).all(), name
-        assert np.array_equal(np.ldexp(array, 16), np.rint(np.ldexp(array, 16))), f"{name} is off the grid"
+        assert np.array_equal(np.ldexp(array, 16), np.rint(np.ldexp(array, 16))), (
+            f"{name} is off the grid"
+        )
         assert np.abs(array).max(initial=0.0) < 2.0**47, f"{name} leaves the digest"
     assert len(state.digest) == 32
     assert len(state.arrays.get("centroids", "some")) > 0
@@ -159,7 +235,9 @@ def test_no_release_ends_a_run(name: str, kind: str) -> None:
             blocks = plan.round_at(index).blocks
             state = step.advance(state, released(kind, blocks, index))
             require_sound(plan, state)
-        require_sent(plan, plan.last_round + 1, state, plan.task.result_arrays(plan.config))
+        require_sent(
+            plan, plan.last_round + 1, state, plan.task.result_arrays(plan.config)
+        )
         report = build_report(plan, [(plan.last_round, 0)], state=state)
         assert all(len(sentence) > 10 for sentence in report.warnings)
         for name, array in plan.task.result(plan, state).arrays.items():
@@ -168,15 +246,23 @@ def test_no_release_ends_a_run(name: str, kind: str) -> None:
             assert np.isfinite(array).all() or name == "cluster_centers_error"
 
 
-@pytest.mark.parametrize("name", [name for name in MAKERS if name.endswith("auto") and name.startswith("proxy")])
+@pytest.mark.parametrize(
+    "name",
+    [name for name in MAKERS if name.endswith("auto") and name.startswith("proxy")],
+)
 def test_where_nothing_was_heard_there_is_one_cluster_and_a_sentence(name: str) -> None:
     plan, points = plan_of(name)
     state = initial_state(plan, points)
     for index, step in enumerate(build_algorithm(plan).rounds, 1):
-        state = step.advance(state, released("zeros", plan.round_at(index).blocks, index))
+        state = step.advance(
+            state, released("zeros", plan.round_at(index).blocks, index)
+        )
     assert len(state.centroids) == 1
     report = build_report(plan, [(plan.last_round, 0)], state=state)
-    assert any(sentence.startswith("No two places with rows stood out") for sentence in report.warnings)
+    assert any(
+        sentence.startswith("No two places with rows stood out")
+        for sentence in report.warnings
+    )
 
 
 PRELIMINARY: dict[str, dict[str, Any]] = {
@@ -188,8 +274,14 @@ PRELIMINARY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("given", PRELIMINARY)
-def test_no_preliminary_release_is_an_error_but_a_sentence(given: str, kind: str) -> None:
-    options: dict[str, Any] = {"bounds": (-1.0, 1.0), "n_examples": 200, "n_features": 3} | PRELIMINARY[given]
+def test_no_preliminary_release_is_an_error_but_a_sentence(
+    given: str, kind: str
+) -> None:
+    options: dict[str, Any] = {
+        "bounds": (-1.0, 1.0),
+        "n_examples": 200,
+        "n_features": 3,
+    } | PRELIMINARY[given]
     config = PrivateKMeans(3, algorithm="proxy_lloyd", **options).config
     plan, _ = first_plan(config, None, run_id=1, n_clients=5, n_features=3)
     assert plan.preliminary
@@ -201,30 +293,45 @@ def test_no_preliminary_release_is_an_error_but_a_sentence(given: str, kind: str
 
 
 def continued(plan: Plan, kind: str) -> tuple[Plan | None, str]:
-    """The plan after what comes before round 1 was released, or the sentence that ends the run."""
+    """The plan after what comes before round 1 was released, or the sentence that ends
+    the run.
+    """
     found = Found()
     try:
         for index in range(plan.first_round, 1):
             release = released(kind, plan.round_at(index).blocks, index + 9)
             found = plan.task.take_preliminary(plan, index, release, found)
-        return redraft_plan(plan, n_features=3, n_examples=found.n_examples, box=found.box), ""
+        return (
+            redraft_plan(
+                plan, n_features=3, n_examples=found.n_examples, box=found.box
+            ),
+            "",
+        )
     except DPKMeansError as error:
         return None, str(error)
 
 
-# A table's round has rows to look at; sums of arrays and labels have tests of their own.
+# A table's round has rows to look at; sums of arrays and labels have tests of their
+# own.
 WITH_ROWS = [name for name in MAKERS if name not in (*OF_ARRAYS, "naive_bayes")]
 
 
 @pytest.mark.parametrize("kind", ["alternating", "anything"])
 @pytest.mark.parametrize("name", WITH_ROWS)
-def test_no_release_leads_to_a_state_in_which_a_row_counts_for_more_than_was_declared(name: str, kind: str) -> None:
+def test_no_release_leads_to_a_state_in_which_a_row_counts_for_more_than_was_declared(
+    name: str, kind: str
+) -> None:
     plan, points = plan_of(name)
     state = initial_state(plan, points)
     for index, step in enumerate(build_algorithm(plan).rounds, 1):
         blocks = plan.round_at(index).blocks
         if step.labelled is None:
             statistic = partial(step.statistic, state=state)
-            shares = check_sensitivity(blocks, lambda rows: statistic(rows), n_features=3, n_tables=1)  # noqa: B023
+            shares = check_sensitivity(
+                blocks,
+                lambda rows: statistic(rows),  # noqa: B023
+                n_features=3,
+                n_tables=1,
+            )
             assert max(shares.values()) <= 1.0
         state = step.advance(state, released(kind, blocks, index))

@@ -1,4 +1,6 @@
-"""FedDP-KMeans from its budget to its reports, against arithmetic of its own and against what the server sends."""
+"""FedDP-KMeans from its budget to its reports, against arithmetic of its own and
+against what the server sends.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,15 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SAME, SeededNoise
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, as_released, draw_noise, round_events
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    as_released,
+    draw_noise,
+    round_events,
+)
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
@@ -76,7 +86,14 @@ def config_of(**values: Any) -> Run:
 
 def plan_of(facts: ServerFacts = FACTS, **values: Any) -> Plan:
     n_features = len(facts.centre)
-    return draft_plan(config_of(**values), run_id=1, n_clients=20, seed=1, n_features=n_features, server=facts)
+    return draft_plan(
+        config_of(**values),
+        run_id=1,
+        n_clients=20,
+        seed=1,
+        n_features=n_features,
+        server=facts,
+    )
 
 
 def on_grid(values: Any) -> Floats:
@@ -87,14 +104,17 @@ def blocks_of(plan: Plan) -> list[list[Block]]:
     return [list(planned.blocks) for planned in plan.rounds]
 
 
-# -- from shares to noise -----------------------------------------------------------------------------------------
+# -- from shares to noise --------------------------------------------------------------
 
 
 def gaussian_epsilon(multiplier: float, delta: float) -> float:
     """Balle and Wang 2018, Theorem 8, solved for epsilon."""
 
     def excess(epsilon: float) -> float:
-        a, b = 0.5 / multiplier - epsilon * multiplier, -0.5 / multiplier - epsilon * multiplier
+        a, b = (
+            0.5 / multiplier - epsilon * multiplier,
+            -0.5 / multiplier - epsilon * multiplier,
+        )
         return float(ndtr(a) - math.exp(epsilon + log_ndtr(b))) / delta - 1.0
 
     return float(brentq(excess, 0.0, 60.0, xtol=1e-12))
@@ -102,8 +122,13 @@ def gaussian_epsilon(multiplier: float, delta: float) -> float:
 
 def shares_of_squares(plan: Plan) -> list[list[float]]:
     """Each block's part of the joint squared GDP parameter."""
-    total = sum(block.noise_multiplier**-2 for blocks in blocks_of(plan) for block in blocks)
-    return [[block.noise_multiplier**-2 / total for block in blocks] for blocks in blocks_of(plan)]
+    total = sum(
+        block.noise_multiplier**-2 for blocks in blocks_of(plan) for block in blocks
+    )
+    return [
+        [block.noise_multiplier**-2 / total for block in blocks]
+        for blocks in blocks_of(plan)
+    ]
 
 
 PAPER_SHARES = {"record": (0.2, 0.2, 0.45, 0.15), "client": (0.35, 0.1, 0.45, 0.1)}
@@ -111,16 +136,22 @@ PAPER_SHARES = {"record": (0.2, 0.2, 0.45, 0.15), "client": (0.35, 0.1, 0.45, 0.
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("given", [None, (1.0, 2.0, 3.0, 4.0)])
-def test_gaussian_shares_are_squared(unit: str, given: tuple[float, ...] | None) -> None:
+def test_gaussian_shares_are_squared(
+    unit: str, given: tuple[float, ...] | None
+) -> None:
     s = given or PAPER_SHARES[unit]
     expected = [x**2 / sum(y**2 for y in s) for x in s]
-    (outer,), (weights,), (sums, counts) = shares_of_squares(plan_of(unit=unit, budget_shares=given))
+    (outer,), (weights,), (sums, counts) = shares_of_squares(
+        plan_of(unit=unit, budget_shares=given)
+    )
     assert [outer, weights, sums, counts] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize(("rounds", "lloyd"), [(1, 0.3), (2, 0.3), (5, 0.3), (2, 0.6)])
-def test_all_lloyd_rounds_together_take_their_share(unit: str, rounds: int, lloyd: float) -> None:
+def test_all_lloyd_rounds_together_take_their_share(
+    unit: str, rounds: int, lloyd: float
+) -> None:
     plan = plan_of(unit=unit, max_iter=rounds, lloyd_share=lloyd)
     start, later = shares_of_squares(plan)[:3], shares_of_squares(plan)[3:]
     assert len(later) == rounds
@@ -138,13 +169,19 @@ def test_the_papers_shares_are_shares_of_epsilon(unit: str, rounds: int) -> None
     s = PAPER_SHARES[unit]
     left = 0.7 if rounds else 1.0
     expected = [[s[0] * left], [s[1] * left], [s[2] * left, s[3] * left]]
-    expected += [[0.3 / rounds * x / (s[2] + s[3]) for x in s[2:]] for _ in range(rounds)]
+    expected += [
+        [0.3 / rounds * x / (s[2] + s[3]) for x in s[2:]] for _ in range(rounds)
+    ]
     scales = []
     for blocks, parts in zip(blocks_of(plan), expected, strict=True):
         for block, part in zip(blocks, parts, strict=True):
             pure = block.noise is NoiseShape.LAPLACE
             assert pure is (block.name in ("weights", "counts", "indicators"))
-            own = 1.0 / block.noise_multiplier if pure else gaussian_epsilon(block.noise_multiplier, plan.delta)
+            own = (
+                1.0 / block.noise_multiplier
+                if pure
+                else gaussian_epsilon(block.noise_multiplier, plan.delta)
+            )
             scales.append(own / part)
     # Every release is (s_i E)-DP for one and the same E.
     assert scales == pytest.approx([scales[0]] * len(scales), rel=1e-3)
@@ -155,15 +192,21 @@ CASES = list(itertools.product(UNITS, ("gaussian", "paper"), (0, 2), (0.3, 1.0, 
 
 
 @pytest.mark.parametrize(("unit", "kind", "rounds", "epsilon"), CASES)
-def test_plans_cost_what_was_asked_for_and_never_more(unit: str, kind: str, rounds: int, epsilon: float) -> None:
+def test_plans_cost_what_was_asked_for_and_never_more(
+    unit: str, kind: str, rounds: int, epsilon: float
+) -> None:
     plan = plan_of(unit=unit, noise_kind=kind, max_iter=rounds, epsilon=epsilon)
     assert 0.999 * epsilon <= plan.epsilon <= epsilon
     assert plan.epsilon == compose_epsilon(plan.events(), plan.delta)
 
 
 @pytest.mark.parametrize(("rate", "rounds", "epsilon"), [(0.1, 0, 1.0), (0.5, 2, 0.5)])
-def test_sampled_plans_cost_what_was_asked_for(rate: float, rounds: int, epsilon: float) -> None:
-    plan = plan_of(unit="client", client_sampling_rate=rate, max_iter=rounds, epsilon=epsilon)
+def test_sampled_plans_cost_what_was_asked_for(
+    rate: float, rounds: int, epsilon: float
+) -> None:
+    plan = plan_of(
+        unit="client", client_sampling_rate=rate, max_iter=rounds, epsilon=epsilon
+    )
     everybody = plan_of(unit="client", max_iter=rounds, epsilon=epsilon)
     assert 0.999 * epsilon <= plan.epsilon <= epsilon
     # Amplification: less noise than for everybody, more than for rate times as much.
@@ -171,12 +214,23 @@ def test_sampled_plans_cost_what_was_asked_for(rate: float, rounds: int, epsilon
         for a, b in zip(sampled, whole, strict=True):
             assert rate * b.noise_multiplier < a.noise_multiplier < b.noise_multiplier
     # Without amplification the same noise would cost more than twice as much.
-    assert compose_epsilon([e for r in plan.rounds for e in round_events(r.blocks, 16)], plan.delta) > 1.7 * epsilon
+    assert (
+        compose_epsilon(
+            [e for r in plan.rounds for e in round_events(r.blocks, 16)], plan.delta
+        )
+        > 1.7 * epsilon
+    )
 
 
-@pytest.mark.parametrize(("unit", "rounds", "epsilon"), pairs(UNITS, (0, 2), (0.5, 1.0, 3.0)))
-def test_the_papers_mixture_against_an_independent_composition(unit: str, rounds: int, epsilon: float) -> None:
-    """Ours prices a Laplace release as the worst of its pure epsilon, so it may be a little above, hardly below."""
+@pytest.mark.parametrize(
+    ("unit", "rounds", "epsilon"), pairs(UNITS, (0, 2), (0.5, 1.0, 3.0))
+)
+def test_the_papers_mixture_against_an_independent_composition(
+    unit: str, rounds: int, epsilon: float
+) -> None:
+    """Ours prices a Laplace release as the worst of its pure epsilon, so it may be a
+    little above, hardly below.
+    """
     plan = plan_of(unit=unit, noise_kind="paper", max_iter=rounds, epsilon=epsilon)
     whole = None
     for block in itertools.chain.from_iterable(blocks_of(plan)):
@@ -184,7 +238,12 @@ def test_the_papers_mixture_against_an_independent_composition(unit: str, rounds
         if block.noise is NoiseShape.LAPLACE:
             make = pld.from_laplace_mechanism
         std = block.noise_scale / block.sensitivity.bound
-        part = make(std, sensitivity=1.0, value_discretization_interval=1e-4, use_connect_dots=True)
+        part = make(
+            std,
+            sensitivity=1.0,
+            value_discretization_interval=1e-4,
+            use_connect_dots=True,
+        )
         whole = part if whole is None else whole.compose(part)
     assert whole is not None
     independent = whole.get_epsilon_for_delta(plan.delta)
@@ -194,34 +253,49 @@ def test_the_papers_mixture_against_an_independent_composition(unit: str, rounds
 @pytest.mark.parametrize(("unit", "rounds"), list(itertools.product(UNITS, (0, 2))))
 def test_gaussian_plans_against_the_closed_form(unit: str, rounds: int) -> None:
     plan = plan_of(unit=unit, max_iter=rounds)
-    mu = math.hypot(*(1.0 / block.noise_multiplier for blocks in blocks_of(plan) for block in blocks))
+    mu = math.hypot(
+        *(
+            1.0 / block.noise_multiplier
+            for blocks in blocks_of(plan)
+            for block in blocks
+        )
+    )
     closed = gaussian_epsilon(1.0 / mu, plan.delta)
     assert closed <= plan.epsilon <= 1.001 * closed
 
 
 def test_laplace_noise_comes_with_l1_sensitivity() -> None:
     for unit in UNITS:
-        for block in itertools.chain.from_iterable(blocks_of(plan_of(unit=unit, noise_kind="paper", max_iter=1))):
+        for block in itertools.chain.from_iterable(
+            blocks_of(plan_of(unit=unit, noise_kind="paper", max_iter=1))
+        ):
             expected = Norm.L1 if block.noise is NoiseShape.LAPLACE else Norm.L2
             assert block.sensitivity.norm is expected
             assert block.sensitivity.unit is PrivacyUnit(unit)
 
 
-# -- rounds -------------------------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------
 
 
 def test_rounds_with_and_without_lloyd() -> None:
     start = ["outer-product", "weights", "centers"]
     assert [r.name for r in plan_of().rounds] == start
     assert [r.name for r in plan_of(max_iter=0).rounds] == start
-    assert [r.name for r in plan_of(max_iter=2).rounds] == [*start, "lloyd-1", "lloyd-2"]
+    assert [r.name for r in plan_of(max_iter=2).rounds] == [
+        *start,
+        "lloyd-1",
+        "lloyd-2",
+    ]
     assert [b.name for r in plan_of(max_iter=1).rounds for b in r.blocks] == (
         ["outer_product", "weights", "clipped_sums", "counts", "clipped_sums", "counts"]
     )
     assert [b.name for r in plan_of(unit="client").rounds for b in r.blocks] == (
         ["outer_product", "weights", "means", "indicators"]
     )
-    assert [b.name for b in plan_of(unit="client", max_iter=1).rounds[-1].blocks] == ["clipped_sums", "counts"]
+    assert [b.name for b in plan_of(unit="client", max_iter=1).rounds[-1].blocks] == [
+        "clipped_sums",
+        "counts",
+    ]
     assert [b.shape for r in plan_of(max_iter=1).rounds for b in r.blocks] == (
         [(6,), (30,), (4, 3), (4,), (4, 3), (4,)]
     )
@@ -229,10 +303,14 @@ def test_rounds_with_and_without_lloyd() -> None:
 
 def exact(arrays: Sequence[Floats], blocks: Sequence[Block]) -> Any:
     """A release whose noise happened to be zero."""
-    return as_released(encode(np.concatenate([np.ravel(a) for a in arrays])).values, blocks, 16)
+    return as_released(
+        encode(np.concatenate([np.ravel(a) for a in arrays])).values, blocks, 16
+    )
 
 
-def one_round(private_sum: PrivateSum, points: Floats, state: State, copies: int = 1) -> State:
+def one_round(
+    private_sum: PrivateSum, points: Floats, state: State, copies: int = 1
+) -> State:
     arrays = [copies * array for array in private_sum.statistic(points, state)]
     return private_sum.advance(state, exact(arrays, private_sum.blocks))
 
@@ -242,23 +320,38 @@ def two_groups() -> tuple[Floats, Floats]:
     generator = np.random.default_rng(0)
     rows = np.repeat([[0.5, 0.0, 0.0], [-0.75, 0.0, 0.0]], [300, 200], axis=0)
     rows = on_grid(rows + generator.uniform(-0.02, 0.02, rows.shape))
-    server = on_grid(np.stack([np.linspace(-1, 1, 9), np.zeros(9), np.zeros(9)], axis=1))
+    server = on_grid(
+        np.stack([np.linspace(-1, 1, 9), np.zeros(9), np.zeros(9)], axis=1)
+    )
     return rows, server
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_each_step_is_usable_alone(unit: str) -> None:
-    """Every step takes a share of a budget, a state with what it reads, and no other step."""
+    """Every step takes a share of a budget, a state with what it reads, and no other
+    step.
+    """
     rows, server = two_groups()
     facts = ServerFacts(9, (0.0, 0.0, 0.0), 1.5, 500.0, 500.0, 3.0, 3.0)
-    config = config_of(n_clusters=2, unit=unit, n_init=3, budget_shares=(1.0, 1.0, 0.6, 0.4))
+    config = config_of(
+        n_clusters=2, unit=unit, n_init=3, budget_shares=(1.0, 1.0, 0.6, 0.4)
+    )
     # At client level one client is hidden by the noise: fifty of them are not.
     copies = 50 if unit == "client" else 1
     public = Known(config, None, 3, 1e-6, None, SAME, 16, facts)
     empty = seeded_state(np.zeros((2, 3)), 5, server)
     axis = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-    given = {"projection": axis, "projected_points": server @ axis, "projected_centers": np.array([[0.4, 0], [-1, 0]])}
-    ready = cluster_state(np.array([[0.4, 0.0, 0.0], [-1.0, 0.0, 0.0]]), np.zeros(2), (), empty.extras | given)
+    given = {
+        "projection": axis,
+        "projected_points": server @ axis,
+        "projected_centers": np.array([[0.4, 0], [-1, 0]]),
+    }
+    ready = cluster_state(
+        np.array([[0.4, 0.0, 0.0], [-1.0, 0.0, 0.0]]),
+        np.zeros(2),
+        (),
+        empty.extras | given,
+    )
 
     (step,) = private_sums(public, [outer_product_round(public, facts, 1.0)])
     after = one_round(step, rows, empty, copies)
@@ -268,12 +361,17 @@ def test_each_step_is_usable_alone(unit: str) -> None:
 
     (step,) = private_sums(public, [weights_round(public, facts, 1.0)])
     after = one_round(step, rows, ready, copies)
-    assert sorted(after.extras["projected_centers"][:, 0]) == pytest.approx([-0.75, 0.5], abs=0.05)
+    assert sorted(after.extras["projected_centers"][:, 0]) == pytest.approx(
+        [-0.75, 0.5], abs=0.05
+    )
     # Lifted back, they are a first guess at the centroids.
     assert sorted(after.centroids[:, 0]) == pytest.approx([-0.75, 0.5], abs=0.05)
     assert cost(step.blocks) <= 1.0
 
-    for planned in (centers_round(public, facts, 0.6, 0.4), *lloyd_rounds(public, facts, 1.0, 1)):
+    for planned in (
+        centers_round(public, facts, 0.6, 0.4),
+        *lloyd_rounds(public, facts, 1.0, 1),
+    ):
         (step,) = private_sums(public, [planned])
         after = one_round(step, rows, ready, copies)
         assert sorted(after.centroids[:, 0]) == pytest.approx([-0.75, 0.5], abs=0.01)
@@ -289,7 +387,10 @@ def test_steps_say_what_they_miss() -> None:
     algorithm = build_algorithm(plan_of())
     nothing = cluster_state(np.zeros((4, 3)), np.zeros(4))
     for private_sum in algorithm.rounds[1:]:
-        with pytest.raises(PlanError, match="the state has no projection: run the step that makes it first"):
+        with pytest.raises(
+            PlanError,
+            match="the state has no projection: run the step that makes it first",
+        ):
             private_sum.statistic(rows, nothing)
     with pytest.raises(PlanError, match="server points"):
         one_round(algorithm.rounds[0], rows, nothing)
@@ -304,7 +405,9 @@ def test_rows_are_taken_relative_to_the_servers_centre(unit: str) -> None:
     found = []
     for moved in (np.zeros(3), shift):
         facts = ServerFacts(9, tuple(moved.tolist()), 0.35, 0.05, 100.0, 0.5, 1.2)
-        algorithm = build_algorithm(plan_of(facts, n_clusters=2, unit=unit, max_iter=2, epsilon=5.0, n_init=3))
+        algorithm = build_algorithm(
+            plan_of(facts, n_clusters=2, unit=unit, max_iter=2, epsilon=5.0, n_init=3)
+        )
         state = algorithm.initial_state(3, server + moved)
         for private_sum in algorithm.rounds:
             state = one_round(private_sum, rows + moved, state, 50)
@@ -317,27 +420,38 @@ def test_a_cluster_lost_in_noise_keeps_its_place() -> None:
     rows, _ = two_groups()
     plan = plan_of(ServerFacts(9, (0.0, 0.0, 0.0), 1.5, 1.0), n_clusters=3, max_iter=1)
     lloyd = build_algorithm(plan).rounds[3]
-    state = cluster_state(np.array([[0.375, 0, 0], [-1.0, 0, 0], [0.0, 1.0, 1.0]]), np.zeros(3))
+    state = cluster_state(
+        np.array([[0.375, 0, 0], [-1.0, 0, 0], [0.0, 1.0, 1.0]]), np.zeros(3)
+    )
     after = one_round(lloyd, rows, state)
     assert after.centroids[2].tolist() == [0.0, 1.0, 1.0]
     assert after.counts.tolist() == [300.0, 200.0, 0.0]
-    # A few rows are fewer than the noise: the centroid that they would make is not trusted.
+    # A few rows are fewer than the noise: the centroid that they would make is not
+    # trusted.
     assert lloyd.blocks[1].noise_scale > 5.0
     after = one_round(lloyd, rows[:3], state)
     assert np.array_equal(after.centroids, state.centroids)
 
 
-# -- noise of the outer product -----------------------------------------------------------------------------------
+# -- noise of the outer product --------------------------------------------------------
 
 
 def test_outer_product_noise_is_isotropic_over_symmetric_matrices() -> None:
-    """Standard deviation s on the diagonal, s / sqrt(2) off it; each a chi-square test that sees 5 percent."""
+    """Standard deviation s on the diagonal, s / sqrt(2) off it.
+
+    Each a chi-square test that sees 5 percent.
+    """
     d, draws = 6, 4000
     facts = ServerFacts(9, (0.0,) * d, 1.0, 0.7)
     (block,) = plan_of(facts, n_clusters=2).rounds[0].blocks
     source = SeededNoise(np.random.default_rng(3))
     noise = [draw_noise([block], source, 16) for _ in range(draws)]
-    matrices = np.stack([symmetric_from_triangle(as_released(v, [block], 16)["outer_product"], d) for v in noise])
+    matrices = np.stack(
+        [
+            symmetric_from_triangle(as_released(v, [block], 16)["outer_product"], d)
+            for v in noise
+        ]
+    )
     s = block.noise_scale
     assert s == pytest.approx(block.noise_multiplier * block.sensitivity.bound)
     assert block.size == triangle_size(d)
@@ -345,10 +459,22 @@ def test_outer_product_noise_is_isotropic_over_symmetric_matrices() -> None:
     above = matrices[:, *np.triu_indices(d, 1)].ravel()
     for sample, std in ((diagonal, s), (above, s / math.sqrt(2.0))):
         statistic = float((sample**2).sum() / std**2)
-        assert min(stats.chi2.cdf(statistic, sample.size), stats.chi2.sf(statistic, sample.size)) > 1e-6
+        assert (
+            min(
+                stats.chi2.cdf(statistic, sample.size),
+                stats.chi2.sf(statistic, sample.size),
+            )
+            > 1e-6
+        )
         for factor in (0.95, 1.05):
             wrong = statistic / factor**2
-            assert min(stats.chi2.cdf(wrong, sample.size), stats.chi2.sf(wrong, sample.size)) < 1e-6
+            assert (
+                min(
+                    stats.chi2.cdf(wrong, sample.size),
+                    stats.chi2.sf(wrong, sample.size),
+                )
+                < 1e-6
+            )
     # Isotropic: turned into any other frame, the noise has the same distribution.
     frame = np.linalg.qr(np.random.default_rng(4).normal(size=(d, d)))[0]
     turned = frame @ matrices @ frame.T
@@ -356,11 +482,13 @@ def test_outer_product_noise_is_isotropic_over_symmetric_matrices() -> None:
     assert turned[:, 0, 1].std() == pytest.approx(s / math.sqrt(2.0), rel=0.06)
 
 
-# -- what comes out -----------------------------------------------------------------------------------------------
+# -- what comes out --------------------------------------------------------------------
 
 
 @cache
-def mixture(missing: int = 0, n_clients: int = 20, n_points: int = 150) -> GaussianMixture:
+def mixture(
+    missing: int = 0, n_clients: int = 20, n_points: int = 150
+) -> GaussianMixture:
     return draw_gaussian_mixture(
         np.random.default_rng(5),
         n_clients=n_clients,
@@ -392,28 +520,43 @@ def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
 
 
 def test_missing_components_degrade_gracefully() -> None:
-    """The fewer components the server knows, the dearer; never as dear as one mean for all."""
+    """The fewer components the server knows, the dearer.
+
+    Never as dear as one mean for all.
+    """
     rows = np.concatenate(mixture().clients)
     trivial = float(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
     optimal = 8 * 0.01
     costs = {}
     for missing in (0, 2, 5):
         drawn = mixture(missing)
-        found = [cost_per_row(estimator(drawn, random_state=seed).fit(drawn.clients), drawn) for seed in range(3)]
+        found = [
+            cost_per_row(estimator(drawn, random_state=seed).fit(drawn.clients), drawn)
+            for seed in range(3)
+        ]
         assert np.isfinite(found).all()
         costs[missing] = float(np.median(found))
     assert optimal < costs[0] < 1.5 * optimal
     assert costs[0] <= costs[2] <= costs[5] < trivial
     # Lloyd rounds, on the same budget, find some of what the start did not know.
     drawn = mixture(5)
-    lloyd = [cost_per_row(estimator(drawn, max_iter=3, random_state=seed).fit(drawn.clients), drawn) for seed in (0, 1)]
+    lloyd = [
+        cost_per_row(
+            estimator(drawn, max_iter=3, random_state=seed).fit(drawn.clients), drawn
+        )
+        for seed in (0, 1)
+    ]
     assert max(lloyd) < trivial
 
 
 def test_client_level_finds_the_clusters_too() -> None:
     drawn = mixture(0, 800, 10)
-    km = estimator(drawn, unit="client", examples_per_client=10, masking=False, epsilon=5.0).fit(drawn.clients)
-    nearest = np.linalg.norm(km.cluster_centers_[:, None] - drawn.means[None], axis=2).min(axis=0)
+    km = estimator(
+        drawn, unit="client", examples_per_client=10, masking=False, epsilon=5.0
+    ).fit(drawn.clients)
+    nearest = np.linalg.norm(
+        km.cluster_centers_[:, None] - drawn.means[None], axis=2
+    ).min(axis=0)
     assert np.sort(nearest)[:4].max() < 0.25
 
 
@@ -435,7 +578,10 @@ def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     choice = km.choose_k(drawn.clients)
     assert choice.n_clusters == 10
     assert choice.privacy.epsilon <= 1.0
-    assert [line.array for line in choice.privacy.releases] == ["outer_product", "weights"]
+    assert [line.array for line in choice.privacy.releases] == [
+        "outer_product",
+        "weights",
+    ]
 
 
 def test_choosing_and_clustering_in_one_run_costs_one_budget() -> None:
@@ -448,7 +594,7 @@ def test_choosing_and_clustering_in_one_run_costs_one_budget() -> None:
     assert (np.diff(km.cost_curve_) <= 0.0).all()
 
 
-# -- facts from server data ---------------------------------------------------------------------------------------
+# -- facts from server data ------------------------------------------------------------
 
 
 def test_facts_of_a_few_points_by_hand() -> None:
@@ -460,31 +606,49 @@ def test_facts_of_a_few_points_by_hand() -> None:
     assert facts.outer_product_bound == pytest.approx(0.25**2)
     # Outer products are never clipped to more than a radius that was given.
     given = derive_server_facts(config_of(n_clusters=2, data_radius=0.2), points)
-    assert (given.data_radius, given.outer_product_bound) == (pytest.approx(0.2), pytest.approx(0.04))
-    given = derive_server_facts(config_of(n_clusters=2, data_radius=0.2, outer_product_bound=0.02), points)
+    assert (given.data_radius, given.outer_product_bound) == (
+        pytest.approx(0.2),
+        pytest.approx(0.04),
+    )
+    given = derive_server_facts(
+        config_of(n_clusters=2, data_radius=0.2, outer_product_bound=0.02), points
+    )
     assert given.outer_product_bound == pytest.approx(0.02)
 
 
 def test_facts_of_clients_are_of_simulated_clients() -> None:
-    """All clients of many rows from two places, or three, look alike, so the norms can be computed."""
+    """All clients of many rows from two places, or three, look alike, so the norms can
+    be computed.
+    """
     points = np.repeat([[0.5, 0.0], [-0.5, 0.0]], 10, axis=0)
-    points = on_grid(points + np.random.default_rng(0).uniform(-1e-3, 1e-3, points.shape))
-    many = derive_server_facts(config_of(n_clusters=2, unit="client", examples_per_client=400), points)
+    points = on_grid(
+        points + np.random.default_rng(0).uniform(-1e-3, 1e-3, points.shape)
+    )
+    many = derive_server_facts(
+        config_of(n_clusters=2, unit="client", examples_per_client=400), points
+    )
     assert many.data_radius == pytest.approx(0.5, abs=2e-3)
-    # 400 rows of squared norm 1/4; two means of norm 1/2; two clusters, both always there.
+    # 400 rows of squared norm 1/4; two means of norm 1/2; two clusters, both always
+    # there.
     assert many.outer_product_bound == pytest.approx(100.0, rel=0.01)
     assert many.means_bound == pytest.approx(math.sqrt(0.5), rel=0.01)
     assert many.indicators_bound == pytest.approx(math.sqrt(2.0), rel=1e-9)
     # About 200 rows in each of two clusters, of sums 100 long.
     assert many.sums_bound == pytest.approx(math.sqrt(2.0) * 100.0, rel=0.01)
     assert many.counts_bound == pytest.approx(math.sqrt(2.0) * 200.0, rel=0.01)
-    # Twenty bins of twenty rows each, and their variance: E = 400^2 / 20 + 400 * 19 / 20.
+    # Twenty bins of twenty rows each, and their variance: E = 400^2 / 20 + 400 * 19 /
+    # 20.
     assert many.weights_bound == pytest.approx(math.sqrt(8000 + 380), rel=0.02)
     paper = derive_server_facts(
-        config_of(n_clusters=2, unit="client", examples_per_client=400, noise_kind="paper"), points
+        config_of(
+            n_clusters=2, unit="client", examples_per_client=400, noise_kind="paper"
+        ),
+        points,
     )
     assert (paper.weights_bound, paper.indicators_bound) == (400.0, 2.0)
-    single = derive_server_facts(config_of(n_clusters=2, unit="client", examples_per_client=1), points)
+    single = derive_server_facts(
+        config_of(n_clusters=2, unit="client", examples_per_client=1), points
+    )
     assert single.outer_product_bound == pytest.approx(0.25, rel=0.01)
     assert (single.weights_bound, single.indicators_bound) == (1.0, 1.0)
 
@@ -492,27 +656,49 @@ def test_facts_of_clients_are_of_simulated_clients() -> None:
 def test_facts_need_no_randomness_of_the_run() -> None:
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 3)))
     config = config_of(unit="client")
-    assert derive_server_facts(config, points) == derive_server_facts(config.changed(random_state=7), points.copy())
+    assert derive_server_facts(config, points) == derive_server_facts(
+        config.changed(random_state=7), points.copy()
+    )
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_given_bounds_override_and_change_their_units(unit: str) -> None:
-    """Bounds of the data from -10 to 30: one scaled unit is twenty of the caller's, and norms of squares 400."""
+    """Bounds of the data from -10 to 30: one scaled unit is twenty of the caller's, and
+    norms of squares 400.
+    """
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 3)))
     names = ["data_radius", "outer_product_bound"]
     given = {"data_radius": 8.0, "outer_product_bound": 50.0}
     if unit == "client":
         given |= {"weights_bound": 3.0, "means_bound": 12.0, "indicators_bound": 1.7}
         given |= {"sums_bound": 90.0, "counts_bound": 2.5}
-        names += ["weights_bound", "means_bound", "indicators_bound", "sums_bound", "counts_bound"]
-    facts = derive_server_facts(config_of(unit=unit, bounds=((-10.0,), (30.0,)), **given), points)
-    expected = {"data_radius": 0.4, "outer_product_bound": 0.125, "weights_bound": 3.0, "means_bound": 0.6}
+        names += [
+            "weights_bound",
+            "means_bound",
+            "indicators_bound",
+            "sums_bound",
+            "counts_bound",
+        ]
+    facts = derive_server_facts(
+        config_of(unit=unit, bounds=((-10.0,), (30.0,)), **given), points
+    )
+    expected = {
+        "data_radius": 0.4,
+        "outer_product_bound": 0.125,
+        "weights_bound": 3.0,
+        "means_bound": 0.6,
+    }
     expected |= {"indicators_bound": 1.7, "sums_bound": 4.5, "counts_bound": 2.5}
     for name in names:
         assert getattr(facts, name) == pytest.approx(expected[name]), name
     # One that is given leaves the others as they were.
-    alone = derive_server_facts(config_of(unit=unit, bounds=((-10.0,), (30.0,)), outer_product_bound=50.0), points)
-    default = derive_server_facts(config_of(unit=unit, bounds=((-10.0,), (30.0,))), points)
+    alone = derive_server_facts(
+        config_of(unit=unit, bounds=((-10.0,), (30.0,)), outer_product_bound=50.0),
+        points,
+    )
+    default = derive_server_facts(
+        config_of(unit=unit, bounds=((-10.0,), (30.0,))), points
+    )
     assert alone == replace(default, outer_product_bound=0.125)
 
 
@@ -520,12 +706,21 @@ def test_distances_need_one_width_for_all_features() -> None:
     points = on_grid(np.random.default_rng(1).uniform(-1, 1, (40, 2)))
     unequal = ((0.0, 0.0), (1.0, 2.0))
     for name in ("data_radius", "outer_product_bound", "means_bound", "sums_bound"):
-        with pytest.raises(ConfigurationError, match=rf"{name} is 1, a distance .* widths from 1 to 2: give all"):
+        with pytest.raises(
+            ConfigurationError,
+            match=rf"{name} is 1, a distance .* widths from 1 to 2: give all",
+        ):
             derive_server_facts(config_of(bounds=unequal, **{name: 1.0}), points)
         with pytest.raises(ConfigurationError, match=name):
             facts_without_server(config_of(bounds=unequal, **{name: 1.0}), 2)
-    # Numbers of rows and of clusters have no width, and without any the bounds follow from scaled points.
-    assert derive_server_facts(config_of(bounds=unequal, unit="client", weights_bound=3.0), points).weights_bound == 3.0
+    # Numbers of rows and of clusters have no width, and without any the bounds follow
+    # from scaled points.
+    assert (
+        derive_server_facts(
+            config_of(bounds=unequal, unit="client", weights_bound=3.0), points
+        ).weights_bound
+        == 3.0
+    )
     assert derive_server_facts(config_of(bounds=unequal), points).data_radius > 0.0
 
 
@@ -537,10 +732,17 @@ def test_facts_without_server_points() -> None:
     assert (facts.means_bound, facts.indicators_bound) == (8.0, 2.0)
     assert (facts.sums_bound, facts.counts_bound) == (16.0, 4.0)
     assert (
-        facts_without_server(config_of(n_clusters=9, examples_per_client=4, noise_kind="paper"), 1).indicators_bound
+        facts_without_server(
+            config_of(n_clusters=9, examples_per_client=4, noise_kind="paper"), 1
+        ).indicators_bound
         == 4
     )
-    assert facts_without_server(config_of(bounds=((0.0,), (10.0,)), data_radius=2.5), 3).data_radius == 0.5
+    assert (
+        facts_without_server(
+            config_of(bounds=((0.0,), (10.0,)), data_radius=2.5), 3
+        ).data_radius
+        == 0.5
+    )
 
 
 def test_server_data_that_say_nothing_are_refused() -> None:
@@ -567,22 +769,34 @@ def test_bounds_from_server_points_hold_them_all() -> None:
     assert (points <= np.array(upper)).all()
     widths = np.array(upper) - np.array(lower)
     assert widths == pytest.approx([widths[0]] * 4)
-    assert widths[0] / 2 == pytest.approx(np.linalg.norm(points - points.mean(axis=0), axis=1).max())
+    assert widths[0] / 2 == pytest.approx(
+        np.linalg.norm(points - points.mean(axis=0), axis=1).max()
+    )
 
 
-# -- a client that declared too little ----------------------------------------------------------------------------
+# -- a client that declared too little -------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "paper"])
 def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_only(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Equal seeds give equal noise, so two runs' first releases differ by what the client changes in the sum."""
+    """Equal seeds give equal noise, so two runs' first releases differ by what the
+    client changes in the sum.
+    """
     generator = np.random.default_rng(0)
     server = on_grid(generator.uniform(-1, 1, (30, 3)))
-    config = config_of(unit="client", noise_kind=kind, noise="seeded", examples_per_client=10, random_state=4)
+    config = config_of(
+        unit="client",
+        noise_kind=kind,
+        noise="seeded",
+        examples_per_client=10,
+        random_state=4,
+    )
     held = hold_points(config, server)
-    plan = draft_plan(config, run_id=1, n_clients=6, seed=4, n_features=3, server=held.facts)
+    plan = draft_plan(
+        config, run_id=1, n_clients=6, seed=4, n_features=3, server=held.facts
+    )
     parts = [on_grid(generator.uniform(-1, 1, (10, 3))) for _ in range(6)]
     huge = np.repeat(on_grid(generator.choice([-1.0, 1.0], (1, 3))), 20_000, axis=0)
     sums = []
@@ -599,32 +813,51 @@ def test_a_client_with_many_more_rows_than_declared_moves_the_sum_by_its_bound_o
         sums.append(seen[0])
     (block,) = plan.rounds[0].blocks
     change = (sums[1] - sums[0]).astype(np.float64)
-    assert 0.999 * block.sensitivity.bound < np.linalg.norm(change) / GRID <= block.sensitivity.bound
+    assert (
+        0.999 * block.sensitivity.bound
+        < np.linalg.norm(change) / GRID
+        <= block.sensitivity.bound
+    )
     # The other rounds, from one state that both sides know.
     state = cluster_state(server[:4], np.zeros(4), (), dict(three_extras(server)))
     for private_sum in build_algorithm(plan).rounds:
-        for block, array in zip(private_sum.blocks, private_sum.statistic(huge, state), strict=True):
+        for block, array in zip(
+            private_sum.blocks, private_sum.statistic(huge, state), strict=True
+        ):
             order = 1 if block.sensitivity.norm is Norm.L1 else 2
             assert np.linalg.norm(np.ravel(array), order) <= block.sensitivity.bound
 
 
 def three_extras(server: Floats) -> dict[str, Floats]:
-    return {"projection": np.eye(3), "projected_points": server, "projected_centers": server[:4]}
+    return {
+        "projection": np.eye(3),
+        "projected_points": server,
+        "projected_centers": server[:4],
+    }
 
 
 def test_lloyd_rounds_of_clients_average_rows_and_not_their_means() -> None:
-    """Clients of 2 rows at -1 and of 50 rows at -0.4: the centre of all rows is -0.423, that of the means -0.7."""
+    """Clients of 2 rows at -1 and of 50 rows at -0.4.
+
+    The centre of all rows is -0.423, that of the means -0.7.
+    """
     facts = ServerFacts(9, (0.25,), 2.0, 4.0, sums_bound=1e3, counts_bound=1e3)
     plan = plan_of(facts, n_clusters=1, unit="client", max_iter=1)
     *_, lloyd = build_algorithm(plan).rounds
     state = cluster_state(np.zeros((1, 1)), np.zeros(1), (), {})
-    shares = [lloyd.statistic(np.full((n, 1), place), state) for n, place in ((2, -1.0), (50, -0.4))]
-    sums, counts = (sum(float(np.ravel(one)[0]) for one in arrays) for arrays in zip(*shares, strict=True))
+    shares = [
+        lloyd.statistic(np.full((n, 1), place), state)
+        for n, place in ((2, -1.0), (50, -0.4))
+    ]
+    sums, counts = (
+        sum(float(np.ravel(one)[0]) for one in arrays)
+        for arrays in zip(*shares, strict=True)
+    )
     assert counts == 52.0
     assert sums / counts + 0.25 == pytest.approx((2 * -1.0 + 50 * -0.4) / 52, abs=1e-3)
 
 
-# -- reports ------------------------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------
 
 THEOREMS = {
     "record": {
@@ -634,24 +867,34 @@ THEOREMS = {
         "counts": "one row lies in at most one cluster",
     },
     "client": {
-        "outer_product": "one client's outer product, in Frobenius norm, is scaled down to the bound",
+        "outer_product": (
+            "one client's outer product, in Frobenius norm, is scaled down to the bound"
+        ),
         "weights": "one client's histogram is scaled down to the bound",
         "means": "one client's list of cluster means is scaled down to the bound",
-        "indicators": "one client's list of non-empty clusters is scaled down to the bound",
+        "indicators": (
+            "one client's list of non-empty clusters is scaled down to the bound"
+        ),
         "clipped_sums": "one client's list of cluster sums is scaled down to the bound",
         "counts": "one client's list of rows by cluster is scaled down to the bound",
     },
 }
 
 
-@pytest.mark.parametrize(("unit", "kind"), list(itertools.product(UNITS, ("gaussian", "paper"))))
+@pytest.mark.parametrize(
+    ("unit", "kind"), list(itertools.product(UNITS, ("gaussian", "paper")))
+)
 def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) -> None:
     drawn = mixture(0, 20, 20)
-    km = estimator(drawn, unit=unit, noise_kind=kind, trust="central", max_iter=1).fit(drawn.clients)
+    km = estimator(drawn, unit=unit, noise_kind=kind, trust="central", max_iter=1).fit(
+        drawn.clients
+    )
     report = km.privacy_
     assert report.unit == unit
     assert (
-        "one row appears or disappears" if unit == "record" else "one client's rows are replaced"
+        "one row appears or disappears"
+        if unit == "record"
+        else "one client's rows are replaced"
     ) in report.neighbours
     assert [line.round_name for line in report.releases] == (
         ["outer-product", "weights", "centers", "centers", "lloyd-1", "lloyd-1"]
@@ -659,10 +902,14 @@ def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) ->
     assert {line.array for line in report.releases} == set(THEOREMS[unit])
     for line in report.releases:
         assert THEOREMS[unit][line.array] in line.theorem
-        mechanism = "Laplace mechanism" if line.noise == "laplace" else "Gaussian mechanism"
+        mechanism = (
+            "Laplace mechanism" if line.noise == "laplace" else "Gaussian mechanism"
+        )
         assert mechanism in line.theorem
         assert line.norm == ("l1" if line.noise == "laplace" else "l2")
-        assert line.noise_scale == pytest.approx(line.noise_multiplier * line.sensitivity)
+        assert line.noise_scale == pytest.approx(
+            line.noise_multiplier * line.sensitivity
+        )
         wrong = "one row" if unit == "client" else "one client"
         assert wrong not in line.theorem
     so_far = [line.epsilon_so_far for line in report.releases]
@@ -671,12 +918,17 @@ def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) ->
     assert report.epsilon_worst_case > report.epsilon
     if kind == "gaussian":
         assert 0.0 < report.slack < 1e-6
-    assert report.n_examples_source == ("declared public" if unit == "record" else "not needed")
+    assert report.n_examples_source == (
+        "declared public" if unit == "record" else "not needed"
+    )
     assert json.loads(json.dumps(report.to_dict()))["unit"] == unit
-    assert any("points are not the clients' data" in sentence for sentence in report.assumptions)
+    assert any(
+        "points are not the clients' data" in sentence
+        for sentence in report.assumptions
+    )
 
 
-# -- engines ------------------------------------------------------------------------------------------------------
+# -- engines ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -693,13 +945,26 @@ def test_engines_masked_or_not_give_equal_centroids_for_equal_seeds(
 ) -> None:
     drawn = mixture(0, 5, 40)
     found = []
-    for values in ({"engine": "inprocess"}, {"engine": "direct"}, {"engine": "direct", "masking": False}):
+    for values in (
+        {"engine": "inprocess"},
+        {"engine": "direct"},
+        {"engine": "direct", "masking": False},
+    ):
         km = estimator(
-            drawn, trust=trust, unit=unit, noise_kind=kind, client_sampling_rate=rate, max_iter=1, n_init=3, **values
+            drawn,
+            trust=trust,
+            unit=unit,
+            noise_kind=kind,
+            client_sampling_rate=rate,
+            max_iter=1,
+            n_init=3,
+            **values,
         ).fit(list(drawn.clients))
         found.append(km)
         assert km.privacy_.epsilon == found[0].privacy_.epsilon
-        assert any("Masks are off" in w for w in km.privacy_.warnings) is (values.get("masking") is False)
+        assert any("Masks are off" in w for w in km.privacy_.warnings) is (
+            values.get("masking") is False
+        )
     for km in found[1:]:
         assert np.array_equal(km.cluster_centers_, found[0].cluster_centers_)
         assert np.array_equal(km.cluster_counts_, found[0].cluster_counts_)
@@ -708,9 +973,15 @@ def test_engines_masked_or_not_give_equal_centroids_for_equal_seeds(
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_server_side_noise_gives_the_same_result_whoever_reads_it(unit: str) -> None:
-    """Under 'oblivious' clients run the server's steps; the result is what the server finds under 'central'."""
+    """Under 'oblivious' clients run the server's steps.
+
+    The result is what the server finds under 'central'.
+    """
     drawn = mixture(0, 5, 40)
-    one, other = (estimator(drawn, unit=unit, trust=trust).fit(drawn.clients) for trust in ("central", "oblivious"))
+    one, other = (
+        estimator(drawn, unit=unit, trust=trust).fit(drawn.clients)
+        for trust in ("central", "oblivious")
+    )
     assert np.array_equal(one.cluster_centers_, other.cluster_centers_)
 
 
@@ -722,7 +993,7 @@ def test_runs_without_masks_are_never_called_private() -> None:
     assert estimator(drawn, noise="secure").fit(drawn.clients).privacy_.is_private
 
 
-# -- where the server's points are --------------------------------------------------------------------------------
+# -- where the server's points are -----------------------------------------------------
 
 
 @dataclass
@@ -734,9 +1005,13 @@ class Wire:
     plan: Plan
 
 
-def wire_of(drawn: GaussianMixture, policy: ClientPolicy | None = None, **values: Any) -> Wire:
+def wire_of(
+    drawn: GaussianMixture, policy: ClientPolicy | None = None, **values: Any
+) -> Wire:
     """A whole run through Flower's messages."""
-    federation = make_federation(drawn.clients, policy=policy or ClientPolicy(max_delta=0.5))
+    federation = make_federation(
+        drawn.clients, policy=policy or ClientPolicy(max_delta=0.5)
+    )
     requests: list[bytes] = []
 
     def keep(message: Message) -> bool:
@@ -748,14 +1023,26 @@ def wire_of(drawn: GaussianMixture, policy: ClientPolicy | None = None, **values
     n_features = drawn.means.shape[1]
     config = config_of(
         **(
-            {"bounds": (lower, upper), "n_features": n_features, "random_state": 2, "n_init": 3, "epsilon": 20.0}
+            {
+                "bounds": (lower, upper),
+                "n_features": n_features,
+                "random_state": 2,
+                "n_init": 3,
+                "epsilon": 20.0,
+            }
             | values
         )
     )
-    strategy = PrivateKMeans.from_config(config, server_points=drawn.server_points, on_step=lambda _: None)
+    strategy = PrivateKMeans.from_config(
+        config, server_points=drawn.server_points, on_step=lambda _: None
+    )
     with federation.grid.running():
         strategy.start(federation.grid)
-    return Wire(requests, [all_bytes(message) for message in federation.grid.received], strategy.run.plan)
+    return Wire(
+        requests,
+        [all_bytes(message) for message in federation.grid.received],
+        strategy.run.plan,
+    )
 
 
 def scaled_points(drawn: GaussianMixture) -> Floats:
@@ -764,7 +1051,10 @@ def scaled_points(drawn: GaussianMixture) -> Floats:
 
 
 def traces(drawn: GaussianMixture, facts: ServerFacts) -> list[bytes]:
-    """Ways to write two neighbouring coordinates of a server point: doubles, grid integers, decimal text."""
+    """Ways to write two neighbouring coordinates of a server point.
+
+    Doubles, grid integers, decimal text.
+    """
     scaled = scaled_points(drawn)
     found = []
     for table in (drawn.server_points, scaled, scaled - np.asarray(facts.centre)):
@@ -807,12 +1097,15 @@ def test_under_oblivious_the_plan_holds_the_points() -> None:
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-@pytest.mark.parametrize("algorithm", ["feddp_kmeans", "server_lloyd", "sphere_packing"])
+@pytest.mark.parametrize(
+    "algorithm", ["feddp_kmeans", "server_lloyd", "sphere_packing"]
+)
 def test_elsewhere_no_message_holds_a_point(trust: str, algorithm: str) -> None:
     drawn = mixture(0, 3, 40)
     wire = wire_of(drawn, trust=trust, algorithm=algorithm, n_clusters=5, max_iter=1)
     assert wire.plan.public_points is None
-    # Sphere packing uses what follows from the points only, so its clients go on by themselves.
+    # Sphere packing uses what follows from the points only, so its clients go on by
+    # themselves.
     assert wire.plan.server_advances == (algorithm != "sphere_packing")
     assert len(wire.requests) == 3 * (wire.plan.last_round + 2)
     assert seen_points(wire, drawn) == 0
@@ -821,40 +1114,70 @@ def test_elsewhere_no_message_holds_a_point(trust: str, algorithm: str) -> None:
 @pytest.mark.parametrize("trust", ["central", "distributed"])
 def test_k_means_plus_plus_shows_some_points_and_the_report_says_so(trust: str) -> None:
     drawn = mixture(0, 3, 40)
-    wire = wire_of(drawn, trust=trust, algorithm="server_kmeans++", n_clusters=5, max_iter=1)
+    wire = wire_of(
+        drawn, trust=trust, algorithm="server_kmeans++", n_clusters=5, max_iter=1
+    )
     assert seen_points(wire, drawn) > 0
     said = " ".join(build_report(wire.plan, [(1, 0)]).assumptions)
-    assert "except for their mean, the clip bounds and the start that is made of them" in said
+    assert (
+        "except for their mean, the clip bounds and the start that is made of them"
+        in said
+    )
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-def test_a_projection_onto_all_directions_gives_the_points_away_and_the_report_says_so(trust: str) -> None:
+def test_a_projection_onto_all_directions_gives_the_points_away_and_the_report_says_so(
+    trust: str,
+) -> None:
     drawn = draw_gaussian_mixture(
-        np.random.default_rng(3), n_clients=3, points_per_client=40, n_components=3, n_features=3, variance=0.01
+        np.random.default_rng(3),
+        n_clients=3,
+        points_per_client=40,
+        n_components=3,
+        n_features=3,
+        variance=0.01,
     )
-    config = config_of(n_clusters=3, trust=trust, bounds=bounds_from_server(drawn.server_points))
+    config = config_of(
+        n_clusters=3, trust=trust, bounds=bounds_from_server(drawn.server_points)
+    )
     held = hold_points(config, drawn.server_points)
-    plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=3, server=held.facts)
+    plan = draft_plan(
+        config, run_id=1, n_clients=3, seed=1, n_features=3, server=held.facts
+    )
     outer, weights, *_ = build_algorithm(plan).rounds
     state = outer.advance(
-        initial_state(plan, held.kept), exact([np.diag([3.0, 2.0, 1.0])[np.triu_indices(3)]], outer.blocks)
+        initial_state(plan, held.kept),
+        exact([np.diag([3.0, 2.0, 1.0])[np.triu_indices(3)]], outer.blocks),
     )
     sent = state.view(weights.reads).extras
-    rebuilt = sent["projected_points"] @ sent["projection"].T + np.asarray(held.facts.centre)
+    rebuilt = sent["projected_points"] @ sent["projection"].T + np.asarray(
+        held.facts.centre
+    )
     assert np.abs(rebuilt - held.scaled).max() < 0.01
     assert "which gives them away" in " ".join(build_report(plan, [(1, 0)]).assumptions)
     wider = wire_of(mixture(0, 3, 40), trust=trust, n_clusters=5)
-    assert "which gives them away" not in " ".join(build_report(wider.plan, [(1, 0)]).assumptions)
+    assert "which gives them away" not in " ".join(
+        build_report(wider.plan, [(1, 0)]).assumptions
+    )
 
 
 def test_a_policy_can_refuse_server_data() -> None:
     drawn = mixture(0, 3, 40)
     for trust in OF_PARTIES:
         with pytest.raises(RefusalError, match="server"):
-            wire_of(drawn, ClientPolicy(max_delta=0.5, allow_server_data=False), trust=trust, n_clusters=5)
-    federation = make_federation(drawn.clients, policy=ClientPolicy(max_delta=0.5, allow_server_data=False))
+            wire_of(
+                drawn,
+                ClientPolicy(max_delta=0.5, allow_server_data=False),
+                trust=trust,
+                n_clusters=5,
+            )
+    federation = make_federation(
+        drawn.clients, policy=ClientPolicy(max_delta=0.5, allow_server_data=False)
+    )
     lower, upper = bounds_from_server(drawn.server_points)
-    config = config_of(algorithm="sphere_packing", bounds=(lower, upper), n_features=8, trust="central")
+    config = config_of(
+        algorithm="sphere_packing", bounds=(lower, upper), n_features=8, trust="central"
+    )
     federation.start(config)
     assert federation.charges() > 0
 
@@ -888,7 +1211,11 @@ def test_direct_runs_refuse_what_they_cannot_run() -> None:
 @pytest.mark.parametrize(
     ("weights", "threshold", "kept"),
     [
-        ([5.0, 1.0, 0.5, -2.0], 2.0, [5.0, 1.0, 0.0, 0.0]),  # 0.9 is the quantile of 0.6: the largest 40% stay
+        (
+            [5.0, 1.0, 0.5, -2.0],
+            2.0,
+            [5.0, 1.0, 0.0, 0.0],
+        ),  # 0.9 is the quantile of 0.6: the largest 40% stay
         ([5.0, 1.0, 0.5, -2.0], 0.5, [5.0, 1.0, 0.5, 0.0]),
         ([0.5, -1.0, -2.0, -3.0], 2.0, [0.5, 0.0, 0.0, 0.0]),
         ([-1.0, -2.0], 2.0, [0.0, 0.0]),

@@ -1,4 +1,7 @@
-"""What a person reads first: what came out, how sure it is, one epsilon; and no number that is none."""
+"""What a person reads first: what came out, how sure it is, one epsilon.
+
+And no number that is none.
+"""
 
 from __future__ import annotations
 
@@ -37,22 +40,35 @@ def with_counts(*counts: float, **values: Any) -> RunResult:
         ((5e3, 4e3, 9e3), "All are clearly told from noise and from each other."),
         ((5e3, 20.0, 9e3), "Cluster 1 is mostly noise; the others are clear."),
         ((5.0, -20.0, 9.0), "All of it is mostly noise: do not use it."),
-        ((32.0, 35.0, 9e3), "Clusters 0, 1 are too close to another one for the noise; the others are clear."),
+        (
+            (32.0, 35.0, 9e3),
+            (
+                "Clusters 0, 1 are too close to another one for the noise; the others"
+                " are clear."
+            ),
+        ),
     ],
 )
-def test_two_sentences_say_what_came_out_and_how_sure_it_is(counts: tuple[float, ...], sure: str) -> None:
+def test_two_sentences_say_what_came_out_and_how_sure_it_is(
+    counts: tuple[float, ...], sure: str
+) -> None:
     result = with_counts(*counts)
     quiet = replace(result.report, warnings=())
     first, second = headline(quiet, result)
     sizes = [f"{max(0.0, count):,.0f}" for count in counts]
-    assert first == f"3 clusters came out, of about {sizes[0]}, {sizes[1]} and {sizes[2]} records."
+    assert (
+        first == f"3 clusters came out, of about {sizes[0]}, {sizes[1]} and {sizes[2]}"
+        " records."
+    )
     assert second == sure
     _, warned = headline(result.report, result)
     assert warned == f"{sure} 1 warning says what is against it."
 
 
 @pytest.mark.parametrize("form", [HTML, MARKDOWN])
-def test_a_page_begins_with_them_and_its_clusters_and_has_no_long_number_before(form: str) -> None:
+def test_a_page_begins_with_them_and_its_clusters_and_has_no_long_number_before(
+    form: str,
+) -> None:
     result = with_counts(5e3, 4e3, 9e3)
     origin = Provenance("1234567890123456789", "client 9876543210987654321", "ab" * 32)
     report = replace(result.report, provenance=origin)
@@ -78,7 +94,9 @@ def test_the_last_lines_of_a_run_say_what_came_out_or_where_it_is(
     trust: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    strategy, result, _ = run_in_process(tmp_path, uniform_parts(), trust=trust, epsilon=5.0)
+    strategy, result, _ = run_in_process(
+        tmp_path, uniform_parts(), trust=trust, epsilon=5.0
+    )
     report_result(strategy, result, tmp_path, {})
     said = [r.getMessage() for r in caplog.records if r.name == "flwr_dpkmeans.server"]
     if trust == "central":
@@ -94,7 +112,9 @@ def test_where_nobody_can_fall_silent_there_is_one_epsilon() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         models = [
-            FederatedKMeans(2, bounds=(-1.0, 1.0), engine="inprocess").fit([rows[:1000], rows[1000:]]),
+            FederatedKMeans(2, bounds=(-1.0, 1.0), engine="inprocess").fit(
+                [rows[:1000], rows[1000:]]
+            ),
             DPKMeans(2, bounds=(-1.0, 1.0)).fit(rows),
         ]
     for km in models:
@@ -108,7 +128,9 @@ def test_where_nobody_can_fall_silent_there_is_one_epsilon() -> None:
 
 
 def test_where_somebody_can_it_stands_apart() -> None:
-    report = replace(result_of().report, epsilon=1.0, epsilon_requested=1.0, epsilon_worst_case=1.5)
+    report = replace(
+        result_of().report, epsilon=1.0, epsilon_requested=1.0, epsilon_worst_case=1.5
+    )
     lines = str(report).splitlines()
     assert lines[1].startswith("  cost        epsilon 1 at delta")
     assert "1.5" not in lines[1]
@@ -135,7 +157,9 @@ def test_figures_that_are_noise_are_no_numbers() -> None:
 
 def test_texts_that_are_each_there_once_have_no_mean() -> None:
     """They were shown as nan and a deviation of nan."""
-    frame = pd.DataFrame({"note": [f"text {row}" for row in range(30)], "age": np.arange(30) % 7})
+    frame = pd.DataFrame(
+        {"note": [f"text {row}" for row in range(30)], "age": np.arange(30) % 7}
+    )
     described = profile(frame, np.arange(30) % 2, 3)
     result = with_counts(5e3, 4e3, 9e3, profile=described)
     written = page(MARKDOWN, result.report, result).decode()
@@ -151,7 +175,14 @@ def test_an_evaluation_has_no_share_below_zero() -> None:
     for seed in range(6):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            km = DPKMeans(2, epsilon=1.0, bounds=(-1.0, 1.0), evaluation="private", noise="seeded", random_state=seed)
+            km = DPKMeans(
+                2,
+                epsilon=1.0,
+                bounds=(-1.0, 1.0),
+                evaluation="private",
+                noise="seeded",
+                random_state=seed,
+            )
             shown.append(str(km.fit(rows).evaluation_))
     assert not any(re.search(r"[ (]-\d", text) for text in shown)
     assert any("share clipped under" in text for text in shown)

@@ -1,4 +1,7 @@
-"""`predict`, `transform` and `score` measure where the clustering did: in the scaled box of the bounds."""
+"""`predict`, `transform` and `score` measure where the clustering did.
+
+In the scaled box of the bounds.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from flwr_dpkmeans.data.points import Bounds
 Floats = NDArray[np.float64]
 
 WIDE = ((0.0, 0.0, -1e6), (1.0, 5000.0, 1e6))
-"""Bounds of very different widths: in the caller's units the last column alone decides."""
+"""Bounds of very different widths: in the caller's units the last column alone decides.
+"""
 ALGORITHMS = (
     "proxy_lloyd",
     "fastlloyd",
@@ -30,24 +34,44 @@ ALGORITHMS = (
 
 
 def species(seed: int = 0) -> tuple[list[Floats], list[NDArray[np.int64]]]:
-    """Three species, like penguins: bill and flipper tell them apart, body mass in grams hardly does."""
+    """Three species, like penguins: bill and flipper tell them apart, body mass in
+    grams hardly does.
+    """
     generator = np.random.default_rng(seed)
-    means = np.array([[39.0, 18.0, 190.0, 3700.0], [49.0, 18.5, 196.0, 3733.0], [47.5, 15.0, 217.0, 4200.0]])
+    means = np.array(
+        [
+            [39.0, 18.0, 190.0, 3700.0],
+            [49.0, 18.5, 196.0, 3733.0],
+            [47.5, 15.0, 217.0, 4200.0],
+        ]
+    )
     labels = [generator.integers(0, 3, 1500) for _ in range(2)]
-    return [means[own] + generator.normal(size=(1500, 4)) * [1.5, 0.5, 4.0, 700.0] for own in labels], labels
+    return [
+        means[own] + generator.normal(size=(1500, 4)) * [1.5, 0.5, 4.0, 700.0]
+        for own in labels
+    ], labels
 
 
 def of_different_widths() -> list[Floats]:
-    """Clusters by the first two columns, and a third one, of a million, that says nothing."""
+    """Clusters by the first two columns, and a third one, of a million, that says
+    nothing.
+    """
     generator = np.random.default_rng(1)
     centers = np.array([[0.2, 1000.0], [0.8, 1000.0], [0.5, 4000.0]])
     chosen = [centers[generator.choice(3, 2000, p=(0.6, 0.3, 0.1))] for _ in range(2)]
     parts = [np.column_stack((own, np.zeros(2000))) for own in chosen]
-    return [part + generator.normal(size=part.shape) * [0.02, 100.0, 2e5] for part in parts]
+    return [
+        part + generator.normal(size=part.shape) * [0.02, 100.0, 2e5] for part in parts
+    ]
 
 
 def fitted(parts: list[Floats], **values: Any) -> FederatedKMeans:
-    options = {"n_clusters": 3, "noise": "seeded", "random_state": 3, "epsilon": 20.0} | values
+    options = {
+        "n_clusters": 3,
+        "noise": "seeded",
+        "random_state": 3,
+        "epsilon": 20.0,
+    } | values
     return flat_estimator(**options).fit(parts)
 
 
@@ -57,13 +81,18 @@ def test_labels_agree_with_the_models_own_counts(algorithm: str, engine: str) ->
     parts = of_different_widths()
     km = fitted(parts, algorithm=algorithm, bounds=WIDE, engine=engine)
     counts = np.bincount(km.predict(np.concatenate(parts)), minlength=3)
-    # The counts are of the last round before the centroids' last step, with little noise at this epsilon.
+    # The counts are of the last round before the centroids' last step, with little
+    # noise at this epsilon.
     assert np.abs(counts - km.cluster_counts_).max() < 120
 
 
 def test_labels_are_the_species_where_one_column_has_large_numbers() -> None:
     parts, labels = species()
-    km = fitted(parts, bounds=((30.0, 13.0, 170.0, 2000.0), (60.0, 22.0, 235.0, 7000.0)), epsilon=1.0)
+    km = fitted(
+        parts,
+        bounds=((30.0, 13.0, 170.0, 2000.0), (60.0, 22.0, 235.0, 7000.0)),
+        epsilon=1.0,
+    )
     table = np.zeros((3, 3))
     np.add.at(table, (np.concatenate(km.fit_predict(parts)), np.concatenate(labels)), 1)
     assert table.max(axis=1).sum() / table.sum() > 0.9
@@ -77,7 +106,9 @@ def test_transform_is_in_the_scaled_box_and_score_is_not(algorithm: str) -> None
     km = fitted(parts, algorithm=algorithm, bounds=WIDE)
     scale = Bounds(*km.bounds_).scale
     seen = np.rint(scale(rows) * 2.0**16) / 2.0**16
-    distances = np.sqrt(((seen[:, None] - scale(km.cluster_centers_)[None]) ** 2).sum(axis=2))
+    distances = np.sqrt(
+        ((seen[:, None] - scale(km.cluster_centers_)[None]) ** 2).sum(axis=2)
+    )
     assert km.transform(rows) == pytest.approx(distances, abs=1e-9)
     assert np.array_equal(km.predict(rows), km.transform(rows).argmin(axis=1))
     in_units = np.square(rows[:, None] - km.cluster_centers_).sum(axis=2)
@@ -86,7 +117,9 @@ def test_transform_is_in_the_scaled_box_and_score_is_not(algorithm: str) -> None
 
 def cost_in_box(model: FederatedKMeans, parts: list[Any]) -> float:
     """What the clustering minimises."""
-    return sum(float(np.square(model.transform(part)).min(axis=1).sum()) for part in parts)
+    return sum(
+        float(np.square(model.transform(part)).min(axis=1).sum()) for part in parts
+    )
 
 
 def test_the_optimum_costs_least() -> None:
@@ -100,7 +133,13 @@ def test_the_optimum_costs_least() -> None:
 def test_centroids_outside_the_box_are_not_clipped_before_they_are_measured() -> None:
     generator = np.random.default_rng(5)
     parts = [generator.uniform(-1, 1, (50, 2)) for _ in range(2)]
-    km = fitted(parts, algorithm="sulloyd", bounds=(-1.0, 1.0), epsilon=0.05, post_processing="none")
+    km = fitted(
+        parts,
+        algorithm="sulloyd",
+        bounds=(-1.0, 1.0),
+        epsilon=0.05,
+        post_processing="none",
+    )
     assert np.abs(km.cluster_centers_).max() > 1.0
     nearest = np.linalg.norm(parts[0][:, None] - km.cluster_centers_[None], axis=2)
     assert km.transform(parts[0]) == pytest.approx(nearest, abs=1e-4)

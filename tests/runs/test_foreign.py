@@ -1,4 +1,7 @@
-"""An algorithm and a trust model of somebody else's: registered here, run through every engine, told in the report."""
+"""An algorithm and a trust model of somebody else's.
+
+Registered here, run through every engine, told in the report.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,45 @@ from flwr_dpkmeans.flower.engines import federate
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released, vector_length
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    Norm,
+    PrivacyUnit,
+    ReleasedSum,
+    Sensitivity,
+    as_released,
+    vector_length,
+)
 from flwr_dpkmeans.secagg.keys import AggregateVector
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_plausible, verify_plan
+from flwr_dpkmeans.sums.draft import (
+    build_algorithm,
+    draft_plan,
+    require_plausible,
+    verify_plan,
+)
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Known, Registry, Result, Task, _require_own_names, register
-from flwr_dpkmeans.sums.trust import TRUST_MODELS, Broadcast, Shares, TrustModel, register_trust, with_noise
+from flwr_dpkmeans.sums.task import (
+    TASKS,
+    Known,
+    Registry,
+    Result,
+    Task,
+    _require_own_names,
+    register,
+)
+from flwr_dpkmeans.sums.trust import (
+    TRUST_MODELS,
+    Broadcast,
+    Shares,
+    TrustModel,
+    register_trust,
+    with_noise,
+)
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
@@ -38,7 +69,7 @@ BALLOT = "one row casts one ballot"
 PULL = "one row pulls its cluster by at most 1 along each axis"
 
 
-# -- an algorithm in one file -------------------------------------------------------------------------------------
+# -- an algorithm in one file ----------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -57,9 +88,14 @@ class Votes(KMeansTask):
 
     def build(self, known: Known) -> Algorithm:
         k, d, pull = self.n_clusters, known.n_features, self.options.pull
-        ballots = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, BALLOT, nonnegative=True)
+        ballots = Sensitivity(
+            Norm.L2, 1.0, PrivacyUnit.RECORD, BALLOT, nonnegative=True
+        )
         pulls = Sensitivity(Norm.L2, float(d), PrivacyUnit.RECORD, PULL)
-        parts = [ReleasePart("ballots", (k,), ballots, 1.0, 1.0), ReleasePart("pulls", (k, d), pulls, 2.0, 1.0)]
+        parts = [
+            ReleasePart("ballots", (k,), ballots, 1.0, 1.0),
+            ReleasePart("pulls", (k, d), pulls, 2.0, 1.0),
+        ]
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, _ = nearest_centroids(points, state.centroids)
@@ -70,11 +106,16 @@ class Votes(KMeansTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             steps = released["pulls"] / np.maximum(released["ballots"], 1.0)[:, None]
-            moved = round_to_grid(np.clip(state.centroids + pull * np.clip(steps, -1.0, 1.0), -1.0, 1.0))
+            moved = round_to_grid(
+                np.clip(state.centroids + pull * np.clip(steps, -1.0, 1.0), -1.0, 1.0)
+            )
             return cluster_state(moved, released["ballots"], (*state.movements, pull))
 
         def start(seed: int, server_points: Array | None = None, /) -> State:
-            return cluster_state(round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))), np.zeros(k))
+            return cluster_state(
+                round_to_grid(np.random.default_rng(seed).uniform(-0.5, 0.5, (k, d))),
+                np.zeros(k),
+            )
 
         rounds = tuple(
             PrivateSum(f"vote-{i}", blocks, statistic, advance)
@@ -91,7 +132,9 @@ class Twins(Votes):
 
     def build(self, known: Known) -> Algorithm:
         votes = super().build(known)
-        twins = tuple(replace(block, name="ballots") for block in votes.rounds[0].blocks)
+        twins = tuple(
+            replace(block, name="ballots") for block in votes.rounds[0].blocks
+        )
         return replace(votes, rounds=(replace(votes.rounds[0], blocks=twins),))
 
 
@@ -105,9 +148,12 @@ class Mute(Votes):
     def build(self, known: Known) -> Algorithm:
         votes = super().build(known)
         mute = tuple(
-            replace(block, sensitivity=replace(block.sensitivity, because="")) for block in votes.rounds[0].blocks
+            replace(block, sensitivity=replace(block.sensitivity, because=""))
+            for block in votes.rounds[0].blocks
         )
-        return replace(votes, rounds=tuple(replace(one, blocks=mute) for one in votes.rounds))
+        return replace(
+            votes, rounds=tuple(replace(one, blocks=mute) for one in votes.rounds)
+        )
 
 
 class Notary(TrustModel):
@@ -123,7 +169,11 @@ class Notary(TrustModel):
         return f"A notary adds the noise for {shares.n_clients} clients."
 
     def broadcast(
-        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int, source: NoiseSource
+        self,
+        aggregate: AggregateVector,
+        blocks: Sequence[Block],
+        fraction_bits: int,
+        source: NoiseSource,
     ) -> Broadcast:
         values = with_noise(aggregate, blocks, fraction_bits, source)
         return Broadcast(values, as_released(values, blocks, fraction_bits))
@@ -151,22 +201,40 @@ def registered() -> Iterator[None]:
 def parts() -> list[Array]:
     generator = np.random.default_rng(5)
     middles = np.repeat([[-0.6, 0.4], [0.5, -0.5]], 150, axis=0)
-    return [np.clip(middles + generator.normal(0.0, 0.1, middles.shape), -1.0, 1.0) for _ in range(3)]
+    return [
+        np.clip(middles + generator.normal(0.0, 0.1, middles.shape), -1.0, 1.0)
+        for _ in range(3)
+    ]
 
 
 def estimator(**values: Any) -> FederatedKMeans:
-    settings: dict[str, Any] = {"algorithm": "votes", "epsilon": 5.0, "bounds": (-1.0, 1.0)}
+    settings: dict[str, Any] = {
+        "algorithm": "votes",
+        "epsilon": 5.0,
+        "bounds": (-1.0, 1.0),
+    }
     return flat_estimator(2, **settings | values)
 
 
 def plan_of(**values: Any) -> Plan:
-    settings: dict[str, Any] = {"n_clusters": 2, "algorithm": "votes", "epsilon": 5.0, "bounds": ((-1.0,), (1.0,))}
+    settings: dict[str, Any] = {
+        "n_clusters": 2,
+        "algorithm": "votes",
+        "epsilon": 5.0,
+        "bounds": ((-1.0,), (1.0,)),
+    }
     given = settings | {"n_examples": 900} | values
-    config = parse_run(**{name: value for name, value in given.items() if name != "n_clusters" or value is not None})
+    config = parse_run(
+        **{
+            name: value
+            for name, value in given.items()
+            if name != "n_clusters" or value is not None
+        }
+    )
     return draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
 
 
-# -- before anybody pays -------------------------------------------------------------------------------------------
+# -- before anybody pays ---------------------------------------------------------------
 
 
 def _wrong_advance(self: Votes, known: Known) -> Algorithm:
@@ -176,7 +244,9 @@ def _wrong_advance(self: Votes, known: Known) -> Algorithm:
     def advance(state: State, released: ReleasedSum) -> State:
         return replace(state, movements=(1.0 / int(released["ballots"][0]),))
 
-    return replace(votes, rounds=tuple(replace(one, advance=advance) for one in votes.rounds))
+    return replace(
+        votes, rounds=tuple(replace(one, advance=advance) for one in votes.rounds)
+    )
 
 
 def _raising(*_: Any) -> Any:
@@ -184,20 +254,51 @@ def _raising(*_: Any) -> Any:
 
 
 FAULTS: dict[str, tuple[str, Any, str]] = {
-    "advance": ("build", _wrong_advance, "'advance' where releases are zeros .ZeroDivisionError: "),
-    "result": ("result", _raising, "'result' where releases are zeros .KeyError: 'means'"),
-    "no-result": ("result", lambda *_: {}, "'result' where releases are zeros .it returns {}, which is no Result"),
-    "doubts": ("doubts", _raising, "'doubts' where releases are zeros .KeyError: 'means'"),
-    "text": ("doubts", lambda *_: "few rows", "'doubts' where .* returns 'few rows', which is no tuple of sentences"),
-    "cautions": ("cautions", _raising, "'cautions' where releases are zeros .KeyError: 'means'"),
+    "advance": (
+        "build",
+        _wrong_advance,
+        "'advance' where releases are zeros .ZeroDivisionError: ",
+    ),
+    "result": (
+        "result",
+        _raising,
+        "'result' where releases are zeros .KeyError: 'means'",
+    ),
+    "no-result": (
+        "result",
+        lambda *_: {},
+        "'result' where releases are zeros .it returns {}, which is no Result",
+    ),
+    "doubts": (
+        "doubts",
+        _raising,
+        "'doubts' where releases are zeros .KeyError: 'means'",
+    ),
+    "text": (
+        "doubts",
+        lambda *_: "few rows",
+        "'doubts' where .* returns 'few rows', which is no tuple of sentences",
+    ),
+    "cautions": (
+        "cautions",
+        _raising,
+        "'cautions' where releases are zeros .KeyError: 'means'",
+    ),
 }
 
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_task_that_would_fail_after_a_release_is_refused_before_one(fault: str, counted: bool) -> None:
+def test_a_task_that_would_fail_after_a_release_is_refused_before_one(
+    fault: str, counted: bool
+) -> None:
     method, function, sentence = FAULTS[fault]
-    members = {method: function, "name": f"faulty-{fault}", "needs_n_examples": True, "__module__": __name__}
+    members = {
+        method: function,
+        "name": f"faulty-{fault}",
+        "needs_n_examples": True,
+        "__module__": __name__,
+    }
     task = dataclass(frozen=True, kw_only=True)(type("Faulty", (Votes,), members))
     TASKS.add(task.name, task)
     try:
@@ -207,24 +308,34 @@ def test_a_task_that_would_fail_after_a_release_is_refused_before_one(fault: str
         TASKS._items.pop(task.name)
 
 
-# -- runs ---------------------------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 @pytest.mark.parametrize("model", ["notary", "oblivious", "distributed"])
-def test_a_foreign_algorithm_and_trust_model_run_to_the_report(engine: str, model: str) -> None:
+def test_a_foreign_algorithm_and_trust_model_run_to_the_report(
+    engine: str, model: str
+) -> None:
     found = estimator(engine=engine, trust=model, evaluation="private").fit(parts())
     report = found.privacy_
     assert report.is_private
     assert report.epsilon <= 5.0
-    lines = {line.array: line.theorem for line in report.releases if line.round_name != "evaluation"}
+    lines = {
+        line.array: line.theorem
+        for line in report.releases
+        if line.round_name != "evaluation"
+    }
     own = "[M1, M3, M4]." if model == "distributed" else "[M1, M3]."
     assert (
-        lines["ballots"] == f"{BALLOT}; Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022, Theorem 1) {own}"
+        lines["ballots"]
+        == f"{BALLOT}; Gaussian mechanism, (1/multiplier)-GDP (Dong, Roth, Su 2022,"
+        f" Theorem 1) {own}"
     )
     assert lines["pulls"].startswith(f"{PULL}; ")
     if model == "notary":
-        assert report.guarantee.startswith("A notary adds the noise for 3 clients. Proofs: the notary's page, section")
+        assert report.guarantee.startswith(
+            "A notary adds the noise for 3 clients. Proofs: the notary's page, section"
+        )
     assert found.predict(parts()[0]).shape == (300,)
     assert report.to_dict()["trust"] == model
     assert "ballots" in report.details()
@@ -234,58 +345,107 @@ def test_a_foreign_algorithm_and_trust_model_run_to_the_report(engine: str, mode
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"algorithm": "mute"}, "the sensitivity of 'ballots' is 1, but nothing says why it is no larger: give"),
-        ({"algorithm": "twins"}, "round 'vote-1' releases two arrays of one name, but only the last of them could"),
+        (
+            {"algorithm": "mute"},
+            (
+                "the sensitivity of 'ballots' is 1, but nothing says why it is no"
+                " larger: give"
+            ),
+        ),
+        (
+            {"algorithm": "twins"},
+            (
+                "round 'vote-1' releases two arrays of one name, but only the last of"
+                " them could"
+            ),
+        ),
         # Not even for a private count.
         (
             {"algorithm": "mute", "n_examples": "private"},
-            "the sensitivity of 'ballots' is 1, but nothing says why it is no larger: give",
+            (
+                "the sensitivity of 'ballots' is 1, but nothing says why it is no"
+                " larger: give"
+            ),
         ),
-        ({"trust": "mute"}, "the trust model 'mute' does not say what it guarantees and where that is proved: give"),
+        (
+            {"trust": "mute"},
+            (
+                "the trust model 'mute' does not say what it guarantees and where that"
+                " is proved: give"
+            ),
+        ),
     ],
 )
 def test_what_cannot_say_why_it_is_private_is_refused_before_anything_is_sent(
     engine: str, values: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
-    monkeypatch.setattr("flwr_dpkmeans.node.guard.NodeGuard.charge", lambda *args: sent.append(args))
+    monkeypatch.setattr(
+        "flwr_dpkmeans.node.guard.NodeGuard.charge", lambda *args: sent.append(args)
+    )
     with pytest.raises(PlanError, match=sentence):
         estimator(engine=engine, **values).fit(parts())
     assert not sent
 
 
 def test_what_follows_from_a_count_is_not_sampled() -> None:
-    sentence = "client_sampling_rate is 0.5, but 'mute' makes a private count that its rounds follow from"
+    sentence = (
+        "client_sampling_rate is 0.5, but 'mute' makes a private count that its rounds"
+        " follow from"
+    )
     with pytest.raises(ConfigurationError, match=sentence):
-        plan_of(algorithm="mute", unit="client", client_sampling_rate=0.5, n_examples=None)
+        plan_of(
+            algorithm="mute", unit="client", client_sampling_rate=0.5, n_examples=None
+        )
 
 
 def test_a_client_takes_no_reason_from_the_server_but_its_own() -> None:
     plan = plan_of()
     verify_plan(plan)
     first = plan.rounds[0]
-    for other in ({"because": "S2: one row lies in at most one cluster"}, {"nonnegative": False}, {"because": ""}):
-        block = replace(first.blocks[0], sensitivity=replace(first.blocks[0].sensitivity, **other))
+    for other in (
+        {"because": "S2: one row lies in at most one cluster"},
+        {"nonnegative": False},
+        {"because": ""},
+    ):
+        block = replace(
+            first.blocks[0], sensitivity=replace(first.blocks[0].sensitivity, **other)
+        )
         with pytest.raises(ProtocolError, match="has other sensitivities"):
-            verify_plan(replace(plan, rounds=(replace(first, blocks=(block, *first.blocks[1:])), *plan.rounds[1:])))
+            verify_plan(
+                replace(
+                    plan,
+                    rounds=(
+                        replace(first, blocks=(block, *first.blocks[1:])),
+                        *plan.rounds[1:],
+                    ),
+                )
+            )
 
 
 def test_the_foreign_bounds_hold_and_the_server_knows_what_is_not_negative() -> None:
     plan = plan_of()
     step = build_algorithm(plan).rounds[0]
     state = step_state(plan)
-    assert check_sensitivity(step.blocks, lambda rows: step.statistic(rows, state), 2)["ballots"] == 1.0
+    assert (
+        check_sensitivity(step.blocks, lambda rows: step.statistic(rows, state), 2)[
+            "ballots"
+        ]
+        == 1.0
+    )
     words = np.zeros(vector_length(step.blocks), dtype=np.int64)
     words[0] = -(10**9)
     with pytest.raises(ProtocolError, match="1 of 2 entries of 'ballots'"):
-        require_plausible(plan, 1, as_released(words.view(np.uint64), step.blocks, 16), n_clients=3)
+        require_plausible(
+            plan, 1, as_released(words.view(np.uint64), step.blocks, 16), n_clients=3
+        )
 
 
 def step_state(plan: Plan) -> State:
     return build_algorithm(plan).initial_state(plan.seed, None)
 
 
-# -- a statistic that is no clustering ----------------------------------------------------------------------------
+# -- a statistic that is no clustering -------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -302,7 +462,9 @@ class Histogram(Task):
 
     def build(self, known: Known) -> Algorithm:
         n = self.options.n_bins
-        one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is in one bin", nonnegative=True)
+        one = Sensitivity(
+            Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is in one bin", nonnegative=True
+        )
         (blocks,) = allocate(known, [[ReleasePart("rows", (n,), one, 1.0, 1.0)]])
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -315,21 +477,32 @@ class Histogram(Task):
         def start(seed: int, server_points: Array | None = None, /) -> State:
             return State({})
 
-        return Algorithm(self.name, (PrivateSum("histogram", blocks, statistic, advance),), start)
+        return Algorithm(
+            self.name, (PrivateSum("histogram", blocks, statistic, advance),), start
+        )
 
 
 @pytest.mark.parametrize("model", ["oblivious", "central", "distributed"])
 @pytest.mark.parametrize("masking", [True, False])
-def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bool) -> None:
+def test_a_statistic_without_clusters_runs_to_the_report(
+    model: str, masking: bool
+) -> None:
     register(Histogram)
     try:
         config = parse_run(
-            algorithm="histogram", n_bins=2, bounds=((-1,), (1,)), epsilon=5.0, trust=model, masking=masking
+            algorithm="histogram",
+            n_bins=2,
+            bounds=((-1,), (1,)),
+            epsilon=5.0,
+            trust=model,
+            masking=masking,
         )
         plan = draft_plan(config, run_id=1, n_clients=3, seed=7, n_features=2)
         verify_plan(load_plan(dump_plan(plan)))
         found = run_direct(plan, [round_to_grid(part) for part in parts()])
-        assert plan.task.result(found.plan, found.state)["histogram"] == pytest.approx([450.0, 450.0], abs=10.0)
+        assert plan.task.result(found.plan, found.state)["histogram"] == pytest.approx(
+            [450.0, 450.0], abs=10.0
+        )
         report = build_report(found.plan, found.attempts)
         assert report.is_private is masking
         assert report.epsilon == pytest.approx(5.0, rel=1e-3)
@@ -342,29 +515,51 @@ def test_a_statistic_without_clusters_runs_to_the_report(model: str, masking: bo
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"private_bounds": True}, "bounds are 'private', or rows are to be counted, but 'histogram' does not"),
-        ({"evaluation": "private"}, "evaluation is 'private', but 'histogram' has none: leave evaluation out"),
-        ({"n_clusters": 3}, "n_clusters is 3, but the algorithm is 'histogram', which has no such option"),
+        (
+            {"private_bounds": True},
+            "bounds are 'private', or rows are to be counted, but 'histogram' does not",
+        ),
+        (
+            {"evaluation": "private"},
+            "evaluation is 'private', but 'histogram' has none: leave evaluation out",
+        ),
+        (
+            {"n_clusters": 3},
+            (
+                "n_clusters is 3, but the algorithm is 'histogram', which has no such"
+                " option"
+            ),
+        ),
     ],
 )
-def test_what_only_a_clustering_has_is_refused(values: dict[str, Any], sentence: str) -> None:
+def test_what_only_a_clustering_has_is_refused(
+    values: dict[str, Any], sentence: str
+) -> None:
     register(Histogram)
     try:
         with pytest.raises(ConfigurationError, match=sentence):
-            plan_of(**{"algorithm": "histogram", "trust": "central", "n_clusters": None} | values)
+            plan_of(
+                **{"algorithm": "histogram", "trust": "central", "n_clusters": None}
+                | values
+            )
     finally:
         TASKS._items.pop("histogram")
 
 
-# -- its option ---------------------------------------------------------------------------------------------------
+# -- its option ------------------------------------------------------------------------
 
 
 def test_the_foreign_option_is_taken_at_every_door_and_refused_of_others() -> None:
     assert plan_of(pull=0.2).config.pull == 0.2
     assert plan_of().config.pull == 0.1
-    with pytest.raises(ConfigurationError, match=r"pull is 2\.0, .* strictly between 0 and 1: give"):
+    with pytest.raises(
+        ConfigurationError, match=r"pull is 2\.0, .* strictly between 0 and 1: give"
+    ):
         plan_of(pull=2.0)
-    with pytest.raises(ConfigurationError, match=r"pull is 0\.2, but the algorithm is 'glloyd', which has no such"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"pull is 0\.2, but the algorithm is 'glloyd', which has no such",
+    ):
         plan_of(pull=0.2, algorithm="glloyd", trust="central")
     plan = plan_of(pull=0.2)
     assert load_plan(dump_plan(plan)) == plan
@@ -375,7 +570,10 @@ def test_a_plan_with_a_task_that_nobody_has_here_is_refused_by_name() -> None:
     TASKS._items.pop("votes")
     try:
         load_plan.cache_clear()
-        with pytest.raises(ProtocolError, match="the plan computes 'votes', which is not known here: install its"):
+        with pytest.raises(
+            ProtocolError,
+            match="the plan computes 'votes', which is not known here: install its",
+        ):
             load_plan(blob)
     finally:
         register(Votes)
@@ -407,19 +605,45 @@ class _Huber(Moments):
 def test_a_package_that_cannot_be_used_costs_nobody_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first call was a traceback, and then all packages after the broken one were not known."""
+    """The first call was a traceback, and then all packages after the broken one were
+    not known.
+    """
     broken = FakePoint("broken", ImportError("no module named 'x'"))
-    points = [broken, FakePoint("other", Votes), FakePoint("huber", _Huber), FakePoint("moments", _Huber)]
-    monkeypatch.setattr("flwr_dpkmeans.sums.task.entry_points", lambda group: [*points, FakePoint("votes", Votes)])
-    registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks", "algorithm", _require_own_names)
+    points = [
+        broken,
+        FakePoint("other", Votes),
+        FakePoint("huber", _Huber),
+        FakePoint("moments", _Huber),
+    ]
+    monkeypatch.setattr(
+        "flwr_dpkmeans.sums.task.entry_points",
+        lambda group: [*points, FakePoint("votes", Votes)],
+    )
+    registry: Registry[type[Task]] = Registry(
+        "flwr_dpkmeans.tasks", "algorithm", _require_own_names
+    )
     assert registry.find("votes") is Votes
     for name, why in (
-        ("broken", r"what is installed as 'package:broken' cannot be used \(ImportError: no module named 'x'\)\."),
+        (
+            "broken",
+            (
+                r"what is installed as 'package:broken' cannot be used \(ImportError:"
+                r" no module named 'x'\)\."
+            ),
+        ),
         ("other", "the task 'votes' is offered as 'other': give both one name"),
-        ("huber", "'huber' has an option 'epsilon', which is a setting of every run: rename it"),
+        (
+            "huber",
+            (
+                "'huber' has an option 'epsilon', which is a setting of every run:"
+                " rename it"
+            ),
+        ),
         ("moments", "the task 'huber' is offered as 'moments'"),
     ):
-        with pytest.raises(ConfigurationError, match=rf"^algorithm is '{name}', but .*{why}"):
+        with pytest.raises(
+            ConfigurationError, match=rf"^algorithm is '{name}', but .*{why}"
+        ):
             registry.find(name)
     assert list(registry) == ["votes"]
     assert len(caplog.records) == 4
@@ -427,7 +651,10 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
 
 def test_an_option_with_a_name_of_a_setting_is_refused_at_once() -> None:
     """It was the epsilon that was spent, 50 instead of 1."""
-    with pytest.raises(ConfigurationError, match="'huber' has an option 'epsilon', which is a setting of every run"):
+    with pytest.raises(
+        ConfigurationError,
+        match="'huber' has an option 'epsilon', which is a setting of every run",
+    ):
         register(_Huber)
     assert "huber" not in TASKS
 
@@ -449,7 +676,9 @@ class _Spread(Task):
             return [np.minimum(np.abs(points[:, :1] - state["mean"]), 1.0).sum(axis=0)]
 
         def learnt(name: str) -> Callable[[State, ReleasedSum], State]:
-            mean = lambda released: round_to_grid(np.clip(released[name] / known.n_units, -1.0, 1.0))  # noqa: E731
+            mean = lambda released: round_to_grid(  # noqa: E731
+                np.clip(released[name] / known.n_units, -1.0, 1.0)
+            )
             return lambda state, released: state.changed(**{name: mean(released)})
 
         first, second = allocate(known, parts)
@@ -465,7 +694,9 @@ class _Spread(Task):
 
 @pytest.mark.parametrize("array", [np.ones((2, 3)), np.array(1.0), np.ones(2)])
 @pytest.mark.parametrize("name", ["counts", "rows"])
-def test_a_state_may_have_arrays_of_any_shape_under_the_names_of_counts(name: str, array: NDArray[np.float64]) -> None:
+def test_a_state_may_have_arrays_of_any_shape_under_the_names_of_counts(
+    name: str, array: NDArray[np.float64]
+) -> None:
     """The report took them for clusters' sizes, and no party had a result."""
     report = build_report(plan_of(), (), state=State({name: array}))
     assert report.warnings == build_report(plan_of(), ()).warnings
@@ -473,17 +704,29 @@ def test_a_state_may_have_arrays_of_any_shape_under_the_names_of_counts(name: st
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 def test_a_result_is_asked_of_the_last_state_only(trust: str) -> None:
-    """Where the server reads releases it was asked for after each round, and the run died with its budget spent."""
+    """Where the server reads releases it was asked for after each round, and the run
+    died with its budget spent.
+    """
     register(_Spread)
     try:
         parts = [np.full((300, 1), value) for value in (-0.5, 0.5)]
-        found = federate("spread", parts, bounds=(-1, 1), epsilon=20.0, trust=trust, noise="seeded", random_state=1)
+        found = federate(
+            "spread",
+            parts,
+            bounds=(-1, 1),
+            epsilon=20.0,
+            trust=trust,
+            noise="seeded",
+            random_state=1,
+        )
         assert found["away"][0] == pytest.approx(0.5, abs=0.05)
     finally:
         TASKS._items.pop("spread")
 
 
-def test_installed_packages_are_asked_when_a_name_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_packages_are_asked_when_a_name_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[str] = []
 
     def points(group: str) -> list[FakePoint]:
@@ -502,8 +745,14 @@ def test_installed_packages_are_asked_when_a_name_is_not_known(monkeypatch: pyte
 
 
 def test_a_name_is_registered_once() -> None:
-    with pytest.raises(ConfigurationError, match="'votes' is registered already: choose another name"):
-        register(dataclass(frozen=True, kw_only=True)(type("Again", (Votes,), {"name": "votes"})))
+    with pytest.raises(
+        ConfigurationError, match="'votes' is registered already: choose another name"
+    ):
+        register(
+            dataclass(frozen=True, kw_only=True)(
+                type("Again", (Votes,), {"name": "votes"})
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -525,14 +774,21 @@ class _Fixed(KMeansTask):
 def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> None:
     register(_Fixed)
     try:
-        common: dict[str, Any] = {"n_clusters": 2, "bounds": ((-1,), (1,)), "n_examples": 100, "max_iter": None}
+        common: dict[str, Any] = {
+            "n_clusters": 2,
+            "bounds": ((-1,), (1,)),
+            "n_examples": 100,
+            "max_iter": None,
+        }
         assert parse_run(**common).max_iter is None
         assert parse_run(**common, algorithm="fixed").max_iter == 3
     finally:
         TASKS._items.pop("fixed")
 
 
-def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> None:
+def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> (
+    None
+):
     class Vague(TrustModel):
         name = "vague"
         blinded = False
@@ -541,6 +797,9 @@ def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registe
         def guarantee(self, shares: Shares) -> str:
             return "none"
 
-    with pytest.raises(ConfigurationError, match=r"^the trust model Vague has no 'shared_noise': give it one"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^the trust model Vague has no 'shared_noise': give it one",
+    ):
         register_trust(Vague())
     assert "vague" not in TRUST_MODELS

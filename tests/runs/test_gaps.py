@@ -1,4 +1,6 @@
-"""Gaps that stay in the clustering: they add to no mean, share or spread, and centres are shown without their pull."""
+"""Gaps that stay in the clustering: they add to no mean, share or spread, and centres
+are shown without their pull.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,18 @@ PART_MISSING = 0.3
 DEATHS, KILOS = 0.021, 65.0
 WARDS = [0.7, 0.2, 0.1]
 CLEAR = 4.0
-"""Deviations within which a figure that is right lies, but in one of thousands of tests."""
+"""Deviations within which a figure that is right lies, but in one of thousands of
+tests.
+"""
 COLUMNS: dict[str, Any] = {
     "age": {"kind": "number", "bounds": [0, 110]},
     "weight": {"kind": "number", "bounds": [30, 180], "missing": "centre"},
-    "ward": {"kind": "category", "values": ["A", "B", "C"], "weight": 0.3, "missing": "centre"},
+    "ward": {
+        "kind": "category",
+        "values": ["A", "B", "C"],
+        "weight": 0.3,
+        "missing": "centre",
+    },
     "dead": {"kind": "flag", "weight": 0, "missing": "centre"},
 }
 PROFILE = ("dead", "weight", "ward")
@@ -39,7 +48,9 @@ def people(part_missing: float = PART_MISSING) -> tuple[pd.DataFrame, pd.DataFra
     """Two kinds of patients, whole, and with cells missing at random."""
     generator = np.random.default_rng(3)
     old = generator.random(N) < 0.5
-    whole = pd.DataFrame({"age": np.where(old, 70.0, 30.0) + generator.normal(0.0, 6.0, N)})
+    whole = pd.DataFrame(
+        {"age": np.where(old, 70.0, 30.0) + generator.normal(0.0, 6.0, N)}
+    )
     whole["weight"] = np.where(old, KILOS, 85.0) + generator.normal(0.0, 8.0, N)
     whole["dead"] = (generator.random(N) < DEATHS).astype(float)
     whole["ward"] = generator.choice(["A", "B", "C"], N, p=WARDS).astype(object)
@@ -54,9 +65,18 @@ def parties(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 @cache
-def fitted(schema: Schema = SCHEMA, engine: str = "direct", part_missing: float = PART_MISSING) -> FederatedKMeans:
-    options: dict[str, Any] = {"epsilon": 2.0, "noise": "seeded", "random_state": 5, "engine": engine}
-    return FederatedKMeans(2, bounds=schema, **options).fit(parties(people(part_missing)[1]))
+def fitted(
+    schema: Schema = SCHEMA, engine: str = "direct", part_missing: float = PART_MISSING
+) -> FederatedKMeans:
+    options: dict[str, Any] = {
+        "epsilon": 2.0,
+        "noise": "seeded",
+        "random_state": 5,
+        "engine": engine,
+    }
+    return FederatedKMeans(2, bounds=schema, **options).fit(
+        parties(people(part_missing)[1])
+    )
 
 
 def old_cluster(km: Any) -> int:
@@ -79,7 +99,9 @@ def is_within(line: Any, exact: float) -> bool:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_death_rate_with_gaps_is_that_of_the_cells_that_are_there(engine: str) -> None:
+def test_a_death_rate_with_gaps_is_that_of_the_cells_that_are_there(
+    engine: str,
+) -> None:
     """It was printed as 16.5%, as a gap counted as one half."""
     km = fitted(SCHEMA, engine)
     dead = figures(km, "all").loc[("dead", "share", "1")]
@@ -89,7 +111,9 @@ def test_a_death_rate_with_gaps_is_that_of_the_cells_that_are_there(engine: str)
 
 
 def test_a_mean_weight_with_gaps_is_that_of_the_cells_that_are_there() -> None:
-    """It was printed as 77.0 with an error of .05, as a gap counted as the middle of the bounds."""
+    """It was printed as 77.0 with an error of .05, as a gap counted as the middle of
+    the bounds.
+    """
     km = fitted()
     weight = figures(km, str(old_cluster(km))).loc[("weight", "mean", "")]
     assert is_within(weight, present(km)["weight"].mean())
@@ -97,11 +121,15 @@ def test_a_mean_weight_with_gaps_is_that_of_the_cells_that_are_there() -> None:
     assert weight.estimate == pytest.approx(KILOS, abs=1.0)
 
 
-def test_spread_and_shares_of_a_category_are_those_of_the_cells_that_are_there() -> None:
+def test_spread_and_shares_of_a_category_are_those_of_the_cells_that_are_there() -> (
+    None
+):
     km = fitted()
     lines, rows = figures(km, str(old_cluster(km))), present(km)
     # A spread's own error is bounded from above.
-    assert abs(lines.loc[("weight", "spread", "")].estimate - rows["weight"].std()) < 2.0
+    assert (
+        abs(lines.loc[("weight", "spread", "")].estimate - rows["weight"].std()) < 2.0
+    )
     shares = rows["ward"].value_counts(normalize=True)
     for ward in "ABC":
         assert is_within(lines.loc[("ward", "share", ward)], shares[ward])
@@ -112,34 +140,49 @@ def test_the_share_missing_is_released_with_its_error() -> None:
     km = fitted()
     rows, all_rows = present(km), people()[1]
     shares = km.missing_shares_.set_index(["cluster", "column"])
-    assert set(shares.index) == {(cluster, name) for cluster in ("all", "0", "1") for name in PROFILE}
+    assert set(shares.index) == {
+        (cluster, name) for cluster in ("all", "0", "1") for name in PROFILE
+    }
     for name in PROFILE:
         assert is_within(shares.loc[("all", name)], all_rows[name].isna().mean())
-        assert is_within(shares.loc[(str(old_cluster(km)), name)], rows[name].isna().mean())
+        assert is_within(
+            shares.loc[(str(old_cluster(km)), name)], rows[name].isna().mean()
+        )
         assert shares.loc[("all", name)].deviation < 0.005
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("columns", [COLUMNS, CLUSTERED], ids=["profiled", "clustered only"])
-def test_a_centre_is_shown_as_the_mean_of_the_cells_that_are_there(columns: dict[str, Any], engine: str) -> None:
+@pytest.mark.parametrize(
+    "columns", [COLUMNS, CLUSTERED], ids=["profiled", "clustered only"]
+)
+def test_a_centre_is_shown_as_the_mean_of_the_cells_that_are_there(
+    columns: dict[str, Any], engine: str
+) -> None:
     profile = PROFILE if "dead" in columns else ()
     km = fitted(Schema(columns=columns, profile=profile), engine)
     old, rows = old_cluster(km), present(km)
     means = km.cell_means_[old]
     assert means[0] == km.cluster_centers_[old, 0]  # no gap is counted in it
     assert means[1] == pytest.approx(rows["weight"].mean(), abs=0.7)
-    assert means[2:] == pytest.approx([*rows["ward"].value_counts(normalize=True)[["A", "B", "C"]]], abs=0.02)
-    # The fitted space is as it was, for labels that agree with the clustering: there a gap counts as the middle.
+    assert means[2:] == pytest.approx(
+        [*rows["ward"].value_counts(normalize=True)[["A", "B", "C"]]], abs=0.02
+    )
+    # The fitted space is as it was, for labels that agree with the clustering: there a
+    # gap counts as the middle.
     pulled = rows["weight"].fillna(105.0).mean()
     assert km.cluster_centers_[old, 1] == pytest.approx(pulled, abs=0.7)
     assert km.schema_ is not None
-    assert km.schema_.decode(km.cell_means_)["ward"][old]["A"] == pytest.approx(means[2])
+    assert km.schema_.decode(km.cell_means_)["ward"][old]["A"] == pytest.approx(
+        means[2]
+    )
 
 
 def test_labels_do_not_depend_on_what_is_counted() -> None:
     rows = people()[1]
     for columns in (COLUMNS, CLUSTERED):
-        km = fitted(Schema(columns=columns, profile=PROFILE if "dead" in columns else ()))
+        km = fitted(
+            Schema(columns=columns, profile=PROFILE if "dead" in columns else ())
+        )
         points = km.schema_.clustered.encode(rows).points  # type: ignore[union-attr]
         assert points.shape == (N, 5)
         inside = np.clip(km.model_.bounds.scale(points), -1.0, 1.0)
@@ -155,7 +198,9 @@ def files(part_missing: float = PART_MISSING) -> dict[str, str]:
 
     with tempfile.TemporaryDirectory() as folder:
         paths = km.write(Path(folder) / "result")
-        readable = [path for path in paths if path.suffix in (".html", ".md", ".json", ".csv")]
+        readable = [
+            path for path in paths if path.suffix in (".html", ".md", ".json", ".csv")
+        ]
         return {path.name: path.read_text() for path in readable}
 
 
@@ -178,7 +223,9 @@ def test_console_page_and_files_show_the_means_and_the_shares_missing() -> None:
     assert plain["centroids"][old][1] == km.cluster_centers_[old, 1]
 
 
-def test_a_saved_model_shows_the_same_and_an_older_one_still_loads(tmp_path: Path) -> None:
+def test_a_saved_model_shows_the_same_and_an_older_one_still_loads(
+    tmp_path: Path,
+) -> None:
     km = fitted(Schema(columns=CLUSTERED))
     path = km.save(tmp_path / "model.json")
     again = FederatedKMeans.load(path)
@@ -199,7 +246,9 @@ def test_a_saved_model_shows_the_same_and_an_older_one_still_loads(tmp_path: Pat
 
 
 def cautions(km: Any) -> list[str]:
-    return [one for one in km.privacy_.warnings if one.startswith("Cells are missing in")]
+    return [
+        one for one in km.privacy_.warnings if one.startswith("Cells are missing in")
+    ]
 
 
 def test_above_a_twentieth_missing_the_report_says_what_gaps_do() -> None:
@@ -221,26 +270,42 @@ def test_gaps_of_columns_that_are_not_clustered_are_no_caution() -> None:
 
 
 def test_one_table_is_described_alike() -> None:
-    km = DPKMeans(2, bounds=SCHEMA, epsilon=2.0, noise="seeded", random_state=2).fit(people()[1])
-    assert is_within(figures(km, "all").loc[("dead", "share", "1")], people()[1]["dead"].mean())
+    km = DPKMeans(2, bounds=SCHEMA, epsilon=2.0, noise="seeded", random_state=2).fit(
+        people()[1]
+    )
+    assert is_within(
+        figures(km, "all").loc[("dead", "share", "1")], people()[1]["dead"].mean()
+    )
     assert km.cell_means_[old_cluster(km), 1] == pytest.approx(KILOS, abs=1.0)
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
 def test_every_trust_model_releases_the_same_description(trust: str) -> None:
-    options: dict[str, Any] = {"epsilon": 4.0, "noise": "seeded", "random_state": 5, "trust": trust}
+    options: dict[str, Any] = {
+        "epsilon": 4.0,
+        "noise": "seeded",
+        "random_state": 5,
+        "trust": trust,
+    }
     km = FederatedKMeans(2, bounds=SCHEMA, **options).fit(parties(people()[1]))
     lines = [line for line in km.privacy_.releases if line.array == "present_cells"]
     assert len(lines) == 1
     assert lines[0].sensitivity == pytest.approx(3**0.5 / 2)
     assert km.privacy_.epsilon <= 4.0
-    assert is_within(figures(km, "all").loc[("dead", "share", "1")], people()[1]["dead"].mean())
+    assert is_within(
+        figures(km, "all").loc[("dead", "share", "1")], people()[1]["dead"].mean()
+    )
 
 
 def test_clients_are_described_by_their_means() -> None:
     _, gappy = people()
     clients = [gappy[first : first + 40] for first in range(0, N, 40)]
-    options: dict[str, Any] = {"epsilon": 40.0, "noise": "seeded", "random_state": 5, "engine": "direct"}
+    options: dict[str, Any] = {
+        "epsilon": 40.0,
+        "noise": "seeded",
+        "random_state": 5,
+        "engine": "direct",
+    }
     km = FederatedKMeans(2, bounds=SCHEMA, unit=ClientLevel(40), **options).fit(clients)
     dead = figures(km, "all").loc[("dead", "share", "1")]
     assert is_within(dead, gappy["dead"].mean())
@@ -255,16 +320,31 @@ def test_clients_are_described_by_their_means() -> None:
 def test_errors_are_of_the_size_that_is_printed() -> None:
     rows, errors = people()[1], list[float]()
     for seed in range(6):
-        options: dict[str, Any] = {"epsilon": 1.0, "noise": "seeded", "random_state": seed, "engine": "direct"}
+        options: dict[str, Any] = {
+            "epsilon": 1.0,
+            "noise": "seeded",
+            "random_state": seed,
+            "engine": "direct",
+        }
         km = FederatedKMeans(2, bounds=SCHEMA, **options).fit(parties(rows))
         labels = km.predict(rows)
         for cluster in (0, 1):
             lines, mine = figures(km, str(cluster)), rows[labels == cluster]
-            exact = {("dead", "share", "1"): mine["dead"].mean(), ("weight", "mean", ""): mine["weight"].mean()}
-            exact |= {(name, "missing", ""): mine[name].isna().mean() for name in PROFILE}
-            exact |= {("ward", "share", ward): (mine["ward"].dropna() == ward).mean() for ward in "ABC"}
+            exact = {
+                ("dead", "share", "1"): mine["dead"].mean(),
+                ("weight", "mean", ""): mine["weight"].mean(),
+            }
+            exact |= {
+                (name, "missing", ""): mine[name].isna().mean() for name in PROFILE
+            }
+            exact |= {
+                ("ward", "share", ward): (mine["ward"].dropna() == ward).mean()
+                for ward in "ABC"
+            }
             pairs = ((lines.loc[key], value) for key, value in exact.items())
-            errors += [(line.estimate - value) / line.deviation for line, value in pairs]
+            errors += [
+                (line.estimate - value) / line.deviation for line, value in pairs
+            ]
     assert len(errors) == 6 * 2 * 8
     assert 0.75 < np.sqrt(np.mean(np.square(errors))) < 1.25
 
@@ -280,7 +360,10 @@ def test_rows_that_are_dropped_say_the_same() -> None:
         error = np.hypot(mine.loc[key].deviation, theirs.loc[key].deviation)
         # Other cells are left, too: some thousand of them.
         sampling = 0.02 * (150.0 if key[1] == "mean" else 1.0) / 2.0
-        assert abs(mine.loc[key].estimate - theirs.loc[key].estimate) < CLEAR * error + sampling
+        assert (
+            abs(mine.loc[key].estimate - theirs.loc[key].estimate)
+            < CLEAR * error + sampling
+        )
 
 
 def test_a_schema_without_such_gaps_releases_what_it_did() -> None:
@@ -292,18 +375,29 @@ def test_a_schema_without_such_gaps_releases_what_it_did() -> None:
     assert schema.gap_columns == ()
     assert schema.n_beside == sum(schema.profile_widths)
     km = fitted(schema)
-    arrays = [line.array for line in km.privacy_.releases if line.round_name == "profile"]
+    arrays = [
+        line.array for line in km.privacy_.releases if line.round_name == "profile"
+    ]
     assert arrays == ["group_counts", "group_sums", "group_squares", "profile_cells"]
     assert json.loads(km.model_.to_json())["version"] == 2
     bare = Schema(columns={"age": COLUMNS["age"]})
-    assert [line for line in fitted(bare).privacy_.releases if line.round_name == "profile"] == []
+    assert [
+        line for line in fitted(bare).privacy_.releases if line.round_name == "profile"
+    ] == []
 
 
 def test_a_cluster_without_a_cell_of_a_column_shows_that_it_is_missing() -> None:
     gappy = people()[1].copy()
     gappy.loc[gappy["age"] > 50, ["weight", "ward"]] = None
-    options: dict[str, Any] = {"epsilon": 4.0, "noise": "seeded", "random_state": 5, "engine": "direct"}
-    km = FederatedKMeans(2, bounds=Schema(columns=CLUSTERED), **options).fit(parties(gappy))
+    options: dict[str, Any] = {
+        "epsilon": 4.0,
+        "noise": "seeded",
+        "random_state": 5,
+        "engine": "direct",
+    }
+    km = FederatedKMeans(2, bounds=Schema(columns=CLUSTERED), **options).fit(
+        parties(gappy)
+    )
     old = old_cluster(km)
     assert np.isnan(km.cell_means_[old, 1:]).all()
     assert np.isfinite(km.cell_means_[1 - old]).all()
@@ -318,7 +412,10 @@ def test_nobody_counts_gaps_where_the_schema_says_so() -> None:
     km = fitted(schema)
     assert [line for line in km.privacy_.releases if line.round_name == "profile"] == []
     assert km.missing_shares_ is None
-    assert any(one.startswith("Missing cells of 'weight', 'ward' were not counted") for one in km.privacy_.warnings)
+    assert any(
+        one.startswith("Missing cells of 'weight', 'ward' were not counted")
+        for one in km.privacy_.warnings
+    )
     assert Schema(**schema.to_dict()) == schema
     # What is profiled is counted all the same: its figures would be wrong.
     both = fitted(Schema(columns=COLUMNS, profile=["dead"], gap_share=0.0))
@@ -327,22 +424,42 @@ def test_nobody_counts_gaps_where_the_schema_says_so() -> None:
 
 @pytest.mark.parametrize("algorithm", ["optimal", "k_fed"])
 def test_a_baseline_in_one_place_says_that_it_counts_no_gaps(algorithm: str) -> None:
-    km = FederatedKMeans(2, algorithm=algorithm, bounds=Schema(columns=CLUSTERED), random_state=1)
-    with pytest.warns(PrivacyWarning, match="Missing cells of 'weight', 'ward' were not counted"):
+    km = FederatedKMeans(
+        2, algorithm=algorithm, bounds=Schema(columns=CLUSTERED), random_state=1
+    )
+    with pytest.warns(
+        PrivacyWarning, match="Missing cells of 'weight', 'ward' were not counted"
+    ):
         km.fit(parties(people()[1]))
     assert km.cluster_centers_.shape == (2, 5)
 
 
-def test_what_reports_means_of_columns_refuses_gaps_that_it_would_count_as_the_middle() -> None:
-    with pytest.raises(ConfigurationError, match=r"'moments' would count such a gap .* or accept that by gap_share"):
+def test_what_reports_means_of_columns_refuses_gaps_that_it_would_count_as_the_middle() -> (
+    None
+):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"'moments' would count such a gap .* or accept that by gap_share",
+    ):
         federate("moments", parties(people()[1]), bounds=Schema(columns=CLUSTERED))
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"columns": {"age": COLUMNS["age"]}, "gap_share": 0.1}, "gap_share is 0.1, but missing is 'centre' for no column"),
     (
-        {"columns": COLUMNS, "profile": PROFILE, "profile_share": 0.4, "gap_share": 0.1},
-        "profile_share and gap_share together are 0.5, but they must be below 0.5: lower one of them",
+        {"columns": {"age": COLUMNS["age"]}, "gap_share": 0.1},
+        "gap_share is 0.1, but missing is 'centre' for no column",
+    ),
+    (
+        {
+            "columns": COLUMNS,
+            "profile": PROFILE,
+            "profile_share": 0.4,
+            "gap_share": 0.1,
+        },
+        (
+            "profile_share and gap_share together are 0.5, but they must be below 0.5:"
+            " lower one of them"
+        ),
     ),
     ({"columns": CLUSTERED, "gap_share": 0.5}, "gap_share is 0.5"),
     ({"columns": CLUSTERED, "gap_share": -0.1}, "gap_share is -0.1"),
@@ -350,20 +467,36 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("stated", "sentence"), WRONG)
-def test_a_share_that_cannot_be_is_one_sentence(stated: dict[str, Any], sentence: str) -> None:
+def test_a_share_that_cannot_be_is_one_sentence(
+    stated: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         Schema(**stated)
 
 
 def test_gaps_do_not_follow_from_an_option() -> None:
-    with pytest.raises(ConfigurationError, match=r"gap_columns is no argument of its own: give a schema with missing"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"gap_columns is no argument of its own: give a schema with missing",
+    ):
         FederatedKMeans(2, bounds=SCHEMA, gap_columns=(0,))
 
 
 def test_a_count_of_gaps_that_is_mostly_noise_is_said_before_the_fit() -> None:
     rows = people()[1][:200]
-    km = FederatedKMeans(2, bounds=Schema(columns=CLUSTERED), epsilon=0.5, engine="direct", random_state=1)
-    with pytest.warns(PrivacyWarning, match="The count of gaps by cluster is mostly noise.*raise epsilon or gap_share"):
+    km = FederatedKMeans(
+        2,
+        bounds=Schema(columns=CLUSTERED),
+        epsilon=0.5,
+        engine="direct",
+        random_state=1,
+    )
+    with pytest.warns(
+        PrivacyWarning,
+        match=(
+            "The count of gaps by cluster is mostly noise.*raise epsilon or gap_share"
+        ),
+    ):
         km.fit([rows[:100], rows[100:]])
 
 
@@ -373,7 +506,10 @@ def distances(schema: Schema, rows: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def test_the_distance_that_a_gap_counts_is_what_the_page_says() -> None:
-    """Half of a number's full range from either end; of a category with v values sqrt((1 - 1/v) / 2) of two's."""
+    """Half of a number's full range from either end.
+
+    Of a category with v values sqrt((1 - 1/v) / 2) of two's.
+    """
     number = Schema(columns={"weight": COLUMNS["weight"]})
     ends = distances(number, pd.DataFrame({"weight": [30.0, 180.0, None]}))
     assert ends[2] / ends[1] == pytest.approx(0.5)

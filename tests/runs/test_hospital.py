@@ -1,4 +1,7 @@
-"""From five parties' exported files to labels: one schema, drafted by the tool, of which ten lines are filled in."""
+"""From five parties' exported files to labels.
+
+One schema, drafted by the tool, of which ten lines are filled in.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,14 @@ def schema_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     assert main(["schema", "draft", str(files[0]), *STATED]) == 0
     said = capsys.readouterr().out
     for sentence in (
-        "cells between semicolons, a header, utf-8, 16 named columns, 6000 of 6000 records are rows",
-        "'patient_id': it looks like the id of a person, and several rows have the same id",
+        (
+            "cells between semicolons, a header, utf-8, 16 named columns, 6000 of 6000"
+            " records are rows"
+        ),
+        (
+            "'patient_id': it looks like the id of a person, and several rows have the"
+            " same id"
+        ),
         "'stay_id': no two rows have the same value, so it looks like an id",
         "'hour': its whole numbers look like hours",
         "'note': it looks like text for people to read",
@@ -63,7 +72,14 @@ def test_kinds_of_patients_are_those_that_were_drawn(
     drawn = np.concatenate(kinds)
     agreements = []
     for seed in range(5):
-        km = FederatedKMeans(3, epsilon=1.0, bounds=schema_file, noise="seeded", random_state=seed, engine="direct")
+        km = FederatedKMeans(
+            3,
+            epsilon=1.0,
+            bounds=schema_file,
+            noise="seeded",
+            random_state=seed,
+            engine="direct",
+        )
         km.fit(files)
         labels = np.concatenate([km.predict(file) for file in files])
         assert (labels >= 0).all()
@@ -72,7 +88,12 @@ def test_kinds_of_patients_are_those_that_were_drawn(
     # The command labels the same file alike, line by line.
     km.save(tmp_path / "model.json")
     output = tmp_path / "labels.csv"
-    assert main(["predict", str(tmp_path / "model.json"), str(files[1]), "-o", str(output)]) == 0
+    assert (
+        main(
+            ["predict", str(tmp_path / "model.json"), str(files[1]), "-o", str(output)]
+        )
+        == 0
+    )
     assert pd.read_csv(output)["label"].tolist() == km.predict(files[1]).tolist()
 
 
@@ -80,28 +101,58 @@ def test_a_node_reads_what_a_notebook_reads(schema_file: Path, tmp_path: Path) -
     schema = Schema.load(schema_file)
     files, _ = hospital.write(tmp_path)
     for file in files:
-        np.testing.assert_array_equal(load_by_schema(file, schema).points, schema.encode(file).points)
+        np.testing.assert_array_equal(
+            load_by_schema(file, schema).points, schema.encode(file).points
+        )
 
 
-def test_a_party_may_write_its_file_in_another_way(schema_file: Path, tmp_path: Path) -> None:
+def test_a_party_may_write_its_file_in_another_way(
+    schema_file: Path, tmp_path: Path
+) -> None:
     """The parties agree on the schema's digest, which the way of writing is no part of."""
     schema = Schema.load(schema_file)
     files, _ = hospital.write(tmp_path)
     other = tmp_path / "other.csv"
-    frame = pd.read_csv(files[1], sep=";", decimal=",", dtype={"patient_id": str}, keep_default_na=False)
-    numbers = ["crp", "systolic", "weight_kg", "height_cm", "creatinine", "temperature", "age"]
-    frame[numbers] = frame[numbers].apply(lambda cells: cells.astype(str).str.replace(",", ".").replace("999", ""))
+    frame = pd.read_csv(
+        files[1], sep=";", decimal=",", dtype={"patient_id": str}, keep_default_na=False
+    )
+    numbers = [
+        "crp",
+        "systolic",
+        "weight_kg",
+        "height_cm",
+        "creatinine",
+        "temperature",
+        "age",
+    ]
+    frame[numbers] = frame[numbers].apply(
+        lambda cells: cells.astype(str).str.replace(",", ".").replace("999", "")
+    )
     frame["admission"] = pd.to_datetime(frame["admission"], format="%d.%m.%Y").dt.date
     frame[sorted(frame.columns)].to_csv(other, index=False)
     plain = Schema(**{**schema.to_dict(), "file": {}})
     assert plain.digest == schema.digest
-    np.testing.assert_array_equal(plain.encode(other).points, schema.encode(files[1]).points)
+    np.testing.assert_array_equal(
+        plain.encode(other).points, schema.encode(files[1]).points
+    )
 
 
-def test_a_node_describes_its_own_rows_of_such_a_file(schema_file: Path, tmp_path: Path) -> None:
-    """The profile's rows are labelled again, from text: dates and decimal commas were none."""
+def test_a_node_describes_its_own_rows_of_such_a_file(
+    schema_file: Path, tmp_path: Path
+) -> None:
+    """The profile's rows are labelled again, from text.
+
+    Dates and decimal commas were none.
+    """
     files, _ = hospital.write(tmp_path)
-    model = FederatedKMeans(2, epsilon=9.0, bounds=schema_file, noise="seeded", random_state=0, engine="direct")
+    model = FederatedKMeans(
+        2,
+        epsilon=9.0,
+        bounds=schema_file,
+        noise="seeded",
+        random_state=0,
+        engine="direct",
+    )
     model.fit(files[:2])
     opened = open_table(files[2], Schema.load(schema_file).file)
     profile = model.model_.profile(whole_frame(opened))

@@ -1,4 +1,7 @@
-"""An app's process is killed at each moment of a message: its node answers, or ends, and is never dead but online."""
+"""An app's process is killed at each moment of a message.
+
+Its node answers, or ends, and is never dead but online.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +33,33 @@ from simulations.deploy import supernode
 from simulations.deploy.app_guard import GuardError, digest_of
 from simulations.deploy.supernode import Watch, guarded_config
 
-linux = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes as Linux tells them")
+linux = pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(),
+    reason="looks for processes as Linux tells them",
+)
 FAST = {"look_seconds": 0.05, "over_seconds": 0.2, "idle_seconds": 30.0}
 PATIENT = {"look_seconds": 0.1, "over_seconds": 1.0, "idle_seconds": 300.0}
 APP = packed(app_files())
 KILLED = packed(app_files(answer='__import__("os").kill(__import__("os").getpid(), 9)'))
 
-_NAMES_ITSELF = "(__import__('pathlib').Path(__import__('os').environ['FLWR_HOME']) / 'named')"
-NAMED = packed(app_files(answer=f"str({_NAMES_ITSELF}.write_text(__import__('sys').argv[0]))"))
+_NAMES_ITSELF = (
+    "(__import__('pathlib').Path(__import__('os').environ['FLWR_HOME']) / 'named')"
+)
+NAMED = packed(
+    app_files(answer=f"str({_NAMES_ITSELF}.write_text(__import__('sys').argv[0]))")
+)
 
 
-# -- the node's own watch ---------------------------------------------------------------------------------------------
+# -- the node's own watch --------------------------------------------------------------
 
 
-def test_a_node_whose_app_died_before_it_took_its_message_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's own loop would wait for ever: of a message that was not taken it never notices the silence."""
+def test_a_node_whose_app_died_before_it_took_its_message_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Flower's own loop would wait for ever.
+
+    Of a message that was not taken it never notices the silence.
+    """
     node = StandInNode(APP)
     assert node.receive(monkeypatch) == 1
     (task,) = node.state.get_tasks()
@@ -52,7 +67,10 @@ def test_a_node_whose_app_died_before_it_took_its_message_ends(monkeypatch: pyte
     assert node.state.activate_task(task.task_id)
     node.miss_signs_of_life()
     node.answer(monkeypatch, **FAST)
-    assert node.ended == ["the app of its message has ended without an answer, and that could not be reported"]
+    assert node.ended == [
+        "the app of its message has ended without an answer, and that could not be"
+        " reported"
+    ]
     assert node.sent == []
 
 
@@ -60,10 +78,15 @@ def test_a_node_whose_apps_nobody_starts_ends(monkeypatch: pytest.MonkeyPatch) -
     node = StandInNode(APP)
     node.receive(monkeypatch)
     node.answer(monkeypatch, **FAST | {"idle_seconds": 0.3})
-    assert node.ended == ["no app was started for its message: the program that starts apps may have ended"]
+    assert node.ended == [
+        "no app was started for its message: the program that starts apps may have"
+        " ended"
+    ]
 
 
-def test_an_app_that_computes_for_long_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_that_computes_for_long_is_not_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node = StandInNode(APP)
     node.receive(monkeypatch)
     (task,) = node.state.get_tasks()
@@ -73,21 +96,29 @@ def test_an_app_that_computes_for_long_is_not_taken_for_dead(monkeypatch: pytest
 
     def answer_late() -> None:
         time.sleep(1.0)
-        node.miss_signs_of_life()  # which is a reply of Flower's own, as the message was taken
+        # which is a reply of Flower's own, as the message was taken
+        node.miss_signs_of_life()
 
     thread = threading.Thread(target=answer_late)
     thread.start()
     node.answer(monkeypatch, **FAST | {"idle_seconds": 0.3})
     thread.join()
     assert node.ended == []
-    assert [reply.metadata.reply_to_message_id for reply in node.sent] == [taken.metadata.message_id]
+    assert [reply.metadata.reply_to_message_id for reply in node.sent] == [
+        taken.metadata.message_id
+    ]
 
 
 def test_a_reply_that_takes_long_to_send_is_not_taken_for_dead() -> None:
     tasks = [SimpleNamespace(status=SimpleNamespace(status=Status.FINISHED))]
     ended: list[str] = []
 
-    def push(state: Any, object_store: Any, send: Callable[..., Any], push_object: Callable[..., Any]) -> None:
+    def push(
+        state: Any,
+        object_store: Any,
+        send: Callable[..., Any],
+        push_object: Callable[..., Any],
+    ) -> None:
         send("reply")
         push_object("content")
 
@@ -113,13 +144,17 @@ watch.around(lambda **_: time.sleep(60.0))(state=state, object_store=None, send=
 
 def test_the_node_says_why_it_ends_and_says_goodbye_as_flower_does() -> None:
     words = [sys.executable, "-I", "-c", _ENDS, supernode.__file__]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=180.0)
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=180.0
+    )
     assert done.returncode == 1
-    assert done.stderr.startswith("this node ends: the app of its message has ended without an answer")
+    assert done.stderr.startswith(
+        "this node ends: the app of its message has ended without an answer"
+    )
     assert done.stderr.endswith("goodbye\n")
 
 
-# -- an app's configuration -------------------------------------------------------------------------------------------
+# -- an app's configuration ------------------------------------------------------------
 
 
 def bomb(method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -130,7 +165,9 @@ def bomb(method: int = zipfile.ZIP_DEFLATED) -> bytes:
     return content.getvalue()
 
 
-def test_the_configuration_of_an_app_that_is_not_approved_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_of_an_app_that_is_not_approved_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its run goes on to the process that has the guard, whose refusal is the answer."""
 
     def read(content: bytes, run: Any) -> dict[str, Any]:
@@ -143,22 +180,38 @@ def test_the_configuration_of_an_app_that_is_not_approved_is_not_read(monkeypatc
         assert [task.type for task in node.state.get_tasks()] == ["flwr-clientapp"]
 
 
-def test_an_approved_app_is_configured_as_flower_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = packed(app_files() | {"pyproject.toml": pyproject() + '\n[tool.flwr.app.config]\nk = 3\nname = "x"\n'})
+def test_an_approved_app_is_configured_as_flower_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = packed(
+        app_files()
+        | {
+            "pyproject.toml": (
+                pyproject() + '\n[tool.flwr.app.config]\nk = 3\nname = "x"\n'
+            )
+        }
+    )
     node = StandInNode(content, frozenset({digest_of(content)}))
     assert node.receive(monkeypatch) == 1
     assert node.state.get_run_series_context(1).run_config == {"k": 3, "name": "x"}
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize(
+    "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
 @pytest.mark.parametrize("allowed", [True, False])
 def test_what_cannot_be_read_ends_no_node_and_fills_no_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: int, allowed: bool
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    method: int,
+    allowed: bool,
 ) -> None:
     import tracemalloc
 
     content = bomb(method)
-    node = StandInNode(content, frozenset({hashlib.sha256(content).hexdigest()}) if allowed else None)
+    node = StandInNode(
+        content, frozenset({hashlib.sha256(content).hexdigest()}) if allowed else None
+    )
     tracemalloc.start()
     try:
         assert node.receive(monkeypatch) is None
@@ -167,11 +220,17 @@ def test_what_cannot_be_read_ends_no_node_and_fills_no_memory(
         tracemalloc.stop()
     assert "cannot be read" in capsys.readouterr().err
     # Whoever reviews such an app is told, too.
-    with pytest.raises(GuardError, match=r"pyproject.toml (has more than 1048576 bytes|is compressed by method)"):
+    with pytest.raises(
+        GuardError,
+        match=r"pyproject.toml (has more than 1048576 bytes|is compressed by method)",
+    ):
         digest_of(content)
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", packed({"a": "b"}), packed({"pyproject.toml": "[project"})])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no archive", packed({"a": "b"}), packed({"pyproject.toml": "[project"})],
+)
 def test_what_flower_would_raise_ends_no_node(content: bytes) -> None:
     def read(content: bytes, run: Any) -> dict[str, Any]:
         return start_client_internal.get_fused_config_from_fab(content, run)
@@ -180,13 +239,16 @@ def test_what_flower_would_raise_ends_no_node(content: bytes) -> None:
         guarded_config(read, None)(content, SimpleNamespace(override_config={}))
 
 
-# -- what was read in Flower ------------------------------------------------------------------------------------------
+# -- what was read in Flower -----------------------------------------------------------
 
 READ = {
     (start_client_internal, "_pull_and_store_message"): "eaf5d0e36dc34e4c",
     (start_client_internal, "_push_messages"): "00bb86faffdec114",
     (in_memory_nodestate.InMemoryNodeState, "_store_error_replies"): "3af03090bfae3ea7",
-    (in_memory_nodestate.InMemoryNodeState, "_on_task_tokens_expired"): "a181b661f768cc12",
+    (
+        in_memory_nodestate.InMemoryNodeState,
+        "_on_task_tokens_expired",
+    ): "a181b661f768cc12",
     (runtime_handlers, "pull_task_input"): "035e6c69a7cffcad",
     (runtime_handlers, "pull_messages"): "49089949d9fd1246",
     (runtime_handlers, "push_task_output"): "1d148b25ce523291",
@@ -195,12 +257,17 @@ READ = {
 
 @pytest.mark.parametrize(("place", "name"), READ, ids=[name for _, name in READ])
 def test_flowers_functions_are_those_that_were_read(place: Any, name: str) -> None:
-    """One that has changed must be read again, with what stands before it; then its digest goes here."""
+    """One that has changed must be read again, with what stands before it.
+
+    Then its digest goes here.
+    """
     source = inspect.getsource(getattr(place, name))
     assert hashlib.sha256(source.encode()).hexdigest()[:16] == READ[place, name]
 
 
-def test_a_flower_that_works_in_another_way_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flower_that_works_in_another_way_is_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert supernode.missing_seams() == []
     for caller, name in (
         ("_pull_and_store_message", "get_fused_config_from_fab"),
@@ -213,11 +280,13 @@ def test_a_flower_that_works_in_another_way_is_not_run(monkeypatch: pytest.Monke
                 supernode.main(["--allowed-apps", "a" * 64])
 
 
-# -- kills at each moment ---------------------------------------------------------------------------------------------
+# -- kills at each moment --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StandInNode, Any, Path]]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[StandInNode, Any, Path]]:
     """A node with its guarded programs, as real processes."""
     home = tmp_path_factory.mktemp("node") / "home"
     node = StandInNode(APP)
@@ -237,7 +306,9 @@ MOMENTS: dict[str, tuple[str, bool]] = {
 
 
 REPORT_SECONDS = 8.0
-"""What stays behind has so long to report, before Flower's minute without signs of life is made to be over."""
+"""What stays behind has so long to report, before Flower's minute without signs of life
+is made to be over.
+"""
 
 
 @linux
@@ -283,7 +354,10 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
 def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in a fork of the program that starts apps: what it leaves behind, and what it warns of, depend on it."""
+    """Also in a fork of the program that starts apps.
+
+    What it leaves behind, and what it warns of, depend on it.
+    """
     node, _, home = running
     monkeypatch.setattr(node, "fab", Fab(hashlib.sha256(NAMED).hexdigest(), NAMED, {}))
     assert not _answered(node, monkeypatch).has_error()
@@ -296,7 +370,9 @@ def test_an_app_that_is_killed_as_it_computes_is_answered_for(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, _, _ = running
-    monkeypatch.setattr(node, "fab", Fab(hashlib.sha256(KILLED).hexdigest(), KILLED, {}))
+    monkeypatch.setattr(
+        node, "fab", Fab(hashlib.sha256(KILLED).hexdigest(), KILLED, {})
+    )
     reply = _answered(node, monkeypatch)
     assert node.ended == []
     assert reply.error.code == ErrorCode.CLIENT_APP_CRASHED
@@ -304,8 +380,14 @@ def test_an_app_that_is_killed_as_it_computes_is_answered_for(
     assert not _answered(node, monkeypatch).has_error()
 
 
-def _answered(node: StandInNode, monkeypatch: pytest.MonkeyPatch, killed: threading.Event | None = None) -> Message:
-    """Take in one message, wait for what becomes of it, and return the only reply that was sent, if there is one."""
+def _answered(
+    node: StandInNode,
+    monkeypatch: pytest.MonkeyPatch,
+    killed: threading.Event | None = None,
+) -> Message:
+    """Take in one message, wait for what becomes of it, and return the only reply that
+    was sent, if there is one.
+    """
     del node.ended[:], node.sent[:]
     assert node.receive(monkeypatch) is not None
     over = threading.Event()

@@ -1,4 +1,7 @@
-"""Fifteen kinds of faults, planted one at a time in a sound party's folder: `node check` names each, and its mend."""
+"""Fifteen kinds of faults, planted one at a time in a sound party's folder.
+
+`node check` names each, and its mend.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi import HTTPException
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+)
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.date import now
 from flwr.supercore.protobuf.client import ProtobufClient
@@ -42,7 +49,10 @@ from simulations.deploy.node_check import check
 from simulations.deploy.node_options import NodeOptions
 from simulations.flower_processes import free_ports
 
-SCHEMA = '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind = "number", bounds = [100, 220] }\n'
+SCHEMA = (
+    '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind ='
+    ' "number", bounds = [100, 220] }\n'
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +70,50 @@ def sound(tmp_path_factory: pytest.TempPathFactory, superlink: StandIn) -> Path:
     root.chmod(0o755)
     (root / "app.fab").write_bytes(packed(app_files()))
     (root / "schema.toml").write_text(SCHEMA)
-    (root / "rows.csv").write_text("height,age\n" + "".join(f"{150 + row},{row}\n" for row in range(40)))
+    (root / "rows.csv").write_text(
+        "height,age\n" + "".join(f"{150 + row},{row}\n" for row in range(40))
+    )
     parties = {name: Party() for name in ("ward-7", "ward-8", "ward-9")}
-    app, certificate = digest_of((root / "app.fab").read_bytes()), superlink.authority.read_text()  # type: ignore[attr-defined]
+    app, certificate = (
+        digest_of((root / "app.fab").read_bytes()),
+        superlink.authority.read_text(),
+    )  # type: ignore[attr-defined]
     invitation = Invitation(
-        federation="wards", superlink=superlink.address, app=app, certificate=certificate, parties=parties
+        federation="wards",
+        superlink=superlink.address,
+        app=app,
+        certificate=certificate,
+        parties=parties,
     )
     for name in ("ward-8", "ward-9"):
-        other = make_credentials(root / name, [root / name]).node_keys[0].with_name("key.pub").read_text()
-        invitation = invitation.with_party(name, other, Identity.generate().public_key.hex())
+        other = (
+            make_credentials(root / name, [root / name])
+            .node_keys[0]
+            .with_name("key.pub")
+            .read_text()
+        )
+        invitation = invitation.with_party(
+            name, other, Identity.generate().public_key.hex()
+        )
         shutil.rmtree(root / name)
     invitation.save(root / "invitation.toml")
-    init = ["node", "init", "ward-7", "--invitation", f"{root}/invitation.toml", "--data", f"{root}/rows.csv"]
-    init += ["--schema", f"{root}/schema.toml", "--folder", str(root), "--app", f"{root}/app.fab"]
+    init = [
+        "node",
+        "init",
+        "ward-7",
+        "--invitation",
+        f"{root}/invitation.toml",
+        "--data",
+        f"{root}/rows.csv",
+    ]
+    init += [
+        "--schema",
+        f"{root}/schema.toml",
+        "--folder",
+        str(root),
+        "--app",
+        f"{root}/app.fab",
+    ]
     assert main(init) == main(["node", "pin", f"{root}/ward-7"]) == 0
     return root
 
@@ -102,7 +143,9 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, sound: Path, superlink: StandIn, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(
+    tmp_path: Path, sound: Path, superlink: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
     shutil.copytree(sound, tmp_path / "here")
     (tmp_path / "here").chmod(0o755)
     made = Place(tmp_path / "here", superlink, monkeypatch, contextlib.ExitStack())
@@ -118,12 +161,20 @@ def _clock(place: Place, ahead: float) -> None:
     place.superlink.ahead = ahead
 
 
-def _certificate(place: Place, *, from_days: int = 0, for_days: int = 7, authority: bool = True) -> None:
-    """Another SuperLink, whose certificate holds from so many days ago for so many days from now."""
-    place.patch.setattr(certificates, "_CLOCK_SKEW", datetime.timedelta(days=from_days, minutes=5))
+def _certificate(
+    place: Place, *, from_days: int = 0, for_days: int = 7, authority: bool = True
+) -> None:
+    """Another SuperLink, whose certificate holds from so many days ago for so many days
+    from now.
+    """
+    place.patch.setattr(
+        certificates, "_CLOCK_SKEW", datetime.timedelta(days=from_days, minutes=5)
+    )
     (made := place.root / "other").mkdir()
     certificates.write_certificates(made, ["127.0.0.1"], for_days)
-    server = place.stack.enter_context(standing_in(made / "server.pem", made / "server.key"))
+    server = place.stack.enter_context(
+        standing_in(made / "server.pem", made / "server.key")
+    )
     place.say("ward-7/node.toml", "superlink", server.address)
     if authority:
         shutil.copy(made / "ca.crt", place.root / "ward-7" / "ca.crt")
@@ -141,7 +192,11 @@ def _yielding(place: Place) -> None:
 
 
 def _without_tls(place: Place) -> None:
-    place.say("ward-7/node.toml", "superlink", place.stack.enter_context(standing_in()).address)
+    place.say(
+        "ward-7/node.toml",
+        "superlink",
+        place.stack.enter_context(standing_in()).address,
+    )
 
 
 def _listen(place: Place) -> None:
@@ -152,30 +207,49 @@ def _listen(place: Place) -> None:
 def _spent(place: Place) -> Path:
     """A ledger with one entry; its head lies beside it."""
     ledger = place.root / "ward-7" / "ledger" / "ledger.jsonl"
-    FileLedger(ledger).charge(LedgerEntry("1/2", "ward-7", "ab", 1, 0, "sums", 1.0, 1e-6, "record"))
+    FileLedger(ledger).charge(
+        LedgerEntry("1/2", "ward-7", "ab", 1, 0, "sums", 1.0, 1e-6, "record")
+    )
     return ledger
 
 
 def _pin(place: Place, name: str, identity: str) -> None:
     policy = place.root / "ward-7" / "policy.toml"
-    policy.write_text(re.sub(rf"^{name} = .*$", f'{name} = "{identity}"', policy.read_text(), flags=re.MULTILINE))
+    policy.write_text(
+        re.sub(
+            rf"^{name} = .*$",
+            f'{name} = "{identity}"',
+            policy.read_text(),
+            flags=re.MULTILINE,
+        )
+    )
 
 
 def _unpin(place: Place, name: str) -> None:
     policy = place.root / "ward-7" / "policy.toml"
-    policy.write_text(re.sub(rf"^{name} = .*\n", "", policy.read_text(), flags=re.MULTILINE))
+    policy.write_text(
+        re.sub(rf"^{name} = .*\n", "", policy.read_text(), flags=re.MULTILINE)
+    )
 
 
 def _invite(place: Place, key: str, value: object) -> None:
     """Change the invitation after its parties were pinned."""
     path = place.root / "invitation.toml"
     invitation = Invitation.from_toml(path)
-    changed = {key: value} if key in Invitation.model_fields else {"parties": {**invitation.parties, key: value}}
+    changed = (
+        {key: value}
+        if key in Invitation.model_fields
+        else {"parties": {**invitation.parties, key: value}}
+    )
     invitation.model_copy(update=changed).save(path)
 
 
 def _changed_identity(place: Place) -> Party:
-    return Invitation.from_toml(place.root / "invitation.toml").parties["ward-7"].model_copy(update={"identity": OTHER})
+    return (
+        Invitation.from_toml(place.root / "invitation.toml")
+        .parties["ward-7"]
+        .model_copy(update={"identity": OTHER})
+    )
 
 
 def _rows(place: Place, text: str) -> None:
@@ -220,7 +294,9 @@ def _mode(file: str, mode: int) -> Callable[[Place], None]:
     return lambda place: (place.root / file).chmod(mode)
 
 
-_FULL = SimpleNamespace(f_frsize=4096, f_blocks=10**9, f_bfree=10**9, f_bavail=10**9, f_files=9, f_favail=2)
+_FULL = SimpleNamespace(
+    f_frsize=4096, f_blocks=10**9, f_bfree=10**9, f_bavail=10**9, f_files=9, f_favail=2
+)
 WRONG, NOTE = Verdict.WRONG, Verdict.NOTE
 OTHER = Identity.generate().public_key.hex()
 FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
@@ -236,29 +312,75 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "it is at least [45] s ahead of",
     ),
-    "clock behind": (lambda place: _clock(place, 4), "clock", WRONG, r"it is at least [34] s behind that"),
+    "clock behind": (
+        lambda place: _clock(place, 4),
+        "clock",
+        WRONG,
+        r"it is at least [34] s behind that",
+    ),
     "rights of the file": (
         _mode("ward-7/node.toml", 0o620),
         "file",
         WRONG,
         "node.toml may be changed by others: .*chmod go-w",
     ),
-    "rights of its folder": (_mode("ward-7", 0o770), "file", WRONG, "ward-7 may be changed by others: .*chmod go-w"),
-    "rights above its folder": (_mode(".", 0o777), "file", WRONG, "here may be changed by others: .*chmod go-w"),
-    "rights of what a link leads to": (_linked, "policy", WRONG, "open may be changed by others: .*chmod go-w"),
-    "rights of the policy": (_mode("ward-7/policy.toml", 0o602), "policy", WRONG, "chmod go-w"),
+    "rights of its folder": (
+        _mode("ward-7", 0o770),
+        "file",
+        WRONG,
+        "ward-7 may be changed by others: .*chmod go-w",
+    ),
+    "rights above its folder": (
+        _mode(".", 0o777),
+        "file",
+        WRONG,
+        "here may be changed by others: .*chmod go-w",
+    ),
+    "rights of what a link leads to": (
+        _linked,
+        "policy",
+        WRONG,
+        "open may be changed by others: .*chmod go-w",
+    ),
+    "rights of the policy": (
+        _mode("ward-7/policy.toml", 0o602),
+        "policy",
+        WRONG,
+        "chmod go-w",
+    ),
     "rights of the key": (
-        lambda place: (_mode("ward-7/key", 0o644)(place), _mode("ward-7", 0o755)(place)),
+        lambda place: (
+            _mode("ward-7/key", 0o644)(place),
+            _mode("ward-7", 0o755)(place),
+        ),
         "connection",
         WRONG,
         "key may be read or changed by everybody",
     ),
-    "rights of a key that a link leads to": (_linked_key, "connection", WRONG, "key may be read or changed by every"),
-    "rights of the identity": (_mode("ward-7/identity", 0o640 | 0o4), "identity", WRONG, "mode 644, .*chmod 600"),
+    "rights of a key that a link leads to": (
+        _linked_key,
+        "connection",
+        WRONG,
+        "key may be read or changed by every",
+    ),
+    "rights of the identity": (
+        _mode("ward-7/identity", 0o640 | 0o4),
+        "identity",
+        WRONG,
+        "mode 644, .*chmod 600",
+    ),
     "rights of the rows": (_mode("rows.csv", 0o644), "data", WRONG, "chmod o-rw"),
-    "rights of the home": (_mode("ward-7/home", 0o755), "home", WRONG, "must be .*with mode 700"),
+    "rights of the home": (
+        _mode("ward-7/home", 0o755),
+        "home",
+        WRONG,
+        "must be .*with mode 700",
+    ),
     "rights of the results": (
-        lambda place: (_mode("ward-7/results", 0o755)(place), _mode("ward-7", 0o755)(place)),
+        lambda place: (
+            _mode("ward-7/results", 0o755)(place),
+            _mode("ward-7", 0o755)(place),
+        ),
         "output",
         WRONG,
         "results may be read",
@@ -267,19 +389,28 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         lambda place: _pin(place, "ward-7", OTHER),
         "identity",
         WRONG,
-        f"ward-7 has the identity .* but {OTHER} by .*policy.toml: ask its owner by telephone",
+        (
+            f"ward-7 has the identity .* but {OTHER} by .*policy.toml: ask its owner by"
+            " telephone"
+        ),
     ),
     "pins that lack oneself": (
         lambda place: _unpin(place, "ward-7"),
         "identity",
         WRONG,
-        "does not pin [0-9a-f]{64}: add the parties' lines to .pinned-peers., or have those who left taken out",
+        (
+            "does not pin [0-9a-f]{64}: add the parties' lines to .pinned-peers., or"
+            " have those who left taken out"
+        ),
     ),
     "pins that lack a party": (
         lambda place: _unpin(place, "ward-9"),
         "identity",
         WRONG,
-        "does not pin [0-9a-f]{64}: add the parties' lines to .pinned-peers., or have those who left taken out",
+        (
+            "does not pin [0-9a-f]{64}: add the parties' lines to .pinned-peers., or"
+            " have those who left taken out"
+        ),
     ),
     "pins against the invitation": (
         lambda place: _pin(place, "ward-8", OTHER),
@@ -305,16 +436,36 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "not those of .*invitation.toml, which may have come in two versions",
     ),
-    "a SuperLink that takes everything": (_yielding, "superlink", WRONG, "is not the one that this node knows"),
-    "a web server": (_answering(404), "superlink", WRONG, "not the one that .*HTTP 404, and nothing of Flower's"),
-    "a proxy alone": (_answering(502), "superlink", WRONG, "does not answer .HTTP 502.: have it started"),
+    "a SuperLink that takes everything": (
+        _yielding,
+        "superlink",
+        WRONG,
+        "is not the one that this node knows",
+    ),
+    "a web server": (
+        _answering(404),
+        "superlink",
+        WRONG,
+        "not the one that .*HTTP 404, and nothing of Flower's",
+    ),
+    "a proxy alone": (
+        _answering(502),
+        "superlink",
+        WRONG,
+        "does not answer .HTTP 502.: have it started",
+    ),
     "hash of the invitation": (
         lambda place: _invite(place, "app", "ab" * 32),
         "app",
         WRONG,
         f"lacks {'ab' * 32}, the hash of the invitation's app: review it",
     ),
-    "hash of zeros": (_set("allowed-apps", ["0" * 64]), "app", WRONG, "zeros: put the hash"),
+    "hash of zeros": (
+        _set("allowed-apps", ["0" * 64]),
+        "app",
+        WRONG,
+        "zeros: put the hash",
+    ),
     "hash of the own copy": (
         lambda place: (place.root / "app.fab").write_bytes(packed(app_files("0.2.0"))),
         "app",
@@ -345,8 +496,18 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "no run-config key 'epsilom': did you mean 'epsilon'",
     ),
-    "no data": (lambda place: (place.root / "rows.csv").unlink(), "data", WRONG, "rows.csv' does not exist"),
-    "empty data": (lambda place: _rows(place, "height,age\n"), "data", WRONG, "no row with a finite number"),
+    "no data": (
+        lambda place: (place.root / "rows.csv").unlink(),
+        "data",
+        WRONG,
+        "rows.csv' does not exist",
+    ),
+    "empty data": (
+        lambda place: _rows(place, "height,age\n"),
+        "data",
+        WRONG,
+        "no row with a finite number",
+    ),
     "schema's columns": (
         lambda place: _rows(place, "hight,age\n1,2\n"),
         "data",
@@ -354,14 +515,18 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "no columns named 'height', .*did you mean 'hight'",
     ),
     "schema's digest": (
-        lambda place: (place.root / "schema.toml").write_text(SCHEMA.replace("220", "230")),
+        lambda place: (place.root / "schema.toml").write_text(
+            SCHEMA.replace("220", "230")
+        ),
         "data",
         WRONG,
         "has the digest .* but schema-digest is .*put back",
     ),
     "disk": (
         lambda place: place.patch.setattr(
-            findings.shutil, "disk_usage", lambda there: SimpleNamespace(free=99 * 2**20)
+            findings.shutil,
+            "disk_usage",
+            lambda there: SimpleNamespace(free=99 * 2**20),
         ),
         "disk",
         WRONG,
@@ -375,7 +540,9 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
     ),
     "home that cannot be written": (
         lambda place: place.patch.setattr(
-            findings.os, "access", lambda path, _: Path(path) != place.root / "ward-7" / "home"
+            findings.os,
+            "access",
+            lambda path, _: Path(path) != place.root / "ward-7" / "home",
         ),
         "home",
         WRONG,
@@ -388,7 +555,9 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "not the one that this node knows .*verify failed.*: correct",
     ),
     "TLS for another name": (
-        lambda place: _set("superlink", place.superlink.address.replace("127.0.0.1", "localhost"))(place),
+        lambda place: _set(
+            "superlink", place.superlink.address.replace("127.0.0.1", "localhost")
+        )(place),
         "superlink",
         WRONG,
         "not valid for 'localhost'",
@@ -415,7 +584,10 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         _listen,
         "port",
         WRONG,
-        "cannot be had .*: give another port, or end what listens there, unless that is what is started here",
+        (
+            "cannot be had .*: give another port, or end what listens there, unless"
+            " that is what is started here"
+        ),
     ),
     "closed port": (
         lambda place: _set("superlink", f"127.0.0.1:{free_ports(1)[0]}")(place),
@@ -423,7 +595,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "does not answer .*refused.*have it started, or correct",
     ),
-    "port without TLS": (_without_tls, "superlink", WRONG, "not the one that this node knows .*SSL.*: correct"),
+    "port without TLS": (
+        _without_tls,
+        "superlink",
+        WRONG,
+        "not the one that this node knows .*SSL.*: correct",
+    ),
     "key unknown": (
         lambda place: setattr(place.superlink, "code", UNKNOWN),
         "superlink",
@@ -443,7 +620,9 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "Flower 1.40.2 is too old: pip install",
     ),
     "version without seams": (
-        lambda place: place.patch.setattr(node_check.app_guard, "missing_seams", lambda: ["install_app"]),
+        lambda place: place.patch.setattr(
+            node_check.app_guard, "missing_seams", lambda: ["install_app"]
+        ),
         "flower",
         WRONG,
         "has no install_app for the guard: pip install",
@@ -464,7 +643,10 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         lambda place: (place.root / "ward-7/results/run-77").mkdir(),
         "ledger",
         NOTE,
-        "lacks 1 run.s. that .*results has results of, such as 77: put the newest copy of both files back",
+        (
+            "lacks 1 run.s. that .*results has results of, such as 77: put the newest"
+            " copy of both files back"
+        ),
     ),
     "ledger that cannot be written": (
         lambda place: (place.root / "ward-7/ledger/ledger.jsonl.head").mkdir(),
@@ -502,18 +684,41 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         WRONG,
         "no key on a NIST curve: ssh-keyg",
     ),
-    "command that is none": (_set("run-config", "n-clusters=="), "run", WRONG, "which cannot be read .*: correct it"),
-    "command of mere words": (_set("run-config", "a b"), "run", WRONG, "of which 'a b' is no KEY=VALUE"),
+    "command that is none": (
+        _set("run-config", "n-clusters=="),
+        "run",
+        WRONG,
+        "which cannot be read .*: correct it",
+    ),
+    "command of mere words": (
+        _set("run-config", "a b"),
+        "run",
+        WRONG,
+        "of which 'a b' is no KEY=VALUE",
+    ),
     "log in no folder": (
         _set("log-file", "/no/such/log"),
         "output",
         WRONG,
         "log-file is /no/such/log, where .*correct",
     ),
-    "log of no format": (_set("log-format", "xml"), "output", WRONG, "log-format is 'xml', .* 'json', 'text'"),
-    "cache that is a file": (_set("cache", __file__), "output", WRONG, "cannot write into .*test_node_faults.py: make"),
+    "log of no format": (
+        _set("log-format", "xml"),
+        "output",
+        WRONG,
+        "log-format is 'xml', .* 'json', 'text'",
+    ),
+    "cache that is a file": (
+        _set("cache", __file__),
+        "output",
+        WRONG,
+        "cannot write into .*test_node_faults.py: make",
+    ),
     "schema of all, without a digest": (
-        lambda place: (_set("schema-digest", "")(place), _mode("schema.toml", 0o666)(place)),
+        lambda place: (
+            _set("schema-digest", "")(place),
+            _mode("schema.toml", 0o666)(place),
+        ),
         "data",
         WRONG,
         "schema.toml may be changed by others",
@@ -524,7 +729,12 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         NOTE,
         "FLWR_HOME is '/elsewhere', but .*: unset it",
     ),
-    "root": (lambda place: place.patch.setattr(node_check.os, "geteuid", lambda: 0), "user", NOTE, "this is root"),
+    "root": (
+        lambda place: place.patch.setattr(node_check.os, "geteuid", lambda: 0),
+        "user",
+        NOTE,
+        "this is root",
+    ),
     "units": (
         lambda place: _rows(place, "height,age\n" + "1.7,30\n" * 11 + "170,30\n" * 29),
         "units",
@@ -537,22 +747,34 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
 def test_the_sound_folder_has_no_fault(place: Place) -> None:
     found = place.found()
     assert [one for one in found.items() if one[1][0] is WRONG] == []
-    assert {item for item, (verdict, _) in found.items() if verdict is NOTE} <= {"user"}  # who may be root
+    assert {item for item, (verdict, _) in found.items() if verdict is NOTE} <= {
+        "user"
+    }  # who may be root
     assert found["identity"][1].endswith("pinned: ward-7, ward-8, ward-9")
 
 
-def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(place: Place) -> None:
+def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(
+    place: Place,
+) -> None:
     _listen(place)
     options = NodeOptions.from_toml(place.file)
     own = ["sh", "-c", "read _", "--port", str(options.port), str(options.key)]
     with subprocess.Popen(own, stdin=subprocess.PIPE) as process:
         # A process that was forked a moment ago has no words yet, or its parent's.
-        while str(options.key).encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        while (
+            str(options.key).encode()
+            not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        ):
             time.sleep(0.01)
         assert place.found()["port"][0] is Verdict.OK
-        assert f"is this node's, which runs already as process {process.pid}" in place.found()["port"][1]
+        assert (
+            f"is this node's, which runs already as process {process.pid}"
+            in place.found()["port"][1]
+        )
         told = node_check.check(place.file, options, apps=False, starting=True)
-        assert [(one.verdict, one.item) for one in told if "cannot be had" in one.says] == [(WRONG, "port")]
+        assert [
+            (one.verdict, one.item) for one in told if "cannot be had" in one.says
+        ] == [(WRONG, "port")]
         process.communicate(b"\n")
     assert place.found()["port"][0] is WRONG
 
@@ -567,7 +789,9 @@ def test_a_planted_fault_is_found(place: Place, fault: str) -> None:
 
 
 def test_a_finding_is_one_line_whatever_a_file_says() -> None:
-    finding = findings.Finding("data", Verdict.OK, "has 2 columns\nwrong disk: \x1b[31mfull")
+    finding = findings.Finding(
+        "data", Verdict.OK, "has 2 columns\nwrong disk: \x1b[31mfull"
+    )
     assert str(finding) == "ok    data:       has 2 columns?wrong disk: ?[31mfull"
 
 
@@ -578,7 +802,9 @@ def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:
     for rows, verdict in ((11, NOTE), (10, Verdict.OK)):
         _rows(place, "height,age\n" + "1.7,30\n" * rows + "170,30\n" * 30)
         place.say("ward-7/node.toml", "columns", ["age", "height"])
-        place.say("ward-7/policy.toml", "allowed-bounds", [[0.0, 100.0], [100.0, 220.0]])
+        place.say(
+            "ward-7/policy.toml", "allowed-bounds", [[0.0, 100.0], [100.0, 220.0]]
+        )
         text = place.file.read_text()
         place.file.write_text(re.sub("^schema.*\n", "", text, flags=re.MULTILINE))
         assert place.found()["units"][0] is verdict, (rows, place.found()["units"])
@@ -588,12 +814,17 @@ def test_units_are_told_by_a_share_of_rows_and_no_number(place: Place) -> None:
 def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Until then the SuperLink lets no node of the same key in; whom it refuses for longer Flower tells so."""
+    """Until then the SuperLink lets no node of the same key in.
+
+    Whom it refuses for longer Flower tells so.
+    """
     options, waits = NodeOptions.from_toml(place.file), list[float]()
     request = ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0)
     answers = iter([httpx.HTTPStatusError] * 3)
 
-    def activate(client: FleetHttpClient, asked: ActivateNodeRequest) -> ActivateNodeRequest:
+    def activate(
+        client: FleetHttpClient, asked: ActivateNodeRequest
+    ) -> ActivateNodeRequest:
         for refusal in answers:
             raise refusal("412", request=None, response=None)  # type: ignore[arg-type]
         return asked
@@ -601,35 +832,59 @@ def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
     place.patch.setattr(FleetHttpClient, "ActivateNode", activate)
     place.patch.setattr(supernode, "time", SimpleNamespace(sleep=waits.append))
     authority = str(options.root_certificates)
-    with supernode.PatientClient.from_server_address(options.superlink, False, authority, []) as client:
+    with supernode.PatientClient.from_server_address(
+        options.superlink, False, authority, []
+    ) as client:
         assert client.ActivateNode(request) is request
         assert waits == [1.0] * 3
         answers = iter([httpx.HTTPStatusError] * 76)
         with pytest.raises(httpx.HTTPStatusError):
             client.ActivateNode(request)
-    assert capsys.readouterr().err.count("waiting for the SuperLink to miss this node's last process") == 2
+    assert (
+        capsys.readouterr().err.count(
+            "waiting for the SuperLink to miss this node's last process"
+        )
+        == 2
+    )
 
 
 def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Flower's own client ends the node at the first refusal. One that is to be let in, or leaves, does not wait."""
-    options, waits, codes = NodeOptions.from_toml(place.file), list[float](), list[int]()
+    """Flower's own client ends the node at the first refusal.
+
+    One that is to be let in, or leaves, does not wait.
+    """
+    options, waits, codes = (
+        NodeOptions.from_toml(place.file),
+        list[float](),
+        list[int](),
+    )
 
     def answer(client: FleetHttpClient, **asked: object) -> object:
-        response = httpx.Response(codes.pop(0) if codes else 200, request=httpx.Request("POST", "https://superlink"))
+        response = httpx.Response(
+            codes.pop(0) if codes else 200,
+            request=httpx.Request("POST", "https://superlink"),
+        )
         response.raise_for_status()
         return asked["request"]
 
     place.patch.setattr(ProtobufClient, "_unary_unary", answer)
     place.patch.setattr(supernode, "time", SimpleNamespace(sleep=waits.append))
     authority = str(options.root_certificates)
-    with supernode.PatientClient.from_server_address(options.superlink, False, authority, []) as client:
-        client.ActivateNode(ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0))
+    with supernode.PatientClient.from_server_address(
+        options.superlink, False, authority, []
+    ) as client:
+        client.ActivateNode(
+            ActivateNodeRequest(public_key=b"key", heartbeat_interval=30.0)
+        )
         codes += [401] * 3
         client.PullMessages(PullMessagesRequest())
         assert waits == [1.0] * 3
-        assert "its clock is 5 s ahead or 305 s behind (set it, such as by NTP)" in capsys.readouterr().err
+        assert (
+            "its clock is 5 s ahead or 305 s behind (set it, such as by NTP)"
+            in capsys.readouterr().err
+        )
         for code, n_waits in ((401, 78), (503, 78)):
             codes += [code] * 76
             with pytest.raises(httpx.HTTPStatusError):
@@ -642,7 +897,9 @@ def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
 
 
 @pytest.mark.parametrize("seconds", [6.0, -6.0])
-def test_an_answer_that_takes_long_is_no_wrong_clock(place: Place, seconds: float) -> None:
+def test_an_answer_that_takes_long_is_no_wrong_clock(
+    place: Place, seconds: float
+) -> None:
     """On a busy machine it is seconds until a date is sent, or looked at."""
     calls = iter([min(0.0, seconds)])
     clock = SimpleNamespace(time=lambda: time.time() + next(calls, max(0.0, seconds)))
@@ -658,21 +915,35 @@ def test_without_a_superlink_the_rest_is_looked_at(place: Place) -> None:
     found = place.found()
     assert found["clock"] == (NOTE, found["clock"][1])
     assert "not known" in found["clock"][1]
-    assert {item for item, (verdict, _) in found.items() if verdict is WRONG} == {"superlink"}
+    assert {item for item, (verdict, _) in found.items() if verdict is WRONG} == {
+        "superlink"
+    }
 
 
-def test_flower_signs_the_time_of_a_request_and_not_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What THREATS says of recorded headers; if this fails, Flower has become better, and the page can say so."""
-    key, later = ec.generate_private_key(ec.SECP384R1()), now() + datetime.timedelta(seconds=310)
+def test_flower_signs_the_time_of_a_request_and_not_what_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What THREATS says of recorded headers.
+
+    If this fails, Flower has become better, and the page can say so.
+    """
+    key, later = (
+        ec.generate_private_key(ec.SECP384R1()),
+        now() + datetime.timedelta(seconds=310),
+    )
     sent = httpx.Request("POST", "https://127.0.0.1/v1/fleet/send-node-heartbeat")
-    NodeAuthHttpInterceptor(key, key.public_key()).intercept(SimpleNamespace(request=sent), lambda _: None)  # type: ignore[arg-type,return-value]
+    NodeAuthHttpInterceptor(key, key.public_key()).intercept(
+        SimpleNamespace(request=sent), lambda _: None
+    )  # type: ignore[arg-type,return-value]
     state = SimpleNamespace(get_node_id_by_public_key=lambda _: 5)
     monkeypatch.setattr(node_auth, "get_linkstate", lambda _: state)
 
     def again(node: int) -> None:
         asked = PullMessagesRequest(node=Node(node_id=node))
         node_auth.authenticate_node(
-            SimpleNamespace(headers=sent.headers, state=SimpleNamespace(protobuf_request=asked))
+            SimpleNamespace(
+                headers=sent.headers, state=SimpleNamespace(protobuf_request=asked)
+            )
         )  # type: ignore[arg-type]
 
     again(5)

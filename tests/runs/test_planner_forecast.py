@@ -33,7 +33,13 @@ from simulations.command_lines import parse
 from simulations.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
 from simulations.planner import forecast as forecasts
 from simulations.planner.cli import main
-from simulations.planner.forecast import AlgorithmForecast, Deployment, _plain, centroid_noise, notes_on
+from simulations.planner.forecast import (
+    AlgorithmForecast,
+    Deployment,
+    _plain,
+    centroid_noise,
+    notes_on,
+)
 from simulations.planner.simulate import (
     Excess,
     Simulator,
@@ -48,13 +54,33 @@ from simulations.planner.simulate import (
     simulated_size,
 )
 
-SIMULATES = r"simulating about \d+ points of curves on synthetic data: minutes, if there are hundreds of clients\n"
-SMALL = ("--n", "600", "--d", "2", "--k", "3", "--clients", "3", "--seeds", "2", "--algorithm", "glloyd")
+SIMULATES = (
+    r"simulating about \d+ points of curves on synthetic data: minutes, if there are"
+    r" hundreds of clients\n"
+)
+SMALL = (
+    "--n",
+    "600",
+    "--d",
+    "2",
+    "--k",
+    "3",
+    "--clients",
+    "3",
+    "--seeds",
+    "2",
+    "--algorithm",
+    "glloyd",
+)
 
 
-def request_of(n: int = 600, clients: int = 3, seeds: int = 2, **options: Any) -> PlanningRequest:
+def request_of(
+    n: int = 600, clients: int = 3, seeds: int = 2, **options: Any
+) -> PlanningRequest:
     given = {"n_clusters": 3, "bounds": (-1.0, 1.0)} | options
-    return PlanningRequest(n, 2, clients, given, seeds=seeds, algorithms=("fastlloyd", "glloyd"))
+    return PlanningRequest(
+        n, 2, clients, given, seeds=seeds, algorithms=("fastlloyd", "glloyd")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +90,9 @@ def forecast() -> Forecast:
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "sulloyd"])
 @pytest.mark.parametrize("trust", ["oblivious", "central"])
-def test_a_simulated_run_is_that_of_the_direct_engine(algorithm: str, trust: str) -> None:
+def test_a_simulated_run_is_that_of_the_direct_engine(
+    algorithm: str, trust: str
+) -> None:
     request = request_of(trust=trust)
     points = draw_mixture(request, 3, 0).points
     state = run_plan(request.draft(algorithm, noise="seeded", seed=7), (points,))
@@ -86,7 +114,10 @@ def test_repeated_rows_are_rows() -> None:
     request = request_of()
     plan = request.draft("fastlloyd", noise="seeded", seed=7)
     points = draw_mixture(request, 3, 0).points[:200]
-    once, thrice = run_plan(plan, (points,), 3), run_plan(plan, (np.tile(points, (3, 1)),))
+    once, thrice = (
+        run_plan(plan, (points,), 3),
+        run_plan(plan, (np.tile(points, (3, 1)),)),
+    )
     np.testing.assert_array_equal(once.centroids, thrice.centroids)
     assert not np.array_equal(once.centroids, run_plan(plan, (points,)).centroids)
 
@@ -102,15 +133,27 @@ def test_centroids_move_as_much_as_their_noise_says(algorithm: str) -> None:
     moved = []
     for seed in range(200):
         source = make_noise_source(replace(plan, seed=seed), "server")
-        vector = encode(np.concatenate(exact)).values + simulate.draw_noise(step.blocks, source, plan.fraction_bits)
-        moved.append(step.advance(start, as_released(vector, step.blocks, plan.fraction_bits)).centroids)
+        vector = encode(np.concatenate(exact)).values + simulate.draw_noise(
+            step.blocks, source, plan.fraction_bits
+        )
+        moved.append(
+            step.advance(
+                start, as_released(vector, step.blocks, plan.fraction_bits)
+            ).centroids
+        )
     # The planner takes every absolute coordinate to be sqrt(1/3); here they are known.
-    factors = np.zeros((3, 2)) if noise.relative else exact[0].reshape(3, 2) / exact[1][:, None]
+    factors = (
+        np.zeros((3, 2))
+        if noise.relative
+        else exact[0].reshape(3, 2) / exact[1][:, None]
+    )
     expected = np.hypot(noise.sums_std, noise.counts_std * factors) / exact[1][:, None]
     np.testing.assert_allclose(np.std(moved, axis=0), expected, rtol=0.15)
 
 
-def test_shares_of_all_clients_are_drawn_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_of_all_clients_are_drawn_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shares = []
     draw = simulate.draw_noise
 
@@ -121,13 +164,17 @@ def test_shares_of_all_clients_are_drawn_as_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(simulate, "draw_noise", noted)
     for trust in ("distributed", "oblivious"):
         request = request_of(trust=trust, max_iter=1)
-        run_plan(request.draft("glloyd", noise="seeded"), draw_mixture(request, 3, 0).parts)
+        run_plan(
+            request.draft("glloyd", noise="seeded"), draw_mixture(request, 3, 0).parts
+        )
     # Three clients of which two shares are counted on.
     assert shares == pytest.approx([1.5**0.5, 1.0])
 
 
 def test_the_size_is_capped_in_rows_and_in_clients() -> None:
-    capped = simulated_size(PlanningRequest(1_000_001, 8, 5, {"n_clusters": 3, "bounds": (0, 1)}))
+    capped = simulated_size(
+        PlanningRequest(1_000_001, 8, 5, {"n_clusters": 3, "bounds": (0, 1)})
+    )
     assert capped.n_rows * capped.repeats == pytest.approx(1_000_001, rel=1e-3)
     assert capped.n_rows <= 20_000
     clients = simulated_size(request_of(100_000, 2_000, unit="client"))
@@ -144,7 +191,10 @@ def test_the_optimum_is_not_worse_than_the_mixture_itself() -> None:
 
 
 def test_excess_falls_with_epsilon_and_rows() -> None:
-    small, large = Simulator(request_of(seeds=5)), Simulator(request_of(60_000, seeds=5))
+    small, large = (
+        Simulator(request_of(seeds=5)),
+        Simulator(request_of(60_000, seeds=5)),
+    )
     excess = [small.excess("glloyd", epsilon, 3) for epsilon in (0.05, 5.0)]
     more_rows = large.excess("glloyd", 0.05, 3)
     assert excess[0] is not None
@@ -161,7 +211,9 @@ def test_every_seed_has_its_own_data_start_and_noise() -> None:
     for seed in (5, 6):
         data = draw_mixture(request, 3, seed)
         state = run_plan(request.draft("glloyd", noise="seeded", seed=seed), data.parts)
-        ratios.append(cost_per_point(data.points, state.centroids) / optimal_cost(data) - 1.0)
+        ratios.append(
+            cost_per_point(data.points, state.centroids) / optimal_cost(data) - 1.0
+        )
     found = Simulator(request).excess("glloyd", 1.0, 3)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((min(ratios), max(ratios)))
@@ -177,7 +229,9 @@ def falling(epsilon: float) -> Excess:
     return Excess(1.0 / epsilon, 0.0, 0.0, 1.0)
 
 
-@pytest.mark.parametrize(("target", "expected"), [(0.25, 4.0), (1.6, 0.625), (10.0, 0.1), (1 / 30.0, 30.0)])
+@pytest.mark.parametrize(
+    ("target", "expected"), [(0.25, 4.0), (1.6, 0.625), (10.0, 0.1), (1 / 30.0, 30.0)]
+)
 def test_bisection_finds_the_epsilon(target: float, expected: float) -> None:
     known = tuple((epsilon, falling(epsilon)) for epsilon in (0.5, 1.0, 2.0, 5.0))
     found = epsilon_for_target(known, falling, target)
@@ -207,7 +261,15 @@ def test_the_answer_is_frozen_and_sorted(forecast: Forecast) -> None:
 
 def test_the_text_answers_the_questions(forecast: Forecast) -> None:
     text = str(forecast)
-    for part in ("fastlloyd", "glloyd", "smallest cluster", "round trips", "Recommended", "synthetic", "minutes"):
+    for part in (
+        "fastlloyd",
+        "glloyd",
+        "smallest cluster",
+        "round trips",
+        "Recommended",
+        "synthetic",
+        "minutes",
+    ):
         assert part in text
     assert max(len(line) for line in text.splitlines() if line.startswith("|")) <= 110
 
@@ -215,26 +277,62 @@ def test_the_text_answers_the_questions(forecast: Forecast) -> None:
 def test_the_schema_is_strict_json(forecast: Forecast) -> None:
     plain = json.loads(json.dumps(forecast.to_dict(), allow_nan=False))
     assert set(plain) == {
-        *("version", "request", "recommended", "n_clusters_range", "epsilon_for_target"),
+        *(
+            "version",
+            "request",
+            "recommended",
+            "n_clusters_range",
+            "epsilon_for_target",
+        ),
         *("algorithms", "left_out", "notes"),
     }
     assert plain["request"]["n_examples"] == 600
     assert plain["request"]["bounds"] == [[-1.0], [1.0]]
     for one in plain["algorithms"]:
         assert set(one) == {
-            *("algorithm", "trust", "epsilon", "delta", "epsilon_worst_case", "max_retries"),
-            *("noise_per_centroid", "scaled_noise_per_centroid", "excess_of_noise", "smallest_cluster"),
-            *("n_clusters_range", "excess", "excess_by_epsilon", "excess_by_n_clusters", "epsilon_for_target"),
+            *(
+                "algorithm",
+                "trust",
+                "epsilon",
+                "delta",
+                "epsilon_worst_case",
+                "max_retries",
+            ),
+            *(
+                "noise_per_centroid",
+                "scaled_noise_per_centroid",
+                "excess_of_noise",
+                "smallest_cluster",
+            ),
+            *(
+                "n_clusters_range",
+                "excess",
+                "excess_by_epsilon",
+                "excess_by_n_clusters",
+                "epsilon_for_target",
+            ),
             "deployment",
         }
         assert set(one["excess"]) == {"mean", "standard_error", "low", "high"}
-        assert [value for value, _ in one["excess_by_epsilon"]] == [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+        assert [value for value, _ in one["excess_by_epsilon"]] == [
+            0.125,
+            0.25,
+            0.5,
+            1.0,
+            2.0,
+            4.0,
+            8.0,
+        ]
         assert one["epsilon"] <= 1.0 < one["epsilon_worst_case"]
 
 
 def test_an_infinite_cost_is_nothing_in_json(forecast: Forecast) -> None:
-    endless = replace(forecast.algorithms[0], epsilon_worst_case=math.inf, epsilon_for_target=None)
-    plain = json.loads(json.dumps(replace(forecast, algorithms=(endless,)).to_dict(), allow_nan=False))
+    endless = replace(
+        forecast.algorithms[0], epsilon_worst_case=math.inf, epsilon_for_target=None
+    )
+    plain = json.loads(
+        json.dumps(replace(forecast, algorithms=(endless,)).to_dict(), allow_nan=False)
+    )
     assert plain["algorithms"][0]["epsilon_worst_case"] is None
     assert "infinite" in str(replace(forecast, algorithms=(endless,)))
 
@@ -245,10 +343,17 @@ def test_the_same_seeds_give_the_same_answer(forecast: Forecast) -> None:
 
 def test_the_estimator_plans_with_its_options(forecast: Forecast) -> None:
     model = FederatedKMeans(3, bounds=(-1.0, 1.0))
-    assert model.plan(600, 2, 3, seeds=2, algorithms=["fastlloyd", "glloyd"]).to_dict() == forecast.to_dict()
-    other = FederatedKMeans(3, bounds=(0.0, 20.0), max_iter=4).plan(600, 2, 3, seeds=2, algorithms=["glloyd"])
+    assert (
+        model.plan(600, 2, 3, seeds=2, algorithms=["fastlloyd", "glloyd"]).to_dict()
+        == forecast.to_dict()
+    )
+    other = FederatedKMeans(3, bounds=(0.0, 20.0), max_iter=4).plan(
+        600, 2, 3, seeds=2, algorithms=["glloyd"]
+    )
     assert other.algorithms[0].deployment.n_round_trips == 6
-    private = FederatedKMeans(3, bounds="private").plan(600, 2, 3, seeds=2, algorithms=["glloyd"])
+    private = FederatedKMeans(3, bounds="private").plan(
+        600, 2, 3, seeds=2, algorithms=["glloyd"]
+    )
     assert private.request.private_count
     assert private.to_dict()["request"]["private_bounds"]
     with pytest.raises(ConfigurationError, match="n_clusters is 'auto', but"):
@@ -257,22 +362,36 @@ def test_the_estimator_plans_with_its_options(forecast: Forecast) -> None:
 
 def test_what_has_no_plan_is_left_out_or_refused() -> None:
     options = {"n_clusters": 3, "bounds": (-1, 1), "trust": "distributed"}
-    both = make_forecast(PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("glloyd", "sulloyd")))
+    both = make_forecast(
+        PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("glloyd", "sulloyd"))
+    )
     assert [one.algorithm for one in both.algorithms] == ["glloyd"]
     assert [name for name, _ in both.left_out] == ["sulloyd"]
     with pytest.raises(LocalMisuseError, match="Laplace noise"):
-        make_forecast(PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("sulloyd",)))
+        make_forecast(
+            PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("sulloyd",))
+        )
 
 
 def test_clients_are_planned_for() -> None:
-    options = {"n_clusters": 2, "bounds": (-1, 1), "unit": "client", "epsilon": 4.0, "max_iter": 1}
-    best, found = make_forecast(PlanningRequest(600, 2, 30, options, seeds=2)).algorithms
+    options = {
+        "n_clusters": 2,
+        "bounds": (-1, 1),
+        "unit": "client",
+        "epsilon": 4.0,
+        "max_iter": 1,
+    }
+    best, found = make_forecast(
+        PlanningRequest(600, 2, 30, options, seeds=2)
+    ).algorithms
     assert (best.algorithm, found.algorithm) == ("proxy_lloyd", "sphere_packing")
     assert found.excess is not None
     assert found.smallest_cluster is not None
 
 
-def test_the_command_prints_json_and_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_json_and_writes_both_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*SMALL, "--json", "--output", str(tmp_path / "new")]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads((tmp_path / "new" / "plan.json").read_text())
@@ -287,7 +406,10 @@ def test_the_command_prints_json_and_writes_both_files(tmp_path: Path, capsys: p
         (("--algorithm", "lloyd"), "not private"),
         (("--trust", "oblivous"), "oblivious"),
         (("--algorithm", "no_such_algorithm"), "no_such_algorithm"),
-        (("--seeds", "1"), "seeds is 1, but it must be an integer of at least 2: give 20"),
+        (
+            ("--seeds", "1"),
+            "seeds is 1, but it must be an integer of at least 2: give 20",
+        ),
         (("--target-excess", "nan"), "target_excess is nan"),
     ],
 )
@@ -303,23 +425,34 @@ def test_the_command_refuses_with_one_sentence(
 
 def test_the_module_runs_and_opens_no_table(tmp_path: Path) -> None:
     code = (
-        "import runpy, sys\n"
-        "def watch(event, arguments):\n"
-        "    if event == 'open' and str(arguments[0]).endswith(('.csv', '.npy', '.npz', '.parquet')):\n"
-        "        raise SystemExit(f'opened {arguments[0]}')\n"
-        "sys.addaudithook(watch)\n"
-        "runpy.run_module('flwr_dpkmeans', run_name='__main__', alter_sys=True)\n"
+        "import runpy, sys\ndef watch(event, arguments):\n    if event == 'open' and"
+        " str(arguments[0]).endswith(('.csv', '.npy', '.npz', '.parquet')):\n       "
+        " raise SystemExit(f'opened"
+        " {arguments[0]}')\nsys.addaudithook(watch)\nrunpy.run_module('flwr_dpkmeans',"
+        " run_name='__main__', alter_sys=True)\n"
     )
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", code, "plan", *SMALL]
-    own = os.environ | {"LOKY_MAX_CPU_COUNT": "1"}  # joblib warns of machines whose cores it cannot count
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=own)
+    command = [
+        sys.executable,
+        "-W",
+        "error::RuntimeWarning",
+        "-c",
+        code,
+        "plan",
+        *SMALL,
+    ]
+    own = os.environ | {
+        "LOKY_MAX_CPU_COUNT": "1"
+    }  # joblib warns of machines whose cores it cannot count
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, env=own
+    )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(SIMULATES, done.stderr)
     assert "Recommended: glloyd" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
-# -- what is said and counted, number by number ---------------------------------------------------------------------
+# -- what is said and counted, number by number ----------------------------------------
 
 FAIR = Excess(0.0994, 0.0021, 0.08, 0.12)
 
@@ -377,31 +510,73 @@ Note: Two.
 
 def test_everything_that_a_forecast_says() -> None:
     options = {"n_clusters": 3, "bounds": (-1.0, 1.0), "epsilon": 1.5}
-    request = PlanningRequest(12_345, 8, 5, options, seeds=2, algorithms=("glloyd", "fastlloyd"))
-    noisy: dict[str, Any] = {"epsilon_worst_case": math.inf, "noise_per_centroid": (0.01, 0.25, 0.0001)}
-    noisy |= {"excess_of_noise": 0.0995, "excess": Excess(0.0995, 0.1, 0.0, 1.0), "epsilon_for_target": None}
-    second = one_of("fastlloyd", smallest_cluster=None, n_clusters_range=(9, 9), **noisy)
-    third = one_of("sulloyd", noise_per_centroid=(), excess_of_noise=None, excess=None, n_clusters_range=None)
-    found = Forecast(request, (one_of("glloyd"), second, third), (("proxy_lloyd", "Because."),), ("One.", "Two."))
+    request = PlanningRequest(
+        12_345, 8, 5, options, seeds=2, algorithms=("glloyd", "fastlloyd")
+    )
+    noisy: dict[str, Any] = {
+        "epsilon_worst_case": math.inf,
+        "noise_per_centroid": (0.01, 0.25, 0.0001),
+    }
+    noisy |= {
+        "excess_of_noise": 0.0995,
+        "excess": Excess(0.0995, 0.1, 0.0, 1.0),
+        "epsilon_for_target": None,
+    }
+    second = one_of(
+        "fastlloyd", smallest_cluster=None, n_clusters_range=(9, 9), **noisy
+    )
+    third = one_of(
+        "sulloyd",
+        noise_per_centroid=(),
+        excess_of_noise=None,
+        excess=None,
+        n_clusters_range=None,
+    )
+    found = Forecast(
+        request,
+        (one_of("glloyd"), second, third),
+        (("proxy_lloyd", "Because."),),
+        ("One.", "Two."),
+    )
     assert str(found) == TEXT
-    assert (found.to_dict()["version"], found.to_dict()["n_clusters_range"]) == (2, [2, 7])
-    alone = replace(found, algorithms=(one_of("glloyd", n_clusters_range=None, epsilon_for_target=None),))
+    assert (found.to_dict()["version"], found.to_dict()["n_clusters_range"]) == (
+        2,
+        [2, 7],
+    )
+    alone = replace(
+        found,
+        algorithms=(one_of("glloyd", n_clusters_range=None, epsilon_for_target=None),),
+    )
     assert (alone.n_clusters_range, alone.to_dict()["n_clusters_range"]) == (None, None)
     said = " ".join(str(alone).split())
     assert "(best)" not in said
-    assert "No k of 3 to 3 that were tried stays within 10% of the optimum: raise epsilon or add data." in said
-    assert "No epsilon up to 100 brings k = 3 within 10%, by this forecast on drawn data. Left out" in said
+    assert (
+        "No k of 3 to 3 that were tried stays within 10% of the optimum: raise epsilon"
+        " or add data." in said
+    )
+    assert (
+        "No epsilon up to 100 brings k = 3 within 10%, by this forecast on drawn data."
+        " Left out" in said
+    )
 
 
 def test_clients_are_named_where_they_are_the_unit() -> None:
-    request = PlanningRequest(600, 2, 30, {"n_clusters": 2, "bounds": (-1, 1), "unit": "client"}, seeds=2)
+    request = PlanningRequest(
+        600, 2, 30, {"n_clusters": 2, "bounds": (-1, 1), "unit": "client"}, seeds=2
+    )
     text = str(Forecast(request, (one_of("proxy_lloyd"),), (), ()))
-    for part in ("epsilon 1 per client", "noise per centroid coordinate, 30 clients", "told from noise, clients"):
+    for part in (
+        "epsilon 1 per client",
+        "noise per centroid coordinate, 30 clients",
+        "told from noise, clients",
+    ):
         assert part in text
 
 
 def notes_of(request: PlanningRequest, *found: AlgorithmForecast) -> list[str]:
-    """Those that depend on what was found: after the two that are always there, before the plan's own cautions."""
+    """Those that depend on what was found: after the two that are always there, before
+    the plan's own cautions.
+    """
     return [" ".join(note.split()[:6]) for note in notes_on(request, found)[2:]]
 
 
@@ -412,7 +587,10 @@ def notes_of(request: PlanningRequest, *found: AlgorithmForecast) -> list[str]:
         ({"n": 20_000}, []),
         ({"n": 20_001}, ["10000 rows were simulated and each"]),
         ({"clients": 500, "unit": "client", "n": 5_000}, []),
-        ({"clients": 501, "unit": "client", "n": 5_010}, ["250 clients were simulated and each"]),
+        (
+            {"clients": 501, "unit": "client", "n": 5_010},
+            ["250 clients were simulated and each"],
+        ),
         ({"private_count": True}, ["The number of rows is counted"]),
         ({"bounds": None}, ["No bounds were given: noise is"]),
         (
@@ -426,13 +604,24 @@ def test_notes_say_what_was_simulated_and_what_is_unknown(
 ) -> None:
     monkeypatch.setattr(forecasts, "plan_cautions", lambda plan: ())
     given = {"n": 600, "clients": 3, "private_count": False} | changes
-    n, clients, counted = (given.pop(name) for name in ("n", "clients", "private_count"))
-    options = {name: value for name, value in ({"n_clusters": 3, "bounds": (-1, 1)} | given).items() if value}
+    n, clients, counted = (
+        given.pop(name) for name in ("n", "clients", "private_count")
+    )
+    options = {
+        name: value
+        for name, value in ({"n_clusters": 3, "bounds": (-1, 1)} | given).items()
+        if value
+    }
     algorithm = "proxy_lloyd" if "unit" in given else "glloyd"
-    request = PlanningRequest(n, 2, clients, options, seeds=2, algorithms=(algorithm,), private_count=counted)
+    request = PlanningRequest(
+        n, 2, clients, options, seeds=2, algorithms=(algorithm,), private_count=counted
+    )
     found = one_of(algorithm)
     assert notes_of(request, found) == expected
-    assert "over 2 synthetic data sets: 3 Gaussian clusters" in notes_on(request, [found])[0]
+    assert (
+        "over 2 synthetic data sets: 3 Gaussian clusters"
+        in notes_on(request, [found])[0]
+    )
     if n == 20_001:
         assert "each row counted 2 times" in notes_on(request, [found])[2]
 
@@ -440,13 +629,17 @@ def test_notes_say_what_was_simulated_and_what_is_unknown(
 def test_notes_say_where_candidates_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasts, "plan_cautions", lambda plan: ("Careful.",))
     best = one_of("glloyd", excess=Excess(0.5, 0.25, 0.0, 1.0), excess_of_noise=0.05)
-    others = [one_of("fastlloyd", excess=Excess(mean, 0.0, 0.0, 1.0)) for mean in (0.75, 0.76)]
+    others = [
+        one_of("fastlloyd", excess=Excess(mean, 0.0, 0.0, 1.0)) for mean in (0.75, 0.76)
+    ]
     others.append(one_of("sulloyd", excess=None))
     assert notes_on(request_of(), [best, *others])[2:] == (
         "Within the simulation's standard error as good as glloyd: fastlloyd.",
         "Careful.",
     )
-    assert notes_on(request_of(), [replace(best, excess=None), *others])[2:] == ("Careful.",)
+    assert notes_on(request_of(), [replace(best, excess=None), *others])[2:] == (
+        "Careful.",
+    )
 
 
 def test_what_strict_json_cannot_hold_is_none_at_any_depth() -> None:
@@ -455,22 +648,36 @@ def test_what_strict_json_cannot_hold_is_none_at_any_depth() -> None:
 
 
 def test_the_order_and_the_steps_of_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate without an excess comes last; steps are told once for each point and at the end."""
+    """A candidate without an excess comes last.
+
+    Steps are told once for each point and at the end.
+    """
     means = {"fastlloyd": 0.5, "glloyd": 0.25, "sulloyd": None}
 
-    def made(request: PlanningRequest, name: str, plan: Any, simulator: Simulator) -> AlgorithmForecast:
+    def made(
+        request: PlanningRequest, name: str, plan: Any, simulator: Simulator
+    ) -> AlgorithmForecast:
         for _ in range(9):
             simulator._on_point()
         mean = means[name]
-        return one_of(name, excess=None if mean is None else Excess(mean, 0.0, 0.0, 1.0))
+        return one_of(
+            name, excess=None if mean is None else Excess(mean, 0.0, 0.0, 1.0)
+        )
 
     monkeypatch.setattr(forecasts, "_forecast_one", made)
     options = {"n_clusters": 3, "bounds": (-1.0, 1.0)}
-    request = PlanningRequest(600, 2, 3, options, seeds=2, algorithms=("sulloyd", "fastlloyd", "glloyd"))
+    request = PlanningRequest(
+        600, 2, 3, options, seeds=2, algorithms=("sulloyd", "fastlloyd", "glloyd")
+    )
     steps: list[tuple[int, int]] = []
     found = make_forecast(request, lambda done, total: steps.append((done, total)))
-    assert [one.algorithm for one in found.algorithms] == ["glloyd", "fastlloyd", "sulloyd"]
-    # Three times seven epsilons, four numbers of clusters (2, 3, 6, 12) and four of a search.
+    assert [one.algorithm for one in found.algorithms] == [
+        "glloyd",
+        "fastlloyd",
+        "sulloyd",
+    ]
+    # Three times seven epsilons, four numbers of clusters (2, 3, 6, 12) and four of a
+    # search.
     assert expected_points(request, 3) == 45
     assert steps == [(done, 45) for done in range(1, 28)] + [(45, 45)]
     steps.clear()
@@ -485,14 +692,28 @@ def test_the_order_and_the_steps_of_a_forecast(monkeypatch: pytest.MonkeyPatch) 
         (20_000, 100, 5, 3, "record", (1, 20_000, 1)),
         (20_001, 100, 5, 3, "record", (1, 10_000, 2)),
         (20_000, 101, 5, 3, "record", (1, 10_000, 2)),  # at most 2,000,000 cells
-        (30_000, 101, 5, 1_000, "record", (1, 15_000, 2)),  # and at least 20 rows for each cluster
+        (
+            30_000,
+            101,
+            5,
+            1_000,
+            "record",
+            (1, 15_000, 2),
+        ),  # and at least 20 rows for each cluster
         (20_500, 101, 5, 1_000, "record", (1, 10_250, 2)),
         (19_900, 101, 5, 1_000, "record", (1, 19_900, 1)),
         (2_000, 2, 500, 3, "client", (500, 4, 1)),
         (2_000, 2, 501, 3, "client", (250, 3, 2)),
         (50_000, 2, 500, 3, "client", (500, 40, 1)),
         (400_000, 2, 1_500, 3, "client", (500, 40, 3)),
-        (400_000, 2_000, 1_500, 3, "client", (500, 20, 3)),  # and 20 rows for each client, if it has them
+        (
+            400_000,
+            2_000,
+            1_500,
+            3,
+            "client",
+            (500, 20, 3),
+        ),  # and 20 rows for each client, if it has them
     ],
 )
 def test_how_many_rows_are_drawn_and_how_often_each_counts(
@@ -524,8 +745,13 @@ def test_no_cost_at_all_is_the_smallest_one_that_is_divided_by() -> None:
 
 
 def test_excess_is_summed_up_over_seeds() -> None:
-    """What is below the optimum counts as the optimum: of 0, 0.25 and 0.5 the deviation is a quarter."""
-    assert simulate._summary(iter([-0.5, 0.25, 0.5])) == Excess(0.25, 0.25 / 3**0.5, 0.0, 0.5)
+    """What is below the optimum counts as the optimum.
+
+    Of 0, 0.25 and 0.5 the deviation is a quarter.
+    """
+    assert simulate._summary(iter([-0.5, 0.25, 0.5])) == Excess(
+        0.25, 0.25 / 3**0.5, 0.0, 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -546,7 +772,9 @@ def test_the_grid_of_k(n: int, k: int, expected: tuple[int, ...]) -> None:
 def test_the_search_for_epsilon_goes_from_a_64th_of_the_curve_to_100() -> None:
     """A factor of two is halved four times, one of six octaves seven times."""
 
-    def asked(known: tuple[float, ...], least: float) -> tuple[float | None, list[float]]:
+    def asked(
+        known: tuple[float, ...], least: float
+    ) -> tuple[float | None, list[float]]:
         trials: list[float] = []
 
         def excess_at(epsilon: float) -> Excess:
@@ -557,7 +785,10 @@ def test_the_search_for_epsilon_goes_from_a_64th_of_the_curve_to_100() -> None:
         curve = tuple((epsilon, excess_at(epsilon)) for epsilon in known)
         return epsilon_for_target(curve, excess_at, 0.0), trials
 
-    assert asked((1.0, 2.0), 2.0) == (2.0, [2**-6, *(pytest.approx(2**x) for x in (0.5, 0.75, 0.875, 0.9375))])
+    assert asked((1.0, 2.0), 2.0) == (
+        2.0,
+        [2**-6, *(pytest.approx(2**x) for x in (0.5, 0.75, 0.875, 0.9375))],
+    )
     found, trials = asked((1.0, 4.0), 1.0001)
     assert (found, len(trials)) == (pytest.approx(4**0.03125), 6)
     assert asked((1.0, 2.0), 0.0) == (1.0 / 64.0, [2.0**-6])
@@ -576,13 +807,17 @@ def test_the_search_for_epsilon_goes_from_a_64th_of_the_curve_to_100() -> None:
         ({2: 0.01, 3: 0.02}, 3, (2, 3), []),
         ({2: 0.3, 3: 0.2}, 3, None, []),
         ({2: 0.3, 4: 0.1, 8: 0.09, 9: 0.2}, 8, (4, 8), []),
-        # Around what was asked, or the nearest that meets the target: one bad k in between parts the others.
+        # Around what was asked, or the nearest that meets the target: one bad k in
+        # between parts the others.
         ({2: 0.01, 4: 0.3, 8: 0.01}, 8, (8, 8), []),
         ({2: 0.01, 4: 0.3, 8: 0.01}, 4, (2, 3), [3]),
     ],
 )
 def test_sensible_numbers_of_clusters_are_those_that_meet_the_target(
-    means: dict[int, float], asked: int, expected: tuple[int, int] | None, simulated: list[int]
+    means: dict[int, float],
+    asked: int,
+    expected: tuple[int, int] | None,
+    simulated: list[int],
 ) -> None:
     trials: list[int] = []
 
@@ -602,20 +837,28 @@ def test_sensible_numbers_of_clusters_are_those_that_meet_the_target(
 
 @pytest.mark.parametrize(("n", "d", "k"), [(333, 4, 3), (200, 10, 5), (60, 3, 2)])
 def test_what_is_sensible_agrees_with_the_forecast(n: int, d: int, k: int) -> None:
-    """Penguins (333 rows of 4 columns, 1% at k = 3) were once told to have at most two clusters."""
-    request = PlanningRequest(n, d, 3, {"n_clusters": k}, seeds=3, algorithms=("proxy_lloyd",))
+    """Penguins (333 rows of 4 columns, 1% at k = 3) were once told to have at most two
+    clusters.
+    """
+    request = PlanningRequest(
+        n, d, 3, {"n_clusters": k}, seeds=3, algorithms=("proxy_lloyd",)
+    )
     found = make_forecast(request)
     (one,) = found.algorithms
     assert one.excess is not None
     low, high = found.n_clusters_range or (0, -1)
     assert (low <= k <= high) is (one.excess.mean <= 0.1)
     ends = Simulator(request)
-    assert all((excess := ends.excess("proxy_lloyd", 1.0, end)) and excess.mean <= 0.1 for end in (low, high) if low)
+    assert all(
+        (excess := ends.excess("proxy_lloyd", 1.0, end)) and excess.mean <= 0.1
+        for end in (low, high)
+        if low
+    )
     needed = found.epsilon_for_target
     assert (needed is not None and needed <= 1.0) is (one.excess.mean <= 0.1)
 
 
-# -- a schema, and a table's shape ------------------------------------------------------------------------------------
+# -- a schema, and a table's shape -----------------------------------------------------
 
 MIXED = """
 scale = "{scale}"
@@ -635,40 +878,83 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def test_a_schema_says_the_columns_and_what_stands_in_them(mixed: Path) -> None:
-    request = PlanningRequest(600, 0, 3, {"n_clusters": 3, "bounds": str(mixed)}, seeds=2, algorithms=("proxy_lloyd",))
+    request = PlanningRequest(
+        600,
+        0,
+        3,
+        {"n_clusters": 3, "bounds": str(mixed)},
+        seeds=2,
+        algorithms=("proxy_lloyd",),
+    )
     names = ("length", "mass", "sex=F", "sex=M", "tagged")
     assert (request.n_features, request.feature_names) == (5, names)
-    points = Bounds(*request.config("proxy_lloyd").settings.bounds).unscale(draw_mixture(request, 3, 0).points)
+    points = Bounds(*request.config("proxy_lloyd").settings.bounds).unscale(
+        draw_mixture(request, 3, 0).points
+    )
     length, mass, female, male, tagged = points.round(3).T
     np.testing.assert_array_equal(female + male, 1.0)
     for one_hot in (female, tagged):
         assert set(one_hot) == {0.0, 1.0}
-    assert (length.min() >= 0.0, length.max() <= 50.0, length.std() > 5.0) == (True,) * 3
+    assert (length.min() >= 0.0, length.max() <= 50.0, length.std() > 5.0) == (
+        True,
+    ) * 3
     assert (mass.min() >= 0.0, mass.max() <= 1000.0, mass.std() > 100.0) == (True,) * 3
-    # In the box, mass fills half of its column and the others' full range is 2 long: a cluster's rows are nearer.
+    # In the box, mass fills half of its column and the others' full range is 2 long: a
+    # cluster's rows are nearer.
     assert 0.015 < scaled_spread(request) < 0.15
     pure = Schema(columns={name: {"kind": "flag"} for name in "ab"})
-    flags = PlanningRequest(600, 0, 3, {"n_clusters": 4, "bounds": pure}, seeds=2, algorithms=("proxy_lloyd",))
+    flags = PlanningRequest(
+        600,
+        0,
+        3,
+        {"n_clusters": 4, "bounds": pure},
+        seeds=2,
+        algorithms=("proxy_lloyd",),
+    )
     assert scaled_spread(flags) == 0.015
     found = make_forecast(request)
     assert found.to_dict()["request"]["feature_names"] == list(names)
     noise = dict(zip(names, found.algorithms[0].noise_per_centroid, strict=True))
-    # Units: half of the box's width, which a weight of one half doubles, and one-hot columns are two wide.
+    # Units: half of the box's width, which a weight of one half doubles, and one-hot
+    # columns are two wide.
     scaled = found.algorithms[0].scaled_noise_per_centroid
-    expected = {"length": 25.0, "mass": 1000.0, "sex=F": 1.0, "sex=M": 1.0, "tagged": 0.5}
-    assert noise == {name: pytest.approx(unit * (scaled or 0.0)) for name, unit in expected.items()}
-    assert f"Noise on a centroid, in units: length {noise['length']:.3g}, mass" in " ".join(str(found).split())
+    expected = {
+        "length": 25.0,
+        "mass": 1000.0,
+        "sex=F": 1.0,
+        "sex=M": 1.0,
+        "tagged": 0.5,
+    }
+    assert noise == {
+        name: pytest.approx(unit * (scaled or 0.0)) for name, unit in expected.items()
+    }
+    assert (
+        f"Noise on a centroid, in units: length {noise['length']:.3g}, mass"
+        in " ".join(str(found).split())
+    )
 
 
 def test_private_deviations_are_planned_for(mixed: Path) -> None:
     weighed = {"n_clusters": 3, "bounds": Schema.load(mixed)}
     mixed.write_text(MIXED.format(scale="standard"))
     for bounds in (str(mixed), Schema.load(mixed)):
-        request = PlanningRequest(600, 0, 3, {"n_clusters": 3, "bounds": bounds}, seeds=2, algorithms=("proxy_lloyd",))
+        request = PlanningRequest(
+            600,
+            0,
+            3,
+            {"n_clusters": 3, "bounds": bounds},
+            seeds=2,
+            algorithms=("proxy_lloyd",),
+        )
         plan = request.draft("proxy_lloyd")
         drawn = draw_mixture(request, 3, 0).points
-        np.testing.assert_array_equal(drawn, draw_mixture(replace(request, options=weighed), 3, 0).points)
-        assert (len(plan.preliminary), plan.settings.standard_columns) == (1, ((1, 1.0), (1, 0.5), (2, 1.0), (1, 1.0)))
+        np.testing.assert_array_equal(
+            drawn, draw_mixture(replace(request, options=weighed), 3, 0).points
+        )
+        assert (len(plan.preliminary), plan.settings.standard_columns) == (
+            1,
+            ((1, 1.0), (1, 0.5), (2, 1.0), (1, 1.0)),
+        )
 
 
 def test_the_shape_of_a_table_is_read_and_no_more_than_that(
@@ -677,18 +963,29 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
     table = mixed.with_suffix(".csv")
     table.write_text("mass,sex,length,tagged\n" + "400,F,40,true\n" * 7)
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(cli, "make_forecast", lambda request, on_step: asked.append(request))
+    monkeypatch.setattr(
+        cli, "make_forecast", lambda request, on_step: asked.append(request)
+    )
 
     def said_of(*arguments: str) -> str:
         cli._forecast(parse("plan", [*arguments, "--like", str(table), "--k", "2"]))
         return capsys.readouterr().err
 
     assert said_of("--n", "900").endswith(
-        "names and kinds of columns; 3 are numbers, others take a schema: sex; nothing else\n"
+        "names and kinds of columns; 3 are numbers, others take a schema: sex; nothing"
+        " else\n"
     )
-    assert said_of("--count-rows").endswith("sex; the number of rows, 7; nothing else\n")
-    assert said_of("--n", "900", "--schema", str(mixed)).endswith("names and kinds of columns; nothing else\n")
-    assert [(one.n_examples, one.n_features) for one in asked] == [(900, 3), (7, 3), (900, 5)]
+    assert said_of("--count-rows").endswith(
+        "sex; the number of rows, 7; nothing else\n"
+    )
+    assert said_of("--n", "900", "--schema", str(mixed)).endswith(
+        "names and kinds of columns; nothing else\n"
+    )
+    assert [(one.n_examples, one.n_features) for one in asked] == [
+        (900, 3),
+        (7, 3),
+        (900, 5),
+    ]
     with pytest.raises(ConfigurationError, match="and private_count that not"):
         said_of("--count-rows", "--private-count")
     table.write_text("mass,sex,lenght,tagged\n400,F,40,1\n")
@@ -706,24 +1003,57 @@ def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
 
     monkeypatch.setattr(simulate, "draw_mixture", simulated)
     with pytest.raises(ConfigurationError, match=SIMULATES):
-        cli._forecast(parse("plan", ["--n", "20000", "--d", "4", "--quick", "--clients", "400", "--unit", "client"]))
+        cli._forecast(
+            parse(
+                "plan",
+                [
+                    "--n",
+                    "20000",
+                    "--d",
+                    "4",
+                    "--quick",
+                    "--clients",
+                    "400",
+                    "--unit",
+                    "client",
+                ],
+            )
+        )
 
 
 def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(cli, "make_forecast", lambda request, on_step: asked.append(request))
+    monkeypatch.setattr(
+        cli, "make_forecast", lambda request, on_step: asked.append(request)
+    )
     cli._forecast(parse("plan", ["--n", "900", "--d", "4", "--accuracy", "1.05"]))
     assert asked[0].target_excess == 0.05
     for wrong in ("1", "nan"):
         with pytest.raises(ConfigurationError, match="it must be above 1"):
-            cli._forecast(parse("plan", ["--n", "900", "--d", "4", "--accuracy", wrong]))
+            cli._forecast(
+                parse("plan", ["--n", "900", "--d", "4", "--accuracy", wrong])
+            )
 
 
 def test_the_options_of_the_command_and_their_defaults() -> None:
     plain = vars(parse("plan", ["--n", "900", "--d", "4"]))
     assert parse("plan", ["--n", "900"]).n_features == 0
-    named = {"n_examples": 900, "n_features": 4, "n_clusters": 10, "n_clients": 2, "epsilon": 1.0, "algorithm": []}
-    named |= {"target_excess": 0.1, "spread": 0.15, "seeds": 20, "quick": False, "json": False, "private_count": False}
+    named = {
+        "n_examples": 900,
+        "n_features": 4,
+        "n_clusters": 10,
+        "n_clients": 2,
+        "epsilon": 1.0,
+        "algorithm": [],
+    }
+    named |= {
+        "target_excess": 0.1,
+        "spread": 0.15,
+        "seeds": 20,
+        "quick": False,
+        "json": False,
+        "private_count": False,
+    }
     named["count_rows"] = False
     assert {name: value for name, value in plain.items() if value is not None} == named
     unset = {
@@ -739,32 +1069,75 @@ def test_the_options_of_the_command_and_their_defaults() -> None:
         "max_iter",
         "max_silent",
     }
-    assert plain.keys() - named == unset | {"max_retries", "examples_per_client", "random_state"}
-    switched = vars(parse("plan", ["--n", "900", "--d", "4", "--quick", "--json", "--private-count"]))
+    assert plain.keys() - named == unset | {
+        "max_retries",
+        "examples_per_client",
+        "random_state",
+    }
+    switched = vars(
+        parse(
+            "plan", ["--n", "900", "--d", "4", "--quick", "--json", "--private-count"]
+        )
+    )
     assert [switched[name] for name in ("quick", "json", "private_count")] == [True] * 3
     with pytest.raises(SystemExit):
         parse("plan", ["--d", "4"])
 
 
 @pytest.mark.parametrize(
-    ("more", "seeds"), [((), 20), (("--seeds", "7"), 7), (("--quick",), 5), (("--quick", "--seeds", "3"), 3)]
+    ("more", "seeds"),
+    [
+        ((), 20),
+        (("--seeds", "7"), 7),
+        (("--quick",), 5),
+        (("--quick", "--seeds", "3"), 3),
+    ],
 )
 def test_a_quick_forecast_has_five_data_sets_at_most(
     more: tuple[str, ...], seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(cli, "make_forecast", lambda request, on_step: asked.append(request))
-    arguments = ["--n", "900", "--d", "4", "--k", "3", "--spread", "0.25", "--target-excess", "0.2", "--private-count"]
-    cli._forecast(parse("plan", [*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more]))
+    monkeypatch.setattr(
+        cli, "make_forecast", lambda request, on_step: asked.append(request)
+    )
+    arguments = [
+        "--n",
+        "900",
+        "--d",
+        "4",
+        "--k",
+        "3",
+        "--spread",
+        "0.25",
+        "--target-excess",
+        "0.2",
+        "--private-count",
+    ]
+    cli._forecast(
+        parse("plan", [*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more])
+    )
     (request,) = asked
-    assert (request.n_examples, request.n_features, request.n_clients, request.n_clusters) == (900, 4, 2, 3)
-    assert (request.seeds, request.spread, request.target_excess, request.private_count) == (seeds, 0.25, 0.2, True)
+    assert (
+        request.n_examples,
+        request.n_features,
+        request.n_clients,
+        request.n_clusters,
+    ) == (900, 4, 2, 3)
+    assert (
+        request.seeds,
+        request.spread,
+        request.target_excess,
+        request.private_count,
+    ) == (seeds, 0.25, 0.2, True)
     assert (request.algorithms, request.epsilon) == (("glloyd",), 2.0)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
-    terminal: bool, forecast: Forecast, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: bool,
+    forecast: Forecast,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Screen(rich.console.Console):
         def __init__(self, **options: Any) -> None:

@@ -1,4 +1,7 @@
-"""The plugin in an app that somebody else wrote: own ServerApp, own data, and Flower's ordinary ClientApp."""
+"""The plugin in an app that somebody else wrote.
+
+Own ServerApp, own data, and Flower's ordinary ClientApp.
+"""
 
 from __future__ import annotations
 
@@ -56,14 +59,28 @@ def digits(node_id: int) -> np.ndarray:
 
 
 def context(run_id: int, node_id: int = 1) -> Context:
-    return Context(run_id=run_id, node_id=node_id, node_config={}, state=RecordDict(), run_config={})
+    return Context(
+        run_id=run_id,
+        node_id=node_id,
+        node_config={},
+        state=RecordDict(),
+        run_config={},
+    )
 
 
-def grid_of(app: ClientApp, folder: Path, run_id: int = 50, **policy: str) -> InProcessGrid:
-    """Nodes that run somebody's ClientApp; ledgers and results stay in the test's folder."""
+def grid_of(
+    app: ClientApp, folder: Path, run_id: int = 50, **policy: str
+) -> InProcessGrid:
+    """Nodes that run somebody's ClientApp.
+
+    Ledgers and results stay in the test's folder.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "anything.toml").write_text("allow-anything = true\n")
-    configs = [{"ledger": str(folder / f"ledger-{i}"), "output": str(folder / f"client-{i}")} for i in range(N_CLIENTS)]
+    configs = [
+        {"ledger": str(folder / f"ledger-{i}"), "output": str(folder / f"client-{i}")}
+        for i in range(N_CLIENTS)
+    ]
     for config in configs:
         config |= {"policy": str(folder / "anything.toml")} | policy
     return InProcessGrid([Node(app, config) for config in configs], run_id=run_id)
@@ -90,7 +107,13 @@ def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
 
     def main(grid: Grid, context: Context) -> None:
         results.append(
-            FastLloyd(n_clusters=10, n_features=64, epsilon=2.0, n_examples=1797, bounds=(0, 16)).start(grid=grid)
+            FastLloyd(
+                n_clusters=10,
+                n_features=64,
+                epsilon=2.0,
+                n_examples=1797,
+                bounds=(0, 16),
+            ).start(grid=grid)
         )
 
     grid = grid_of(client_app(load_data), tmp_path)
@@ -101,8 +124,12 @@ def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
     assert 1.99 < result.privacy.epsilon <= 2.0  # type: ignore[attr-defined]
     rounds = sorted(result.train_metrics_clientapp)
     assert rounds == list(range(1, rounds[-1] + 1))
-    assert result.train_metrics_clientapp[rounds[-1]]["epsilon"] == result.privacy.epsilon  # type: ignore[attr-defined]
-    assert result.evaluate_metrics_clientapp[rounds[-1]]["clients-confirmed"] == N_CLIENTS
+    assert (
+        result.train_metrics_clientapp[rounds[-1]]["epsilon"] == result.privacy.epsilon
+    )  # type: ignore[attr-defined]
+    assert (
+        result.evaluate_metrics_clientapp[rounds[-1]]["clients-confirmed"] == N_CLIENTS
+    )
     centroids = []
     for i in range(N_CLIENTS):
         (path,) = (tmp_path / f"client-{i}").glob("run-*/client-*/centroids.npz")
@@ -114,24 +141,38 @@ def test_server_app_and_client_app_of_somebody_else(tmp_path: Path) -> None:
         entries = FileLedger(tmp_path / f"ledger-{i}").entries()
         assert [entry.round_index for entry in entries] == [*rounds, rounds[-1]]
         assert entries[-1].release == "the result"
-        assert {entry.epsilon for entry in entries} == {result.privacy.epsilon_worst_case}  # type: ignore[attr-defined]
+        assert {entry.epsilon for entry in entries} == {
+            result.privacy.epsilon_worst_case
+        }  # type: ignore[attr-defined]
 
 
 def test_ordinary_client_app_with_the_mod(tmp_path: Path) -> None:
     """Flower's own NumPyClient wrapper around `KMeansClient`, under the mod."""
     assert issubclass(KMeansClient, NumPyClient)
-    settings: dict[str, Any] = {"n_features": 64, "n_examples": 1797, "bounds": (0, 16), "random_state": 3}
+    settings: dict[str, Any] = {
+        "n_features": 64,
+        "n_examples": 1797,
+        "bounds": (0, 16),
+        "random_state": 3,
+    }
     # The same noise for both: a node allows that only if its own policy says so.
-    lenient = "allow-anything = true\nrequire-secure-noise = false\nallow-non-private = true\n"
+    lenient = (
+        "allow-anything = true\nrequire-secure-noise = false\nallow-non-private ="
+        " true\n"
+    )
     (tmp_path / "policy.toml").write_text(lenient)
     arrays = []
     for run_id, app in (
         (60, ClientApp(client_fn=legacy_client, mods=[secure_aggregation_mod])),
         (61, client_app(lambda context: KMeansClient(digits(context.node_id)))),
     ):
-        grid = grid_of(app, tmp_path / str(run_id), run_id, policy=str(tmp_path / "policy.toml"))
+        grid = grid_of(
+            app, tmp_path / str(run_id), run_id, policy=str(tmp_path / "policy.toml")
+        )
         with grid.running():
-            result = FastLloyd(10, trust="central", noise="seeded", **settings).start(grid)
+            result = FastLloyd(10, trust="central", noise="seeded", **settings).start(
+                grid
+            )
         assert result.confirmed == (2, 3, 4, 5)
         arrays.append(result.arrays["centroids"].numpy())
         entries = FileLedger(tmp_path / str(run_id) / "ledger-0").entries()
@@ -140,7 +181,9 @@ def test_ordinary_client_app_with_the_mod(tmp_path: Path) -> None:
 
 
 def test_undeclared_width_and_rows_are_found_out(tmp_path: Path) -> None:
-    grid = grid_of(ClientApp(client_fn=legacy_client, mods=[secure_aggregation_mod]), tmp_path)
+    grid = grid_of(
+        ClientApp(client_fn=legacy_client, mods=[secure_aggregation_mod]), tmp_path
+    )
     with grid.running():
         result = FastLloyd(10, epsilon=2.0, bounds=(0, 16)).start(grid)
     assert result.privacy is not None
@@ -159,9 +202,23 @@ def test_strategies_are_flower_strategies(strategy: type[Strategy]) -> None:
         made.summary()
 
 
-def test_strategies_take_their_own_options_as_keywords_and_objects_for_the_rest() -> None:
-    client = {"unit": "client", "examples_per_client": 7, "max_silent": 1, "bounds_share": 0.1}
-    flat = ProxyLloyd(3, bounds="private", bounds_domain=(0, 9), evaluation="private", n_classes=3, **client)
+def test_strategies_take_their_own_options_as_keywords_and_objects_for_the_rest() -> (
+    None
+):
+    client = {
+        "unit": "client",
+        "examples_per_client": 7,
+        "max_silent": 1,
+        "bounds_share": 0.1,
+    }
+    flat = ProxyLloyd(
+        3,
+        bounds="private",
+        bounds_domain=(0, 9),
+        evaluation="private",
+        n_classes=3,
+        **client,
+    )
     objects = ProxyLloyd(
         3,
         bounds=PrivateBounds(share=0.1, domain=(0, 9)),
@@ -170,72 +227,120 @@ def test_strategies_take_their_own_options_as_keywords_and_objects_for_the_rest(
         evaluation=Evaluation(n_classes=3),
     )
     assert flat.config == objects.config
-    chosen = PrivateKMeans("auto", bounds=(0, 1), max_clusters=5, trust="distributed", algorithm="proxy_lloyd")
-    assert chosen.config == ProxyLloyd(Auto(5), bounds=(0, 1), trust="distributed").config
+    chosen = PrivateKMeans(
+        "auto",
+        bounds=(0, 1),
+        max_clusters=5,
+        trust="distributed",
+        algorithm="proxy_lloyd",
+    )
+    assert (
+        chosen.config == ProxyLloyd(Auto(5), bounds=(0, 1), trust="distributed").config
+    )
     counted = FastLloyd(3, bounds=(0, 1), n_examples=PrivateCount(0.1)).config
     assert counted == FastLloyd(3, bounds=(0, 1), count_share=0.1).config
     own = FastLloyd(3, bounds=(0, 1), alpha=0.6).config
-    assert own == PrivateKMeans(3, bounds=(0, 1), algorithm=FastLloydOptions(alpha=0.6)).config
+    assert (
+        own
+        == PrivateKMeans(3, bounds=(0, 1), algorithm=FastLloydOptions(alpha=0.6)).config
+    )
     with pytest.raises(
-        ConfigurationError, match=r"weight_threshold is 2\.0, but the algorithm is 'fastlloyd', which has"
+        ConfigurationError,
+        match=r"weight_threshold is 2\.0, but the algorithm is 'fastlloyd', which has",
     ):
         FastLloyd(3, bounds=(0, 1), weight_threshold=2)
 
 
 def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-    return MetricRecord({"round": server_round, "largest": float(arrays["centroids"].numpy().max())})
+    return MetricRecord(
+        {"round": server_round, "largest": float(arrays["centroids"].numpy().max())}
+    )
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> InProcessGrid:
     """Four nodes with fifty rows in the plane."""
     rows = np.random.default_rng(0).uniform(0, 10, (N_CLIENTS, 50, 2))
-    return grid_of(client_app(lambda context: KMeansClient(rows[context.node_id - 2])), tmp_path)
+    return grid_of(
+        client_app(lambda context: KMeansClient(rows[context.node_id - 2])), tmp_path
+    )
 
 
 def forbid_messages(monkeypatch: pytest.MonkeyPatch, grid: InProcessGrid) -> None:
-    monkeypatch.setattr(grid, "push_messages", lambda _: pytest.fail("a message was sent"))
+    monkeypatch.setattr(
+        grid, "push_messages", lambda _: pytest.fail("a message was sent")
+    )
 
 
-@pytest.mark.parametrize("known", [{"n_features": 2, "n_examples": 200}, {"n_features": 2}, {}], ids=str)
+@pytest.mark.parametrize(
+    "known", [{"n_features": 2, "n_examples": 200}, {"n_features": 2}, {}], ids=str
+)
 def test_evaluation_on_the_server_is_refused_where_it_sees_nothing(
     small: InProcessGrid, monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]
 ) -> None:
     forbid_messages(monkeypatch, small)
     with (
         small.running(),
-        pytest.raises(ConfigurationError, match="evaluate_fn was given, but under trust 'oblivious' the server has no"),
+        pytest.raises(
+            ConfigurationError,
+            match=(
+                "evaluate_fn was given, but under trust 'oblivious' the server has no"
+            ),
+        ),
     ):
         FastLloyd(3, bounds=(0, 10), **known).start(small, evaluate_fn=evaluate)
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-def test_evaluation_on_the_server_works_where_it_sees_releases(small: InProcessGrid, trust: str) -> None:
+def test_evaluation_on_the_server_works_where_it_sees_releases(
+    small: InProcessGrid, trust: str
+) -> None:
     with small.running():
-        result = FastLloyd(3, bounds=(0, 10), n_examples=200, trust=trust, max_iter=3).start(
-            small, evaluate_fn=lambda index, arrays: None if index == 2 else evaluate(index, arrays)
+        result = FastLloyd(
+            3, bounds=(0, 10), n_examples=200, trust=trust, max_iter=3
+        ).start(
+            small,
+            evaluate_fn=lambda index, arrays: (
+                None if index == 2 else evaluate(index, arrays)
+            ),
         )
     assert sorted(result.evaluate_metrics_serverapp) == [1, 3]
-    assert all(metrics["round"] == index for index, metrics in result.evaluate_metrics_serverapp.items())
+    assert all(
+        metrics["round"] == index
+        for index, metrics in result.evaluate_metrics_serverapp.items()
+    )
     assert result.arrays["centroids"].numpy().shape == (3, 2)
-    assert result.evaluate_metrics_serverapp[3]["largest"] == result.arrays["centroids"].numpy().max()
-    assert 0 <= result.arrays["centroids"].numpy().min() <= result.arrays["centroids"].numpy().max() <= 10
+    assert (
+        result.evaluate_metrics_serverapp[3]["largest"]
+        == result.arrays["centroids"].numpy().max()
+    )
+    assert (
+        0
+        <= result.arrays["centroids"].numpy().min()
+        <= result.arrays["centroids"].numpy().max()
+        <= 10
+    )
     assert "movement" in result.train_metrics_clientapp[3]
 
 
-def test_initial_arrays_are_refused(small: InProcessGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initial_arrays_are_refused(
+    small: InProcessGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
     forbid_messages(monkeypatch, small)
     with small.running():
         for trust in ("oblivious", "central"):
             with pytest.raises(
-                ConfigurationError, match="initial_arrays are given, but every algorithm has its own start"
+                ConfigurationError,
+                match="initial_arrays are given, but every algorithm has its own start",
             ):
                 FastLloyd(3, bounds=(0, 10), n_examples=200, trust=trust).start(
                     small, initial_arrays=ArrayRecord([np.zeros((3, 2))])
                 )
 
 
-def test_num_rounds_and_timeout_of_flowers_signature(small: InProcessGrid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_num_rounds_and_timeout_of_flowers_signature(
+    small: InProcessGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[float | None] = []
     send = small.send_and_receive
 
@@ -246,7 +351,12 @@ def test_num_rounds_and_timeout_of_flowers_signature(small: InProcessGrid, monke
     monkeypatch.setattr(small, "send_and_receive", spying)
     with small.running():
         result = FastLloyd(3, bounds=(0, 10), n_examples=200).start(
-            small, ArrayRecord(), num_rounds=4, timeout=12.0, train_config=None, evaluate_config=None
+            small,
+            ArrayRecord(),
+            num_rounds=4,
+            timeout=12.0,
+            train_config=None,
+            evaluate_config=None,
         )
     assert sorted(result.train_metrics_clientapp) == [1, 2, 3, 4]
     # One round trip for keys, one for each iteration, one to finish.
@@ -267,18 +377,30 @@ def test_a_strategy_can_be_started_again(small: InProcessGrid, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["joining", "round", "run"])
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "60", True, None])
+@pytest.mark.parametrize(
+    "seconds", [0, -1.0, float("nan"), float("inf"), "60", True, None]
+)
 def test_timeouts_must_be_positive(name: str, seconds: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"the {name} timeout in seconds is {seconds!r}, but it must be "):
+    with pytest.raises(
+        ConfigurationError,
+        match=f"the {name} timeout in seconds is {seconds!r}, but it must be ",
+    ):
         Timeouts(**{name: seconds})
 
 
 @pytest.mark.parametrize("config", [{}, {"task": "train"}, {"task": 3}, {"lr": 0.1}])
 def test_client_without_the_mod_says_what_to_do(config: dict[str, Any]) -> None:
-    with pytest.raises(LocalMisuseError, match="only secure_aggregation_mod calls it: put the mod around this client"):
+    with pytest.raises(
+        LocalMisuseError,
+        match="only secure_aggregation_mod calls it: put the mod around this client",
+    ):
         KMeansClient([[0.0, 1.0]]).fit([], config)
-    with pytest.raises(LocalMisuseError, match="a task without a plan reached KMeansClient"):
-        KMeansClient([[0.0, 1.0]]).fit([np.zeros((1, 2))], {"task": "statistic", "round": 1})
+    with pytest.raises(
+        LocalMisuseError, match="a task without a plan reached KMeansClient"
+    ):
+        KMeansClient([[0.0, 1.0]]).fit(
+            [np.zeros((1, 2))], {"task": "statistic", "round": 1}
+        )
 
 
 def test_client_never_says_how_many_rows_it_has() -> None:
@@ -286,11 +408,18 @@ def test_client_never_says_how_many_rows_it_has() -> None:
     assert client.fit([], {"task": "describe"}) == ([], 0, {"n_features": 2})
     config = parse_config(n_clusters=2, bounds=((-1,), (1,)))
     plan = dump_plan(draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2))
-    assert client.fit([], {"task": "statistic", "plan": plan, "round": 0})[1:] == (0, {})
+    assert client.fit([], {"task": "statistic", "plan": plan, "round": 0})[1:] == (
+        0,
+        {},
+    )
 
 
-def test_answers_are_taken_in_under_flowers_round_number_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds of this protocol are numbered by its plan, not by how often clients were asked."""
+def test_answers_are_taken_in_under_flowers_round_number_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rounds of this protocol are numbered by its plan, not by how often clients were
+    asked.
+    """
     seen: list[int] = []
     original = PrivateKMeans.aggregate_train
 
@@ -307,7 +436,10 @@ def test_answers_are_taken_in_under_flowers_round_number_zero(monkeypatch: pytes
 def test_a_client_scales_its_table_once_for_each_plan() -> None:
     client = KMeansClient(np.arange(12.0).reshape(6, 2))
     config = parse_config(n_clusters=2, bounds=((0.0,), (16.0,)), n_examples=100)
-    first, second = (draft_plan(config, run_id=run, n_clients=3, seed=1, n_features=2) for run in (1, 2))
+    first, second = (
+        draft_plan(config, run_id=run, n_clients=3, seed=1, n_features=2)
+        for run in (1, 2)
+    )
     scaled = client._grid_points(first)
     assert client._grid_points(first) is scaled
     assert client._grid_points(second) is not scaled
@@ -315,25 +447,51 @@ def test_a_client_scales_its_table_once_for_each_plan() -> None:
 
 
 def test_a_strategy_spends_by_default_what_every_other_door_does() -> None:
-    assert signature(PrivateKMeans.__init__).parameters["epsilon"].default == Settings.defaults()["epsilon"]
+    assert (
+        signature(PrivateKMeans.__init__).parameters["epsilon"].default
+        == Settings.defaults()["epsilon"]
+    )
 
 
 def test_a_clustering_by_federate_is_in_the_units_of_the_data() -> None:
-    """Centroids were those in the box, beside seeds, radii and all else that rounds go on from."""
+    """Centroids were those in the box, beside seeds, radii and all else that rounds go
+    on from.
+    """
     rows = np.repeat([[-50.0, 3.0], [50.0, 7.0]], 200, axis=0)
-    options: dict[str, Any] = {"epsilon": 8.0, "bounds": ([-100, 0], [100, 10]), "noise": "seeded", "random_state": 1}
+    options: dict[str, Any] = {
+        "epsilon": 8.0,
+        "bounds": ([-100, 0], [100, 10]),
+        "noise": "seeded",
+        "random_state": 1,
+    }
     found = federate("proxy_lloyd", [rows[::2], rows[1::2]], n_clusters=2, **options)
     assert list(found) == ["centroids", "cluster_centers_error", "scaled", "counts"]
     order = np.argsort(found["centroids"][:, 0])
-    assert found["centroids"][order] == pytest.approx(np.array([[-50, 3], [50, 7]]), abs=2.0)
-    assert found["scaled"] * [100, 5] + [0, 5] == pytest.approx(found["centroids"], abs=1e-9)
+    assert found["centroids"][order] == pytest.approx(
+        np.array([[-50, 3], [50, 7]]), abs=2.0
+    )
+    assert found["scaled"] * [100, 5] + [0, 5] == pytest.approx(
+        found["centroids"], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(
-    "points", [np.full((30, 2), 40.0) + np.eye(30, 2), np.linspace(-9, 9, 60).reshape(30, 2) * [1, 99]]
+    "points",
+    [
+        np.full((30, 2), 40.0) + np.eye(30, 2),
+        np.linspace(-9, 9, 60).reshape(30, 2) * [1, 99],
+    ],
 )
-def test_server_points_that_would_be_clipped_are_refused_with_their_columns(points: Any) -> None:
-    """All in one corner they were called equal, and of another unit they led to centres amid nothing."""
+def test_server_points_that_would_be_clipped_are_refused_with_their_columns(
+    points: Any,
+) -> None:
+    """All in one corner they were called equal, and of another unit they led to centres
+    amid nothing.
+    """
     rows = np.repeat([[-5.0, 3.0], [5.0, 7.0]], 20, axis=0)
-    with pytest.raises(DataError, match=r"of the server's points lie outside the bounds of column.* 1"):
-        FederatedKMeans(2, bounds=(-10, 10), server_data=points).fit([rows[::2], rows[1::2]])
+    with pytest.raises(
+        DataError, match=r"of the server's points lie outside the bounds of column.* 1"
+    ):
+        FederatedKMeans(2, bounds=(-10, 10), server_data=points).fit(
+            [rows[::2], rows[1::2]]
+        )

@@ -1,4 +1,7 @@
-"""A profile of a party's own rows by cluster: right by hand, and never out of the party's folder."""
+"""A profile of a party's own rows by cluster.
+
+Right by hand, and never out of the party's folder.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +41,27 @@ SCHEMA = """[columns]
 bmi = { kind = "number", bounds = [10, 50], weight = 0.5 }
 age = { kind = "number", bounds = [0, 100] }
 """
-POLICY = "allow-anything = true\nallow-non-private = true\nrequire-secure-noise = false\n"
+POLICY = (
+    "allow-anything = true\nallow-non-private = true\nrequire-secure-noise = false\n"
+)
 
 
 def test_shares_means_quantiles_and_commonest_texts_by_hand() -> None:
-    columns = {"n": [1.0, 3.0, None, 9.0], "t": ["x", " y", "x", "z"], "i": ["1", "NA", "5", "7"]}
-    table = pd.DataFrame({**columns, "b": [True, False, True, True], "mixed": ["1", "x", "1", "3"]})
+    columns = {
+        "n": [1.0, 3.0, None, 9.0],
+        "t": ["x", " y", "x", "z"],
+        "i": ["1", "NA", "5", "7"],
+    }
+    table = pd.DataFrame(
+        {**columns, "b": [True, False, True, True], "mixed": ["1", "x", "1", "3"]}
+    )
     found = profile(table, np.array([0, 0, 1, -1]), 3).set_index(["cluster", "column"])
     assert found.loc["all", "rows"].tolist() == [3] * 5
     assert found.loc["0", "share"].tolist() == pytest.approx([2 / 3] * 5)
     of_n = found.loc[("0", "n")]
-    assert of_n[["count", "mean", "std", "5%", "50%", "95%"]].tolist() == pytest.approx([2, 2, 1, 1.1, 2, 2.9])
+    assert of_n[["count", "mean", "std", "5%", "50%", "95%"]].tolist() == pytest.approx(
+        [2, 2, 1, 1.1, 2, 2.9]
+    )
     assert found.loc[("all", "t"), "commonest"] == "x (66.7%); y (33.3%)"
     assert found.loc[("1", "t"), ["count", "commonest"]].tolist() == [1, "x (100.0%)"]
     assert found.loc[("all", "i"), ["count", "mean"]].tolist() == [2, 3.0]
@@ -59,13 +72,28 @@ def test_shares_means_quantiles_and_commonest_texts_by_hand() -> None:
     assert found.loc[("2", "t"), "commonest"] == ""
 
 
-def test_one_slip_makes_no_text_of_numbers_and_texts_that_are_all_different_are_counted() -> None:
-    table = pd.DataFrame({"dose": [*map(str, range(20)), "3,5"], "note": [f"patient {i}" for i in range(21)]})
-    found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(["cluster", "column"])
-    assert found.loc[("0", "dose"), ["count", "mean", "commonest"]].tolist() == [20, 9.5, "1 cells are no numbers"]
+def test_one_slip_makes_no_text_of_numbers_and_texts_that_are_all_different_are_counted() -> (
+    None
+):
+    table = pd.DataFrame(
+        {
+            "dose": [*map(str, range(20)), "3,5"],
+            "note": [f"patient {i}" for i in range(21)],
+        }
+    )
+    found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(
+        ["cluster", "column"]
+    )
+    assert found.loc[("0", "dose"), ["count", "mean", "commonest"]].tolist() == [
+        20,
+        9.5,
+        "1 cells are no numbers",
+    ]
     assert found.loc[("all", "note"), "commonest"] == "21 values, each once"
     table["dose"] = [*map(str, range(18)), *["3,5"] * 3]
-    found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(["cluster", "column"])
+    found = profile(table, np.zeros(21, dtype=np.int64), 1).set_index(
+        ["cluster", "column"]
+    )
     assert found.loc[("0", "dose"), "commonest"].startswith("3,5 (14.3%); ")
 
 
@@ -73,7 +101,10 @@ def test_one_row_is_all_of_them() -> None:
     found = profile(pd.DataFrame({"a": [7.0]}), np.array([0]), 1)
     assert found["share"].tolist() == [1.0, 1.0]
     assert found.index.tolist() == [0, 1]
-    assert profile(pd.DataFrame({"a": [7.0]}), np.array([-1]), 1)["share"].tolist() == [0.0, 0.0]
+    assert profile(pd.DataFrame({"a": [7.0]}), np.array([-1]), 1)["share"].tolist() == [
+        0.0,
+        0.0,
+    ]
 
 
 class Watched(InProcessGrid):
@@ -87,13 +118,19 @@ class Watched(InProcessGrid):
             content = one.content if one.has_content() else {}
             for record in content.values():
                 self.sent += repr(record).encode()
-                self.sent += b"".join(getattr(value, "data", b"") for value in record.values())
+                self.sent += b"".join(
+                    getattr(value, "data", b"") for value in record.values()
+                )
         return replies
 
 
 def people(seed: int, n: int = 300) -> pd.DataFrame:
     generator = np.random.default_rng(seed)
-    columns = {"note": [SECRET] * n, "income": [TOLD] * n, "age": generator.normal(50, 20, n).round(1)}
+    columns = {
+        "note": [SECRET] * n,
+        "income": [TOLD] * n,
+        "age": generator.normal(50, 20, n).round(1),
+    }
     return pd.DataFrame({**columns, "bmi": generator.normal(28, 5, n).round(2)})
 
 
@@ -120,7 +157,9 @@ def caught() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("by_schema", [False, True])
-def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: list[str], by_schema: bool) -> None:
+def test_a_nodes_own_file_is_profiled_and_stays_there(
+    tmp_path: Path, caught: list[str], by_schema: bool
+) -> None:
     (tmp_path / "schema.toml").write_text(SCHEMA)
     bounds: Any = str(tmp_path / "schema.toml") if by_schema else ((0, 10), (100, 50))
     (tmp_path / "policy.toml").write_text(POLICY)
@@ -128,56 +167,114 @@ def test_a_nodes_own_file_is_profiled_and_stays_there(tmp_path: Path, caught: li
     for index, table in enumerate(tables):
         table.loc[:9, "age"] = None  # rows that are left out
         table.to_csv(tmp_path / f"rows{index}.csv", index=False, header=not index)
-        paths = {"data-path": f"rows{index}.csv", "output": f"out{index}", "ledger": f"ledger{index}"}
-        own = {key: str(tmp_path / name) for key, name in {**paths, "policy": "policy.toml"}.items()}
-        own |= {"columns": "age,bmi", "header": "no" if index else "yes", "profile-columns": "note,income"}
+        paths = {
+            "data-path": f"rows{index}.csv",
+            "output": f"out{index}",
+            "ledger": f"ledger{index}",
+        }
+        own = {
+            key: str(tmp_path / name)
+            for key, name in {**paths, "policy": "policy.toml"}.items()
+        }
+        own |= {
+            "columns": "age,bmi",
+            "header": "no" if index else "yes",
+            "profile-columns": "note,income",
+        }
         if by_schema:
             own |= {"schema": bounds, "columns": own["columns"] if index else ""}
         nodes.append(Node(client_app(load_client), {**own, "verbose": True}))
     grid = Watched(nodes)
     with grid.running():
-        assert FastLloyd(2, bounds=bounds, n_examples=600, max_iter=2).start(grid).confirmed
+        assert (
+            FastLloyd(2, bounds=bounds, n_examples=600, max_iter=2)
+            .start(grid)
+            .confirmed
+        )
     (folder,) = (tmp_path / "out0").glob("run-*/client-*")
     found = pd.read_csv(folder / "profile.csv").set_index(["cluster", "column"])
-    assert found.loc[("all", "note"), ["rows", "commonest"]].tolist() == [290, f"{SECRET} (100.0%)"]
+    assert found.loc[("all", "note"), ["rows", "commonest"]].tolist() == [
+        290,
+        f"{SECRET} (100.0%)",
+    ]
     assert found.loc[("all", "income"), "mean"] == TOLD
     # The same in a notebook, and the same labels, by every party's file.
     km = FederatedKMeans.load(folder / "model.json")
-    again = pd.read_csv(io.StringIO(km.profile(tables[0]).to_csv(index=False))).set_index(["cluster", "column"])
+    again = pd.read_csv(
+        io.StringIO(km.profile(tables[0]).to_csv(index=False))
+    ).set_index(["cluster", "column"])
     pd.testing.assert_frame_equal(again.loc[found.index], found)
     (other,) = (tmp_path / "out1").glob("run-*/client-*/model.json")
-    assert pd.read_csv(other.with_name("profile.csv"))["column"].tolist() == ["age", "bmi"] * 3
+    assert (
+        pd.read_csv(other.with_name("profile.csv"))["column"].tolist()
+        == ["age", "bmi"] * 3
+    )
     kept = tables[0].dropna()
-    assert Model.load(other).predict(kept).tolist() == km.predict(kept[["age", "bmi"]]).tolist()
-    assert km.predict(kept[["age", "bmi"]]).tolist() == Model.load(folder / "model.json").predict(kept).tolist()
-    texts = (folder / "model.json").read_text() + "".join(caught) + grid.sent.decode(errors="replace")
+    assert (
+        Model.load(other).predict(kept).tolist()
+        == km.predict(kept[["age", "bmi"]]).tolist()
+    )
+    assert (
+        km.predict(kept[["age", "bmi"]]).tolist()
+        == Model.load(folder / "model.json").predict(kept).tolist()
+    )
+    texts = (
+        (folder / "model.json").read_text()
+        + "".join(caught)
+        + grid.sent.decode(errors="replace")
+    )
     assert len(grid.sent) > 10_000
     assert len(caught) > 20
-    for secret in (SECRET, str(TOLD), np.float64(TOLD).tobytes().decode(errors="replace")):
+    for secret in (
+        SECRET,
+        str(TOLD),
+        np.float64(TOLD).tobytes().decode(errors="replace"),
+    ):
         assert secret not in texts
 
 
-def test_a_table_that_cannot_be_profiled_changes_nothing_else(tmp_path: Path, caught: list[str]) -> None:
+def test_a_table_that_cannot_be_profiled_changes_nothing_else(
+    tmp_path: Path, caught: list[str]
+) -> None:
     def unreadable() -> Any:
         raise ValueError(SECRET)
 
     clients = [
-        KMeansClient(people(0)[["age", "bmi"]], output_dir=tmp_path / "0", table=unreadable),
+        KMeansClient(
+            people(0)[["age", "bmi"]], output_dir=tmp_path / "0", table=unreadable
+        ),
         KMeansClient(people(1)[["age", "bmi"]], output_dir=tmp_path / "1"),
     ]
     nodes = []
     for client in clients:
         settings = NodeSettings(ClientPolicy(), MemoryLedger(), "default")
-        nodes.append(Node(client_app(lambda _, c=client: c, mod=SecureAggregation(lambda _, s=settings: s))))
+        nodes.append(
+            Node(
+                client_app(
+                    lambda _, c=client: c,
+                    mod=SecureAggregation(lambda _, s=settings: s),
+                )
+            )
+        )
     grid = Watched(nodes)
     with grid.running():
-        assert len(FastLloyd(2, bounds=((0, 10), (100, 50)), n_examples=600, max_iter=2).start(grid).confirmed) == 2
+        assert (
+            len(
+                FastLloyd(2, bounds=((0, 10), (100, 50)), n_examples=600, max_iter=2)
+                .start(grid)
+                .confirmed
+            )
+            == 2
+        )
     assert not (tmp_path / "0" / "profile.csv").exists()
     assert set(pd.read_csv(tmp_path / "1" / "profile.csv")["column"]) == {"age", "bmi"}
     assert any("no local profile was written" in line for line in caught)
     assert SECRET not in "".join(caught) + grid.sent.decode(errors="replace")
     model = json.loads((tmp_path / "0" / "model.json").read_text())
-    assert model["centroids"] == np.load(tmp_path / "0" / "centroids.npz")["centroids"].tolist()
+    assert (
+        model["centroids"]
+        == np.load(tmp_path / "0" / "centroids.npz")["centroids"].tolist()
+    )
 
 
 @pytest.mark.parametrize("by_schema", [False, True])
@@ -191,37 +288,65 @@ def test_a_simulated_client_profiles_its_own_rows_of_the_file(
     if by_schema:
         frame.loc[::3, "bmi"] = None  # left out
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    run: dict[str, Any] = {"data": str(tmp_path / "rows.csv"), "columns": "auto" if by_schema else "bmi,age"}
+    run: dict[str, Any] = {
+        "data": str(tmp_path / "rows.csv"),
+        "columns": "auto" if by_schema else "bmi,age",
+    }
     run |= {"bounds": str(tmp_path / "schema.toml")} if by_schema else {}
     seen: list[str] = []
     for part in range(3):
-        client = load_client(Context(1, 2, {"partition-id": part, "num-partitions": 3}, RecordDict(), run))
+        client = load_client(
+            Context(
+                1, 2, {"partition-id": part, "num-partitions": 3}, RecordDict(), run
+            )
+        )
         assert client._table is not None
         own = client._table()
-        points = pd.DataFrame(client._points, columns=list(client._feature_names))["bmi"]
-        assert own["bmi"].astype(float).clip(10, 50).tolist() == points.clip(10, 50).tolist()
+        points = pd.DataFrame(client._points, columns=list(client._feature_names))[
+            "bmi"
+        ]
+        assert (
+            own["bmi"].astype(float).clip(10, 50).tolist()
+            == points.clip(10, 50).tolist()
+        )
         seen += own["note"].tolist()
     assert sorted(seen) == sorted(frame.dropna()["note"])
 
 
 def test_columns_of_an_array_have_numbers_unless_they_are_named(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.arange(6.0).reshape(3, 2))
-    assert whole_frame(open_table(tmp_path / "rows.npy")).to_dict("list") == {0: [0.0, 2.0, 4.0], 1: [1.0, 3.0, 5.0]}
-    named = whole_frame(open_table(tmp_path / "rows.npy"), names=("a", "b"), rows=[2, 0])
+    assert whole_frame(open_table(tmp_path / "rows.npy")).to_dict("list") == {
+        0: [0.0, 2.0, 4.0],
+        1: [1.0, 3.0, 5.0],
+    }
+    named = whole_frame(
+        open_table(tmp_path / "rows.npy"), names=("a", "b"), rows=[2, 0]
+    )
     assert named.to_dict("list") == {"a": [4.0, 0.0], "b": [5.0, 1.0]}
-    assert as_frame(pa.table({"a": [1.0], "b": ["x"]})).to_dict("list") == {"a": [1.0], "b": ["x"]}
+    assert as_frame(pa.table({"a": [1.0], "b": ["x"]})).to_dict("list") == {
+        "a": [1.0],
+        "b": ["x"],
+    }
 
 
-def test_a_client_tells_the_mod_which_of_its_columns_the_schema_uses(tmp_path: Path) -> None:
-    (tmp_path / "schema.toml").write_text(SCHEMA + 'sex = { kind = "category", values = ["f", "m"] }\n')
+def test_a_client_tells_the_mod_which_of_its_columns_the_schema_uses(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "schema.toml").write_text(
+        SCHEMA + 'sex = { kind = "category", values = ["f", "m"] }\n'
+    )
     schema = Schema.load(tmp_path / "schema.toml")
-    *_, known = KMeansClient(np.zeros((2, 4)), schema=schema).fit([], {"task": "describe"})
+    *_, known = KMeansClient(np.zeros((2, 4)), schema=schema).fit(
+        [], {"task": "describe"}
+    )
     assert json.loads(known["used"]) == ["bmi", "age", "sex=f", "sex=m"]
     *_, known = KMeansClient(np.zeros((2, 4))).fit([], {"task": "describe"})
     assert known == {"n_features": 4}
 
 
-def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(tmp_path: Path) -> None:
+def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "schema.toml").write_text(SCHEMA)
     schema = Schema.load(tmp_path / "schema.toml")
     encoded = [schema.encode(people(seed)) for seed in range(2)]
@@ -229,7 +354,10 @@ def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(tmp_path: Pat
     client = KMeansClient(encoded[0].points, schema=schema)
     found = client._profile(km.model_)
     assert found["column"].tolist() == ["bmi", "age"] * 3
-    assert found["rows"].tolist()[::2] == [300, *np.bincount(km.predict(encoded[0]), minlength=2)]
+    assert found["rows"].tolist()[::2] == [
+        300,
+        *np.bincount(km.predict(encoded[0]), minlength=2),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +376,11 @@ def test_a_profile_describes_the_columns_that_the_owner_states(
     (tmp_path / "schema.toml").write_text(SCHEMA)
     people(0).to_csv(tmp_path / "rows.csv", index=False)
     own = {"data-path": str(tmp_path / "rows.csv"), "profile-columns": stated}
-    own |= {"schema": str(tmp_path / "schema.toml")} if by_schema else {"columns": "bmi,age"}
+    own |= (
+        {"schema": str(tmp_path / "schema.toml")}
+        if by_schema
+        else {"columns": "bmi,age"}
+    )
     client = load_client(Context(1, 2, own, RecordDict(), {}))
     assert client._table is not None
     assert list(client._table().columns) == columns
@@ -307,16 +439,26 @@ print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
-@pytest.mark.parametrize("kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"])
-def test_what_a_profile_costs_decides_nothing_of_the_reply(tmp_path: Path, kind: str) -> None:
-    """A node that died of its rows after it had paid would tell of them, and had no result."""
+@pytest.mark.parametrize(
+    "kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"]
+)
+def test_what_a_profile_costs_decides_nothing_of_the_reply(
+    tmp_path: Path, kind: str
+) -> None:
+    """A node that died of its rows after it had paid would tell of them, and had no
+    result.
+    """
     words = [sys.executable, "-c", _ASIDE, str(tmp_path), kind]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     log = (tmp_path / "log").open("wb")
-    done = subprocess.run(words, env=environment, stdout=log, stderr=log, check=False, timeout=300.0)
+    done = subprocess.run(
+        words, env=environment, stdout=log, stderr=log, check=False, timeout=300.0
+    )
     said = (tmp_path / "log").read_text()
     assert done.returncode == 0, said
-    _, n_confirmed, process = next(line for line in said.splitlines() if line.startswith("CONFIRMED")).split()
+    _, n_confirmed, process = next(
+        line for line in said.splitlines() if line.startswith("CONFIRMED")
+    ).split()
     assert n_confirmed == "2"
     assert (tmp_path / "0" / "report.html").exists()
     profile_file = tmp_path / "0" / "profile.csv"
@@ -324,13 +466,23 @@ def test_what_a_profile_costs_decides_nothing_of_the_reply(tmp_path: Path, kind:
         assert not profile_file.exists()
         (tmp_path / "go").touch()
     if kind in ("is fine", ".csv", ".parquet", "takes long"):
-        _wait_for(lambda: "note" in (tmp_path / "0" / "report.html").read_text() and profile_file.exists())
+        _wait_for(
+            lambda: (
+                "note" in (tmp_path / "0" / "report.html").read_text()
+                and profile_file.exists()
+            )
+        )
         assert set(pd.read_csv(profile_file)["column"]) == {"x0", "x1", "note"}
         by, niceness = (tmp_path / "by").read_text().split()
         assert by != process
         assert int(niceness) >= 19
     elif kind == "takes all memory":
-        _wait_for(lambda: "no local profile was written: MemoryError" in (tmp_path / "log").read_text())
+        _wait_for(
+            lambda: (
+                "no local profile was written: MemoryError"
+                in (tmp_path / "log").read_text()
+            )
+        )
         assert not profile_file.exists()
     _wait_for((tmp_path / "1" / "profile.csv").exists)
 
@@ -361,7 +513,9 @@ def test_codes_and_identifiers_are_listed_and_not_averaged() -> None:
     for name in ("ward", "patient_id", "index", "number"):
         assert described.loc[[("all", name), ("0", name)], "mean"].isna().all(), name
         assert described.loc[("all", name), "count"] == n_rows
-    assert described.loc[("all", "ward"), "commonest"].startswith("01 (14.3%); 02 (14.3%)")
+    assert described.loc[("all", "ward"), "commonest"].startswith(
+        "01 (14.3%); 02 (14.3%)"
+    )
     assert described.loc[("all", "index"), "commonest"] == "210 values, each once"
     for name in ("age", "grade", "flag"):
         assert described.loc[[("all", name), ("0", name)], "mean"].notna().all(), name

@@ -15,10 +15,22 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 from flwr.supercore.privacy_accounting import PrivacySpent
-from support.protocol_federation import Federation, grid_parts, make_federation, small_config
+from support.protocol_federation import (
+    Federation,
+    grid_parts,
+    make_federation,
+    small_config,
+)
 
 from flwr_dpkmeans.errors import CohortError
-from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, Progress, RunProgress, kept
+from flwr_dpkmeans.flower.progress import (
+    LOG_FILE,
+    PROGRESS_FILE,
+    Outcome,
+    Progress,
+    RunProgress,
+    kept,
+)
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -31,10 +43,15 @@ def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProg
     """What stood in the file after each aggregation, and at the end."""
     seen: list[RunProgress] = []
     look = lambda *_: seen.append(read_progress(folder))  # noqa: E731
-    config = small_config(**{"algorithm": "fastlloyd", "max_iter": 2, "epsilon": 2.0} | values)
+    config = small_config(
+        **{"algorithm": "fastlloyd", "max_iter": 2, "epsilon": 2.0} | values
+    )
     strategy = PrivateKMeans.from_config(config, on_step=look)
     try:
-        with kept(federation.grid.run.run_id, folder) as strategy.progress, federation.grid.running():
+        with (
+            kept(federation.grid.run.run_id, folder) as strategy.progress,
+            federation.grid.running(),
+        ):
             strategy.start(federation.grid)
     finally:
         look()
@@ -44,9 +61,17 @@ def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProg
 def test_a_run_can_be_watched(tmp_path: Path) -> None:
     federation = make_federation(grid_parts((20, 20, 20)))
     first, second, last = watched(tmp_path / "run-1", federation)
-    assert [known.outcome for known in (first, second, last)] == [Outcome.RUNNING, Outcome.RUNNING, Outcome.COMPLETED]
+    assert [known.outcome for known in (first, second, last)] == [
+        Outcome.RUNNING,
+        Outcome.RUNNING,
+        Outcome.COMPLETED,
+    ]
     assert last.run == str(federation.grid.run.run_id)
-    assert (last.algorithm, last.trust, last.unit) == ("fastlloyd", "oblivious", "record")
+    assert (last.algorithm, last.trust, last.unit) == (
+        "fastlloyd",
+        "oblivious",
+        "record",
+    )
     assert (first.round, first.n_rounds, first.attempt, first.stage) == (1, 2, 0, "sum")
     assert (last.nodes, last.missing, last.notices) == (("2", "3", "4"), (), ())
     assert [trip.stage for trip in last.trips] == ["keys", "sum", "sum", "finish"]
@@ -54,7 +79,11 @@ def test_a_run_can_be_watched(tmp_path: Path) -> None:
     assert all(trip.sent > 0 < trip.received for trip in last.trips)
     # A vector of k (d + 1) words of 8 bytes from each of 3 clients.
     assert last.trips[1].received >= 3 * 8 * 3 * 3
-    assert (last.n_left, last.epsilon, last.epsilon_planned) == (0, pytest.approx(2.0), pytest.approx(2.0))
+    assert (last.n_left, last.epsilon, last.epsilon_planned) == (
+        0,
+        pytest.approx(2.0),
+        pytest.approx(2.0),
+    )
     # It is looked at before the file has the step's own cost.
     assert 0.0 == first.epsilon < (second.epsilon or 0.0) < (last.epsilon or 0.0)
     assert (last.epsilon_worst or 0.0) > 2.0
@@ -69,12 +98,23 @@ def test_a_run_can_be_watched(tmp_path: Path) -> None:
     ids=["all of its rounds", "ended by its first movement"],
 )
 def test_round_trips_left_are_one_for_each_round_and_the_last_release(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any], left: list[int]
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, Any],
+    left: list[int],
 ) -> None:
     caplog.set_level(logging.INFO)
-    watched(tmp_path, make_federation(grid_parts((20, 20, 20))), max_iter=5, trust="central", **options)
+    watched(
+        tmp_path,
+        make_federation(grid_parts((20, 20, 20))),
+        max_iter=5,
+        trust="central",
+        **options,
+    )
     lines = map(json.loads, (tmp_path / LOG_FILE).read_text().splitlines())
-    assert [line["round_trips_left"] for line in lines if line.get("event") == "progress"] == left
+    assert [
+        line["round_trips_left"] for line in lines if line.get("event") == "progress"
+    ] == left
 
 
 def test_the_servers_lines_are_in_the_folder_as_json_and_in_no_other(
@@ -82,11 +122,19 @@ def test_the_servers_lines_are_in_the_folder_as_json_and_in_no_other(
 ) -> None:
     with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
         for index in (1, 2):
-            watched(tmp_path / f"run-{index}", make_federation(grid_parts((20, 20)), run_id=index))
+            watched(
+                tmp_path / f"run-{index}",
+                make_federation(grid_parts((20, 20)), run_id=index),
+            )
     for index in (1, 2):
-        lines = [json.loads(line) for line in (tmp_path / f"run-{index}" / LOG_FILE).read_text().splitlines()]
+        lines = [
+            json.loads(line)
+            for line in (tmp_path / f"run-{index}" / LOG_FILE).read_text().splitlines()
+        ]
         assert {line["run"] for line in lines} == {str(index)}
-        assert {"start", "progress", "finished"} <= {line.get("event") for line in lines}
+        assert {"start", "progress", "finished"} <= {
+            line.get("event") for line in lines
+        }
         assert not any("node" in line for line in lines)
     assert os.stat(tmp_path / "run-1" / LOG_FILE).st_mode & 0o077 == 0
 
@@ -97,20 +145,32 @@ def test_who_is_silent_is_named_and_the_repetition_counted(tmp_path: Path) -> No
     dropped: list[int] = []
 
     def drops(reply: Any) -> bool:
-        if not dropped and "dpkmeans.vector" in reply.content.array_records and reply.metadata.src_node_id == 4:
+        if (
+            not dropped
+            and "dpkmeans.vector" in reply.content.array_records
+            and reply.metadata.src_node_id == 4
+        ):
             dropped.append(4)
         return reply.metadata.src_node_id == 4 and bool(dropped)
 
     *_, last = watched(tmp_path, federation)
     assert (last.outcome, last.missing) == (Outcome.COMPLETED, ("4",))
-    assert [(trip.n_asked, trip.n_answered) for trip in last.trips] == [(4, 4), (4, 3), (3, 3), (3, 3), (3, 3)]
+    assert [(trip.n_asked, trip.n_answered) for trip in last.trips] == [
+        (4, 4),
+        (4, 3),
+        (3, 3),
+        (3, 3),
+        (3, 3),
+    ]
     (notice,) = last.notices
     assert notice.event == "retry"
     assert "nodes [4] did not answer" in notice.sentence
 
 
 def test_a_refusal_is_there_with_its_sentence(tmp_path: Path) -> None:
-    federation = make_federation(grid_parts((20, 20, 20)), policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
+    federation = make_federation(
+        grid_parts((20, 20, 20)), policies={3: ClientPolicy(max_epsilon_per_run=0.5)}
+    )
     with pytest.raises(Exception, match="max_epsilon_per_run"):
         watched(tmp_path, federation)
     known = read_progress(tmp_path)
@@ -125,7 +185,9 @@ def test_a_refusal_is_there_with_its_sentence(tmp_path: Path) -> None:
 
 def test_who_does_not_answer_is_late_when_the_run_ends(tmp_path: Path) -> None:
     federation = make_federation(grid_parts((20, 20)))
-    federation.faults.on_reply = lambda reply: [] if reply.metadata.src_node_id == 3 else [reply]
+    federation.faults.on_reply = lambda reply: (
+        [] if reply.metadata.src_node_id == 3 else [reply]
+    )
     with pytest.raises(CohortError):
         watched(tmp_path, federation)
     known = read_progress(tmp_path)
@@ -133,14 +195,18 @@ def test_who_does_not_answer_is_late_when_the_run_ends(tmp_path: Path) -> None:
 
 
 def test_an_infinite_cost_is_told_as_none(tmp_path: Path) -> None:
-    *_, last = watched(tmp_path, make_federation(grid_parts((20, 20))), algorithm="lloyd")
+    *_, last = watched(
+        tmp_path, make_federation(grid_parts((20, 20))), algorithm="lloyd"
+    )
     assert (last.epsilon, last.epsilon_worst) == (None, None)
     assert any("NOT PRIVATE" in notice.sentence for notice in last.notices)
 
 
 def test_a_killed_program_leaves_a_run_that_says_so(tmp_path: Path) -> None:
     there, said = os.pipe()
-    if (child := os.fork()) == 0:  # a program of its own would take seconds to import what this one has
+    if (
+        child := os.fork()
+    ) == 0:  # a program of its own would take seconds to import what this one has
         with kept(7, tmp_path) as progress:
             progress.tell(stage="sum", round=3)
             os.write(said, b"x")
@@ -162,20 +228,35 @@ def test_another_error_is_told_by_its_kind_alone(tmp_path: Path) -> None:
     assert known.outcome is Outcome.FAILED
     assert known.sentence.startswith("ValueError: ")
     assert "4711" not in known.sentence
-    with pytest.raises(SystemExit), kept(7, tmp_path):  # as Flower ends a ServerApp that it is told to stop
+    with (
+        pytest.raises(SystemExit),
+        kept(7, tmp_path),
+    ):  # as Flower ends a ServerApp that it is told to stop
         raise SystemExit(3)
     known = read_progress(tmp_path)
     assert (known.outcome, "from outside" in known.sentence) == (Outcome.STOPPED, True)
 
 
-def test_a_folder_that_cannot_be_written_stops_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_written_stops_no_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").touch()
     federation = make_federation(grid_parts((20, 20)))
-    strategy = PrivateKMeans.from_config(small_config(algorithm="fastlloyd", max_iter=1))
-    with kept(federation.grid.run.run_id, tmp_path / "file" / "run-1") as strategy.progress, federation.grid.running():
+    strategy = PrivateKMeans.from_config(
+        small_config(algorithm="fastlloyd", max_iter=1)
+    )
+    with (
+        kept(
+            federation.grid.run.run_id, tmp_path / "file" / "run-1"
+        ) as strategy.progress,
+        federation.grid.running(),
+    ):
         result = strategy.start(federation.grid)
     assert len(result.confirmed) == 2
-    assert sum("progress is not kept" in record.getMessage() for record in caplog.records) == 1
+    assert (
+        sum("progress is not kept" in record.getMessage() for record in caplog.records)
+        == 1
+    )
 
 
 def test_runs_are_found_by_their_files(tmp_path: Path) -> None:
@@ -195,16 +276,23 @@ def plain(folder: Path, parts: list[Any], **values: Any) -> dict[str, Any]:
     """The last file but for times."""
     known = watched(folder, make_federation(parts, run_id=5), **values)[-1]
     told = known.model_dump(exclude={"started", "updated", "plan"})
-    return told | {"trips": [trip.model_copy(update={"seconds": 0}) for trip in known.trips]}
+    return told | {
+        "trips": [trip.model_copy(update={"seconds": 0}) for trip in known.trips]
+    }
 
 
-@pytest.mark.parametrize(("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")])
-def test_nothing_in_the_file_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -> None:
+@pytest.mark.parametrize(
+    ("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")]
+)
+def test_nothing_in_the_file_depends_on_rows(
+    tmp_path: Path, trust: str, algorithm: str
+) -> None:
     """As unlike as tables can be, an empty one included."""
     one = [np.array(part) for part in grid_parts((150, 100, 50))]
     other = [np.full((300, 2), 0.875), np.zeros((0, 2)), np.full((90, 2), -0.5)]
     first, second = (
-        plain(tmp_path / str(i), parts, trust=trust, algorithm=algorithm) for i, parts in enumerate((one, other))
+        plain(tmp_path / str(i), parts, trust=trust, algorithm=algorithm)
+        for i, parts in enumerate((one, other))
     )
     assert first["trips"]
     if trust == "central":
@@ -214,7 +302,10 @@ def test_nothing_in_the_file_depends_on_rows(tmp_path: Path, trust: str, algorit
 
 
 def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
-    """The report's price, which is the whole plan's from the first aggregation on; each round's is in the metrics."""
+    """The report's price, which is the whole plan's from the first aggregation on.
+
+    Each round's is in the metrics.
+    """
     seen: list[PrivacySpent | None] = []
     strategy = PrivateKMeans.from_config(
         small_config(algorithm="fastlloyd", max_iter=2, epsilon=2.0),
@@ -227,14 +318,23 @@ def test_what_a_run_costs_is_told_in_flowers_own_type() -> None:
     spent = strategy.privacy_spent()
     assert isinstance(spent, PrivacySpent)
     assert result.privacy is not None
-    assert (spent.epsilon, spent.delta, spent.num_releases) == (result.privacy.epsilon, result.privacy.delta, 2)
-    assert [one and (one.epsilon, one.num_releases) for one in seen] == [(spent.epsilon, 1), (spent.epsilon, 2)]
+    assert (spent.epsilon, spent.delta, spent.num_releases) == (
+        result.privacy.epsilon,
+        result.privacy.delta,
+        2,
+    )
+    assert [one and (one.epsilon, one.num_releases) for one in seen] == [
+        (spent.epsilon, 1),
+        (spent.epsilon, 2),
+    ]
     each = [float(result.train_metrics_clientapp[index]["epsilon"]) for index in (1, 2)]  # type: ignore[arg-type]
     assert 0.0 < each[0] < each[1] == pytest.approx(spent.epsilon)
 
 
 def test_a_run_without_noise_costs_infinitely_much_in_flowers_type_too() -> None:
-    strategy = PrivateKMeans.from_config(small_config(algorithm="lloyd", max_iter=1), on_step=lambda _: None)
+    strategy = PrivateKMeans.from_config(
+        small_config(algorithm="lloyd", max_iter=1), on_step=lambda _: None
+    )
     federation = make_federation(grid_parts((20, 20)))
     with federation.grid.running():
         strategy.start(federation.grid)
@@ -243,7 +343,9 @@ def test_a_run_without_noise_costs_infinitely_much_in_flowers_type_too() -> None
     assert math.isinf(spent.epsilon)
 
 
-def server_at(attempts: tuple[tuple[int, int], ...], due: Stage | None = Stage.SUM, **known: Any) -> Any:
+def server_at(
+    attempts: tuple[tuple[int, int], ...], due: Stage | None = Stage.SUM, **known: Any
+) -> Any:
     return SimpleNamespace(attempts=attempts, due=due, asked=(2, 4), **known)
 
 
@@ -257,7 +359,9 @@ def test_one_round_trip_line_by_line(tmp_path: Path) -> None:
     progress = Progress(7, tmp_path)
     progress.joined([2, 3, 4])
     assert progress.known.nodes == ("2", "3", "4")
-    with progress.trip(server_at(((1, 0), (2, 1))), [message_from(1, "abc")] * 2) as heard:
+    with progress.trip(
+        server_at(((1, 0), (2, 1))), [message_from(1, "abc")] * 2
+    ) as heard:
         known = progress.known
         assert (known.stage, known.round, known.attempt) == ("sum", 2, 1)
         assert (known.answered, known.late, known.missing) == ((), ("2", "4"), ("3",))
@@ -265,14 +369,30 @@ def test_one_round_trip_line_by_line(tmp_path: Path) -> None:
         assert (progress.known.answered, progress.known.late) == (("4",), ("2",))
         # Who was not asked is not heard.
         heard([message_from(4, "de"), message_from(3, "fgh")])
-        assert (progress.known.answered, progress.known.late, progress.n_done) == (("4",), ("2",), 0)
+        assert (progress.known.answered, progress.known.late, progress.n_done) == (
+            ("4",),
+            ("2",),
+            0,
+        )
     with progress.trip(server_at((), None), []):
-        assert (progress.known.stage, progress.known.round, progress.known.attempt) == ("", None, None)
+        assert (progress.known.stage, progress.known.round, progress.known.attempt) == (
+            "",
+            None,
+            None,
+        )
     first, second = progress.known.trips
     counts = {"n_asked": 2, "n_answered": 2, "sent": 6, "received": 5}
-    assert first.model_dump(exclude={"seconds"}) == {"stage": "sum", "round": 2, "attempt": 1} | counts
+    assert (
+        first.model_dump(exclude={"seconds"})
+        == {"stage": "sum", "round": 2, "attempt": 1} | counts
+    )
     assert 0.0 <= first.seconds < 60.0
-    assert (second.round, second.n_answered, second.sent, second.received) == (None, 0, 0, 0)
+    assert (second.round, second.n_answered, second.sent, second.received) == (
+        None,
+        0,
+        0,
+        0,
+    )
     assert (progress.n_done, Progress().known.trips) == (2, ())
     written = RunProgress.model_validate_json((tmp_path / PROGRESS_FILE).read_bytes())
     assert written.trips == (first, second)
@@ -288,7 +408,9 @@ def test_one_round_trip_line_by_line(tmp_path: Path) -> None:
         (3, 0, "round trip 3 of 3, 60 s so far, about 0 s to go"),
     ],
 )
-def test_what_is_left_takes_as_long_for_each_as_what_is_done(n_done: int, n_left: int | None, sentence: str) -> None:
+def test_what_is_left_takes_as_long_for_each_as_what_is_done(
+    n_done: int, n_left: int | None, sentence: str
+) -> None:
     progress = Progress()
     progress._start, progress.n_done = progress._start - 60.0, n_done
     assert progress.describe(n_left) == sentence
@@ -296,39 +418,71 @@ def test_what_is_left_takes_as_long_for_each_as_what_is_done(n_done: int, n_left
     assert progress.describe(None) == "0 round trips done, 0 s so far"
 
 
-def test_the_last_two_hundred_warnings_are_kept_and_what_stops_a_run_is_none(tmp_path: Path) -> None:
+def test_the_last_two_hundred_warnings_are_kept_and_what_stops_a_run_is_none(
+    tmp_path: Path,
+) -> None:
     progress = Progress(7, tmp_path)
     details = [{"kind": "RefusalError"}, {"code": 5}, {}]
     for index in range(203):
-        record = logging.LogRecord("x", logging.WARNING, "", 0, "line %d\n", (index,), None)
+        record = logging.LogRecord(
+            "x", logging.WARNING, "", 0, "line %d\n", (index,), None
+        )
         record.__dict__ |= {"event": "refused", "details": details[index % 3]}
         progress.emit(record)
         record.__dict__["event"] = "stopped"
         progress.emit(record)
     progress.emit(logging.LogRecord("x", logging.WARNING, "", 0, "plain", (), None))
     notices = progress.known.notices
-    assert (len(notices), notices[0].sentence, notices[-2].sentence) == (200, "line 4?", "line 202?")
+    assert (len(notices), notices[0].sentence, notices[-2].sentence) == (
+        200,
+        "line 4?",
+        "line 202?",
+    )
     assert [one.reason for one in notices[:3]] == ["5", "", "RefusalError"]
-    assert (notices[-1].event, notices[-1].reason, notices[0].event) == ("", "", "refused")
+    assert (notices[-1].event, notices[-1].reason, notices[0].event) == (
+        "",
+        "",
+        "refused",
+    )
 
 
 def test_a_plan_says_its_costs_and_rounds_once_it_is_final(tmp_path: Path) -> None:
     for n_examples, n_rounds in ((300, 2), (None, None)):
-        config = small_config(algorithm="fastlloyd", max_iter=2, epsilon=2.0, n_examples=n_examples)
+        config = small_config(
+            algorithm="fastlloyd", max_iter=2, epsilon=2.0, n_examples=n_examples
+        )
         plan = draft_plan(config, run_id=7, n_clients=4, seed=1, n_features=2)
         progress = Progress(7, tmp_path)
         progress.planned(server_at((), plan=plan, digest=bytes(range(32))), 0.5, 3)
         known = progress.known
-        assert (known.algorithm, known.trust, known.unit) == ("fastlloyd", "oblivious", "record")
-        assert (known.epsilon, known.epsilon_worst, known.delta) == (0.5, worst_case(plan), plan.delta)
-        assert (known.n_rounds, known.n_left, known.plan) == (n_rounds, 3, bytes(range(32)).hex())
+        assert (known.algorithm, known.trust, known.unit) == (
+            "fastlloyd",
+            "oblivious",
+            "record",
+        )
+        assert (known.epsilon, known.epsilon_worst, known.delta) == (
+            0.5,
+            worst_case(plan),
+            plan.delta,
+        )
+        assert (known.n_rounds, known.n_left, known.plan) == (
+            n_rounds,
+            3,
+            bytes(range(32)).hex(),
+        )
         assert known.epsilon_planned == (plan.epsilon if plan.is_final else 2.0)
 
 
-def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(tmp_path: Path) -> None:
-    """Shared: who looks whether the program is alive asks for it alone, and another writer need not wait."""
+def test_a_log_that_is_kept_is_locked_for_readers_too_until_the_end(
+    tmp_path: Path,
+) -> None:
+    """Shared: who looks whether the program is alive asks for it alone, and another
+    writer need not wait.
+    """
     with kept(7, tmp_path), (tmp_path / LOG_FILE).open("rb") as file:
-        assert [lock(file.fileno(), exclusive=alone, wait=False) for alone in (True, False)] == [False, True]
+        assert [
+            lock(file.fileno(), exclusive=alone, wait=False) for alone in (True, False)
+        ] == [False, True]
     with (tmp_path / LOG_FILE).open("rb") as file:
         assert lock(file.fileno(), wait=False)
     known = read_progress(tmp_path)

@@ -1,4 +1,6 @@
-"""The proof table is complete: every release, every line of a report and every claim on a page has its row."""
+"""The proof table is complete: every release, every line of a report and every claim on
+a page has its row.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,13 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 PAGE = ROOT / PROOF_PAGE
 LETTERS = "SMCFT"
 ROW = re.compile(rf"\b[{LETTERS}]\d+\b")
-# Words of a sentence that speaks of protection; it cites its rows in brackets, or says that it claims nothing.
+# Words of a sentence that speaks of protection; it cites its rows in brackets, or says
+# that it claims nothing.
 SPEAKS = re.compile(
-    r"\b(nobody|no party|never|protect\w*|guarantee\w*|holds? against|mask\w*|hidden|hides?|secret|at no cost"
-    r"|privacy cost|not private|private count|exact(?! match)|leak\w*|(?<!scikit-)learns?|the server sees|budget"
+    r"\b(nobody|no party|never|protect\w*|guarantee\w*|holds?"
+    r" against|mask\w*|hidden|hides?|secret|at no cost"
+    r"|privacy cost|not private|private count|exact(?!"
+    r" match)|leak\w*|(?<!scikit-)learns?|the server sees|budget"
     r"|charged)\b",
     re.IGNORECASE,
 )
@@ -43,7 +48,8 @@ WITH_TESTS = {
 CLAIMING = [
     page
     for page in PAGES
-    if name_of(page) not in WITH_TESTS and (page == README or name_of(page).startswith("flwr_dpkmeans/"))
+    if name_of(page) not in WITH_TESTS
+    and (page == README or name_of(page).startswith("flwr_dpkmeans/"))
 ]
 
 
@@ -76,7 +82,9 @@ def rows() -> dict[str, list[str]]:
 def names_in(text: str) -> set[str]:
     """Names of rows in a text; `S1 to S4` are four."""
     found = set(ROW.findall(text))
-    for letter, first, letter_again, last in re.findall(rf"\b([{LETTERS}])(\d+) to ([{LETTERS}])(\d+)\b", text):
+    for letter, first, letter_again, last in re.findall(
+        rf"\b([{LETTERS}])(\d+) to ([{LETTERS}])(\d+)\b", text
+    ):
         assert letter == letter_again
         found |= {f"{letter}{number}" for number in range(int(first), int(last) + 1)}
     return found
@@ -114,17 +122,27 @@ def arrays_of_row(name: str) -> set[str]:
     """Arrays that a row of S speaks of, also by other rows."""
     text = rows()[name][1]
     others = [
-        f"S{i}" for first, last in re.findall(r"S(\d+) to S(\d+)", text) for i in range(int(first), int(last) + 1)
+        f"S{i}"
+        for first, last in re.findall(r"S(\d+) to S(\d+)", text)
+        for i in range(int(first), int(last) + 1)
     ]
     others += [f"S{int(name[1:]) - 1}"] if text.startswith("the same") else []
-    return set(re.findall(r"`(\w+)`", " ".join([text, *(rows()[other][1] for other in others)])))
+    return set(
+        re.findall(
+            r"`(\w+)`", " ".join([text, *(rows()[other][1] for other in others)])
+        )
+    )
 
 
 def require_row(array: str, unit: str, names: set[str]) -> None:
     """The row that a release's reason names is one about this array and unit."""
     for name in names:
         assert array in arrays_of_row(name), (array, name)
-        assert f"({unit})" in rows()[name][1] or "(both)" in rows()[name][1], (array, unit, name)
+        assert f"({unit})" in rows()[name][1] or "(both)" in rows()[name][1], (
+            array,
+            unit,
+            name,
+        )
 
 
 def described(case: Case) -> str:
@@ -148,12 +166,19 @@ def options_of(case: Case) -> dict[str, object]:
 
 
 def other_data() -> list[NDArray[np.float64]]:
-    """Tables of the sizes of those that every case is fitted to, with nothing in common with them."""
+    """Tables of the sizes of those that every case is fitted to, with nothing in common
+    with them.
+    """
     generator = np.random.default_rng(99)
-    return [np.clip(generator.exponential(2.0, part.shape) - 3.0, -1.0, 2.0) for part in mixture().clients]
+    return [
+        np.clip(generator.exponential(2.0, part.shape) - 3.0, -1.0, 2.0)
+        for part in mixture().clients
+    ]
 
 
-CASES = [(name, trusts[-1], unit, kind) for (name, unit, kind), trusts in SUPPORTED.items()]
+CASES = [
+    (name, trusts[-1], unit, kind) for (name, unit, kind), trusts in SUPPORTED.items()
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
@@ -178,16 +203,25 @@ def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
         for name, arrays in seen.items()
         if name != "evaluation"
     )
-    # The table of this run is too small for looks and proxies at client level, so they need not be seen there.
-    more = told.replace("; refinement", "; proxies-t: `proxy_sums`, `proxy_counts`; refinement")
-    more = more.replace("location: `row_sums`, `row_squares`", "look-t: `row_sums`, `row_squares`, `row_distances`")
+    # The table of this run is too small for looks and proxies at client level, so they
+    # need not be seen there.
+    more = told.replace(
+        "; refinement", "; proxies-t: `proxy_sums`, `proxy_counts`; refinement"
+    )
+    more = more.replace(
+        "location: `row_sums`, `row_squares`",
+        "look-t: `row_sums`, `row_squares`, `row_distances`",
+    )
     # Nor what the last refinement clips.
     assert own[1].removesuffix(", `excess_sums`") in (told, more)
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_nothing_of_a_plan_depends_on_the_data(case: Case) -> None:
-    """Rounds, radii, noise, lengths and delta are the same for any rows; only released values differ."""
+    """Rounds, radii, noise, lengths and delta are the same for any rows.
+
+    Only released values differ.
+    """
     one = report_of(case)
     model = estimator(case, **options_of(case)).fit(other_data())
     assert (one.delta, one.n_examples, one.epsilon, one.releases) == (
@@ -200,11 +234,19 @@ def test_nothing_of_a_plan_depends_on_the_data(case: Case) -> None:
 
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "proxy_lloyd", "max_cover"])
 def test_whether_a_run_starts_depends_on_public_numbers_only(algorithm: str) -> None:
-    """With a declared number of rows, not even an error may tell that there are hardly any."""
+    """With a declared number of rows, not even an error may tell that there are hardly
+    any.
+    """
     trust = "central"
     for rows in (1, 50):
         model = FederatedKMeans(
-            3, algorithm=algorithm, trust=trust, n_examples=100, bounds=(-1.0, 1.0), epsilon=8.0, engine="direct"
+            3,
+            algorithm=algorithm,
+            trust=trust,
+            n_examples=100,
+            bounds=(-1.0, 1.0),
+            epsilon=8.0,
+            engine="direct",
         )
         report = model.fit([np.full((rows, 2), 0.25), np.full((1, 2), -0.25)]).privacy_
         assert report.n_examples == 100
@@ -213,13 +255,25 @@ def test_whether_a_run_starts_depends_on_public_numbers_only(algorithm: str) -> 
 def test_the_page_lists_what_comes_before_the_first_round() -> None:
     listed = {row[0]: row for row in table("Releases of every algorithm")}
     model = FederatedKMeans(
-        2, algorithm="fastlloyd", epsilon=5.0, bounds="private", n_examples="private", noise="seeded", random_state=0
+        2,
+        algorithm="fastlloyd",
+        epsilon=5.0,
+        bounds="private",
+        n_examples="private",
+        noise="seeded",
+        random_state=0,
     )
     found = list(released(model.fit(list(mixture().clients)).privacy_))
-    before = {array: names for name, array, names in found if not name.startswith("lloyd")}
+    before = {
+        array: names for name, array, names in found if not name.startswith("lloyd")
+    }
     assert sorted(before) == ["count", "magnitudes", "ranges"]
     for array, names in before.items():
-        row = next(row for title, row in listed.items() if title.startswith("any") and f"`{array}`" in row[1])
+        row = next(
+            row
+            for title, row in listed.items()
+            if title.startswith("any") and f"`{array}`" in row[1]
+        )
         sensitivity = {name for name in names if name[0] == "S"}
         assert sensitivity <= names_in(row[2])
         require_row(array, "record", sensitivity)
@@ -228,12 +282,31 @@ def test_the_page_lists_what_comes_before_the_first_round() -> None:
 
 @pytest.mark.parametrize("unit", ["record", "client"])
 def test_the_page_lists_a_profile(unit: str) -> None:
-    kinds = {"x": {"kind": "number"}, "y": {"kind": "number", "weight": 0}, "sick": {"kind": "flag", "weight": 0}}
-    columns = {name: one | ({"bounds": (-1, 2)} if one["kind"] == "number" else {}) for name, one in kinds.items()}
-    model = FederatedKMeans(2, epsilon=5.0, unit=unit, bounds=Schema(columns=columns, profile=["sick", "y"]))
-    found = list(released(model.fit([{"x": [0.1, 1.0], "y": [0.2, 0.3], "sick": [0, 1]}] * 20).privacy_))
+    kinds = {
+        "x": {"kind": "number"},
+        "y": {"kind": "number", "weight": 0},
+        "sick": {"kind": "flag", "weight": 0},
+    }
+    columns = {
+        name: one | ({"bounds": (-1, 2)} if one["kind"] == "number" else {})
+        for name, one in kinds.items()
+    }
+    model = FederatedKMeans(
+        2, epsilon=5.0, unit=unit, bounds=Schema(columns=columns, profile=["sick", "y"])
+    )
+    found = list(
+        released(
+            model.fit(
+                [{"x": [0.1, 1.0], "y": [0.2, 0.3], "sick": [0, 1]}] * 20
+            ).privacy_
+        )
+    )
     told = ", ".join(f"`{array}`" for name, array, _ in found if name == "profile")
-    (row,) = [row for row in table("Releases of every algorithm") if row[0] == f"any, profiled ({unit})"]
+    (row,) = [
+        row
+        for row in table("Releases of every algorithm")
+        if row[0] == f"any, profiled ({unit})"
+    ]
     assert row[1] == f"profile: {told}"
     for _, array, names in [one for one in found if one[0] == "profile"]:
         sensitivity = {name for name in names if name[0] == "S"}
@@ -245,7 +318,9 @@ def test_the_page_lists_a_profile(unit: str) -> None:
 @pytest.mark.parametrize("profile", [(), ("x",)])
 def test_the_page_lists_counts_of_gaps(unit: str, profile: tuple[str, ...]) -> None:
     column = {"kind": "number", "bounds": (-1, 2), "missing": "centre"}
-    model = FederatedKMeans(2, epsilon=5.0, unit=unit, bounds=Schema(columns={"x": column}, profile=profile))
+    model = FederatedKMeans(
+        2, epsilon=5.0, unit=unit, bounds=Schema(columns={"x": column}, profile=profile)
+    )
     found = list(released(model.fit([{"x": [0.1, None, 1.0]}] * 20).privacy_))
     title = f"any, a schema with gaps that stay in the clustering ({unit})"
     (row,) = [row for row in table("Releases of every algorithm") if row[0] == title]
@@ -261,7 +336,9 @@ def test_the_page_lists_counts_of_gaps(unit: str, profile: tuple[str, ...]) -> N
 def test_the_page_lists_the_baselines_in_one_place(algorithm: str) -> None:
     listed = {row[0]: row for row in table("Releases of every algorithm")}
     row = next(row for title, row in listed.items() if f"`{algorithm}`" in title)
-    report = FederatedKMeans(2, algorithm=algorithm, bounds=(-1.0, 2.0), epsilon=5.0).fit(list(mixture().clients))
+    report = FederatedKMeans(
+        2, algorithm=algorithm, bounds=(-1.0, 2.0), epsilon=5.0
+    ).fit(list(mixture().clients))
     for _, array, names in released(report.privacy_):
         assert f"`{array}`" in row[1]
         assert {name for name in names if name[0] == "S"} <= names_in(row[2])
@@ -277,20 +354,32 @@ def test_runs_without_real_noise_promise_nothing(case: Case) -> None:
 
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
 def test_a_private_runs_guarantee_names_rows_about_its_trust_model(trust: str) -> None:
-    model = FederatedKMeans(2, algorithm="fastlloyd", epsilon=5.0, bounds=(-1.0, 2.0), trust=trust, n_examples=200)
+    model = FederatedKMeans(
+        2,
+        algorithm="fastlloyd",
+        epsilon=5.0,
+        bounds=(-1.0, 2.0),
+        trust=trust,
+        n_examples=200,
+    )
     report = model.fit(list(mixture().clients)).privacy_
     named = names_in(report.guarantee)
     assert "T5" in named
     assert PROOF_PAGE in report.guarantee
     assert all(name == "T5" or f"`{trust}`" in rows()[name][1] for name in named)
-    brackets = names_in(" ".join(re.findall(r"\[[^\]]*\]", " ".join(report.assumptions))))
+    brackets = names_in(
+        " ".join(re.findall(r"\[[^\]]*\]", " ".join(report.assumptions)))
+    )
     assert "C5" in brackets
     assert brackets <= set(rows())
 
 
 def listed_claims() -> dict[str, list[str]]:
     """The brackets of every page, as the table lists them."""
-    return {page.strip("`"): brackets.split("; ") for page, brackets in table("Claims elsewhere")}
+    return {
+        page.strip("`"): brackets.split("; ")
+        for page, brackets in table("Claims elsewhere")
+    }
 
 
 def claimed_sentences(page: Path) -> list[str]:
@@ -299,7 +388,9 @@ def claimed_sentences(page: Path) -> list[str]:
 
 
 def test_the_table_lists_every_page_that_claims_something() -> None:
-    assert set(listed_claims()) == {name_of(page) for page in CLAIMING if CITED.search(page.read_text())}
+    assert set(listed_claims()) == {
+        name_of(page) for page in CLAIMING if CITED.search(page.read_text())
+    }
 
 
 @pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
@@ -315,7 +406,9 @@ def test_every_sentence_about_protection_cites_its_rows(page: Path) -> None:
     left = [
         sentence
         for sentence in claimed_sentences(page)
-        if SPEAKS.search(sentence) and not CITED.search(sentence) and NO_CLAIM not in sentence
+        if SPEAKS.search(sentence)
+        and not CITED.search(sentence)
+        and NO_CLAIM not in sentence
     ]
     assert left == []
 
@@ -323,4 +416,8 @@ def test_every_sentence_about_protection_cites_its_rows(page: Path) -> None:
 @pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
 def test_no_sentence_says_needlessly_that_it_claims_nothing(page: Path) -> None:
     marked = [sentence for sentence in claimed_sentences(page) if NO_CLAIM in sentence]
-    assert [sentence for sentence in marked if CITED.search(sentence) or not SPEAKS.search(sentence)] == []
+    assert [
+        sentence
+        for sentence in marked
+        if CITED.search(sentence) or not SPEAKS.search(sentence)
+    ] == []

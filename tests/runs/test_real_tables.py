@@ -1,4 +1,7 @@
-"""Tables as their packages ship them, from text, dates and gaps to labels; skipped where the packages are missing."""
+"""Tables as their packages ship them, from text, dates and gaps to labels.
+
+Skipped where the packages are missing.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,14 @@ def test_penguins_fall_into_their_species(tmp_path: Path) -> None:
     found = []
     for seed in range(5):
         options = {"noise": "seeded", "random_state": seed, "engine": "direct"}
-        km = FederatedKMeans(3, epsilon=1.0, bounds=tmp_path / "penguins.toml", **options).fit(parts)
+        km = FederatedKMeans(
+            3, epsilon=1.0, bounds=tmp_path / "penguins.toml", **options
+        ).fit(parts)
         labels = km.predict(table)
         assert int((labels == -1).sum()) == 2  # two birds were not measured
-        found.append(adjusted_rand_score(table["species"][labels >= 0], labels[labels >= 0]))
+        found.append(
+            adjusted_rand_score(table["species"][labels >= 0], labels[labels >= 0])
+        )
     assert np.median(found) >= 0.75
 
 
@@ -57,16 +64,22 @@ def test_flights_of_16_carriers_agree_with_scikit_learn(tmp_path: Path) -> None:
     schema = Schema.load(tmp_path / "flights.toml")
     parts = [own for _, own in flights.groupby("carrier")]
     assert len(parts) == 16
-    km = FederatedKMeans(3, epsilon=1.0, bounds=schema, random_state=0, engine="direct").fit(parts)
+    km = FederatedKMeans(
+        3, epsilon=1.0, bounds=schema, random_state=0, engine="direct"
+    ).fit(parts)
     labels = km.predict(flights)
     encoded = schema.encode(flights)
     assert (len(encoded.points), encoded.n_rows) == (327_346, 336_776)
     scaled = schema.bounds.scale(encoded.points)
-    first, other = (KMeans(3, n_init=3, random_state=seed).fit(scaled).labels_ for seed in (1, 2))
+    first, other = (
+        KMeans(3, n_init=3, random_state=seed).fit(scaled).labels_ for seed in (1, 2)
+    )
     own = labels[encoded.rows]
     assert adjusted_rand_score(first, own) >= 0.95 * adjusted_rand_score(first, other)
     some = np.random.default_rng(0).choice(len(scaled), 3000, replace=False)
-    assert silhouette_score(scaled[some], own[some]) >= 0.95 * silhouette_score(scaled[some], first[some])
+    assert silhouette_score(scaled[some], own[some]) >= 0.95 * silhouette_score(
+        scaled[some], first[some]
+    )
     # The same rows from a file, with columns in another order.
     path = tmp_path / "flights.csv"
     flights[:5000][sorted(flights.columns)].to_csv(path, index=False)

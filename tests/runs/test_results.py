@@ -30,16 +30,30 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results import picture, writer
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.picture import draw_rounds, draw_summary
-from flwr_dpkmeans.results.writer import RunResult, metrics_of, result_files, write_folder, write_report, write_whole
+from flwr_dpkmeans.results.writer import (
+    RunResult,
+    metrics_of,
+    result_files,
+    write_folder,
+    write_report,
+    write_whole,
+)
 from flwr_dpkmeans.sums.round import State
 
 pytestmark = pytest.mark.drawn
 
-ALL_MAY_HAVE = ["privacy_report.json", "metrics.json", "report.html", "report.md", "deployment.json"]
+ALL_MAY_HAVE = [
+    "privacy_report.json",
+    "metrics.json",
+    "report.html",
+    "report.md",
+    "deployment.json",
+]
 NAMES = ["model.json", "centroids.npz", "summary.png", "rounds.png", *ALL_MAY_HAVE]
 
 
-# Kinds of layout, report and numbers, several in one picture: drawing takes most of these tests' time.
+# Kinds of layout, report and numbers, several in one picture: drawing takes most of
+# these tests' time.
 RESULTS: dict[str, Callable[[], RunResult]] = {
     "digits": lambda: result_of(10, 64, image_shape=(8, 8)),
     "two rows of images, laplace": lambda: result_of(
@@ -49,16 +63,28 @@ RESULTS: dict[str, Callable[[], RunResult]] = {
     "one feature, negative counts": lambda: result_of(
         3, 1, feature_names=("length",), counts=np.array([-5.0, -1.0, 0.0])
     ),
-    "one feature without a name, nothing moved": lambda: result_of(3, 1, movements=(0.0, 0.0, 0.0)),
+    "one feature without a name, nothing moved": lambda: result_of(
+        3, 1, movements=(0.0, 0.0, 0.0)
+    ),
     "one cluster in five dimensions": lambda: result_of(1, 5),
-    "one cluster as a blank image": lambda: result_of(1, 4, centroids=np.zeros((1, 4)), image_shape=(2, 2)),
+    "one cluster as a blank image": lambda: result_of(
+        1, 4, centroids=np.zeros((1, 4)), image_shape=(2, 2)
+    ),
     "not private": lambda: result_of(3, 2, report=report_of(3, 2, algorithm="lloyd")),
-    "retried": lambda: result_of(3, 2, report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)], algorithm="fastlloyd")),
+    "retried": lambda: result_of(
+        3,
+        2,
+        report=report_of(3, 2, [(1, 0), (2, 0), (2, 1), (3, 1)], algorithm="fastlloyd"),
+    ),
     "fastlloyd": lambda: result_of(3, 2, report=report_of(3, 2, algorithm="fastlloyd")),
-    "counted": lambda: result_of(3, 2, report=report_of(3, 2, counted=900, n_examples=None)),
+    "counted": lambda: result_of(
+        3, 2, report=report_of(3, 2, counted=900, n_examples=None)
+    ),
     "forty features": lambda: result_of(6, 40),
     "coinciding centroids": lambda: result_of(3, 5, centroids=np.zeros((3, 5))),
-    "large and small": lambda: result_of(2, 4, image_shape=(2, 2), counts=np.array([1e6, 1.0])),
+    "large and small": lambda: result_of(
+        2, 4, image_shape=(2, 2), counts=np.array([1e6, 1.0])
+    ),
 }
 
 
@@ -75,7 +101,9 @@ def png_size(content: bytes) -> tuple[int, int]:
     while start < len(content):
         length, kind = struct.unpack_from(">I4s", content, start)
         body = content[start + 4 : start + 8 + length]
-        assert zlib.crc32(body) == struct.unpack_from(">I", content, start + 8 + length)[0]
+        assert (
+            zlib.crc32(body) == struct.unpack_from(">I", content, start + 8 + length)[0]
+        )
         kinds.append(kind)
         start += 12 + length
     assert kinds[0] == b"IHDR"
@@ -93,7 +121,10 @@ class Drawn:
     lines: list[tuple[str, list[float]]]
     """Of each line its name, and where its points stand."""
     labels: dict[str, list[Any]]
-    """Boxes of the words that stand beside each other: ticks of each horizontal axis, and counts."""
+    """Boxes of the words that stand beside each other.
+
+    Ticks of each horizontal axis, and counts.
+    """
 
 
 @functools.cache
@@ -116,14 +147,27 @@ def looked_at(result: RunResult, dpi: int) -> Drawn:
 
     def recording(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        words.update(text.get_text() for text in self.figure.findobj(Text) if text.get_text())
-        lines.extend((line.get_label(), list(line.get_xdata())) for line in self.figure.findobj(Line2D))
+        words.update(
+            text.get_text() for text in self.figure.findobj(Text) if text.get_text()
+        )
+        lines.extend(
+            (line.get_label(), list(line.get_xdata()))
+            for line in self.figure.findobj(Line2D)
+        )
         for i, axes in enumerate(self.figure.axes, start=len(labels)):
-            shown = [label for label in axes.get_xticklabels() if label.get_text() and axes.axison]
+            shown = [
+                label
+                for label in axes.get_xticklabels()
+                if label.get_text() and axes.axison
+            ]
             labels[f"ticks {i}"] = [label.get_window_extent() for label in shown]
             strip = axes.texts if axes.get_title() == "Budget by round" else []
             labels[f"strip {i}"] = [text.get_window_extent() for text in strip]
-            labels[f"counts {i}"] = [text.get_window_extent() for text in axes.texts if " n ~ " in text.get_text()]
+            labels[f"counts {i}"] = [
+                text.get_window_extent()
+                for text in axes.texts
+                if " n ~ " in text.get_text()
+            ]
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -135,14 +179,25 @@ def looked_at(result: RunResult, dpi: int) -> Drawn:
     return Drawn(content, frozenset(words), lines, labels)
 
 
-@pytest.mark.parametrize("name", sorted({*RESULTS} - {"counted"}))  # as "two features", in the picture
+@pytest.mark.parametrize(
+    "name", sorted({*RESULTS} - {"counted"})
+)  # as "two features", in the picture
 def test_picture_of_every_kind_of_run(name: str) -> None:
     words = drawn(name).words
-    assert not {"none", "None", "nan", "inf"} & {word.strip().lower() for text in words for word in text.split()}
+    assert not {"none", "None", "nan", "inf"} & {
+        word.strip().lower() for text in words for word in text.split()
+    }
     report = result_named(name).report
-    titles = [text.split() for text in words if "clusters came out" in text or "cluster came out" in text]
+    titles = [
+        text.split()
+        for text in words
+        if "clusters came out" in text or "cluster came out" in text
+    ]
     assert titles
-    assert any("NOT" in title and "PRIVATE:" in title for title in titles) is not report.is_private
+    assert (
+        any("NOT" in title and "PRIVATE:" in title for title in titles)
+        is not report.is_private
+    )
 
 
 def test_a_picture_that_fails_costs_nobody_the_model(
@@ -155,13 +210,20 @@ def test_a_picture_that_fails_costs_nobody_the_model(
     files = result_files(result_of(2, 3))
     assert "summary.png" not in files
     assert {"model.json", "report.html", "centroids.npz"} <= set(files)
-    (told,) = [record for record in caplog.records if record.name == "flwr_dpkmeans.results"]
+    (told,) = [
+        record for record in caplog.records if record.name == "flwr_dpkmeans.results"
+    ]
     assert told.getMessage().startswith("a picture was not drawn: ValueError at ")
     assert "4711" not in told.getMessage()
 
 
-@pytest.mark.parametrize(("width", "squared"), [(2.0, 1.0), (2.0**500, 2.0**998), (1e155, None), (1e300, None)])
-def test_a_squared_unit_that_is_no_number_is_none(width: float, squared: float | None) -> None:
+@pytest.mark.parametrize(
+    ("width", "squared"),
+    [(2.0, 1.0), (2.0**500, 2.0**998), (1e155, None), (1e300, None)],
+)
+def test_a_squared_unit_that_is_no_number_is_none(
+    width: float, squared: float | None
+) -> None:
     """It was an error after the last release, and a node had no file."""
     assert squared_unit(((0.0,) * 2, (width,) * 2)) == squared
 
@@ -174,15 +236,34 @@ def test_picture_has_a_size_that_a_person_can_read() -> None:
 
 def test_picture_names_clusters_features_rounds_and_costs() -> None:
     words = drawn("two features").words
-    assert {"length", "width", "1", "2", "3", "epsilon so far", "Movement per round"} <= words
-    assert {"radius", "largest movement", "Radius and movement per round"} <= drawn("fastlloyd").words
+    assert {
+        "length",
+        "width",
+        "1",
+        "2",
+        "3",
+        "epsilon so far",
+        "Movement per round",
+    } <= words
+    assert {"radius", "largest movement", "Radius and movement per round"} <= drawn(
+        "fastlloyd"
+    ).words
     for name, k in (("two features", 4), ("digits", 10)):
-        assert sorted(int(word.split(":")[0]) for word in drawn(name).words if " n ~ " in word) == list(range(k))
-    assert any("no noise was added: epsilon is infinite" in word for word in drawn("not private").words)
+        assert sorted(
+            int(word.split(":")[0]) for word in drawn(name).words if " n ~ " in word
+        ) == list(range(k))
+    assert any(
+        "no noise was added: epsilon is infinite" in word
+        for word in drawn("not private").words
+    )
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("two features", [6, 7, 8]), ("fastlloyd", [1, 2, 3])])
-def test_movements_stand_at_the_rounds_that_moved_something(name: str, rounds: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "rounds"), [("two features", [6, 7, 8]), ("fastlloyd", [1, 2, 3])]
+)
+def test_movements_stand_at_the_rounds_that_moved_something(
+    name: str, rounds: list[int]
+) -> None:
     assert ("largest movement", rounds) in drawn(name).lines
 
 
@@ -194,10 +275,21 @@ def with_private_bounds(report: PrivacyReport) -> PrivacyReport:
 
 
 CROWDED: dict[str, Callable[[], RunResult]] = {
-    "private bounds": lambda: result_of(4, 2, report=with_private_bounds(report_of(4, 2))),
-    "k = 20, d = 60": lambda: result_of(20, 60, report=with_private_bounds(report_of(20, 60, max_iter=15))),
+    "private bounds": lambda: result_of(
+        4, 2, report=with_private_bounds(report_of(4, 2))
+    ),
+    "k = 20, d = 60": lambda: result_of(
+        20, 60, report=with_private_bounds(report_of(20, 60, max_iter=15))
+    ),
     "many rounds, many of them twice": lambda: result_of(
-        100, 3, report=report_of(3, 2, [(i, j) for i in range(1, 121) for j in (2 * i, 2 * i + 1)], max_iter=120)
+        100,
+        3,
+        report=report_of(
+            3,
+            2,
+            [(i, j) for i in range(1, 121) for j in (2 * i, 2 * i + 1)],
+            max_iter=120,
+        ),
     ),
 }
 
@@ -205,13 +297,18 @@ CROWDED: dict[str, Callable[[], RunResult]] = {
 @pytest.mark.parametrize("name", CROWDED)
 def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
     rows = drawn(name).labels
-    # Ticks of three axes, and the counts beside one; of 60 columns no two axes say most, so there is no scatter plot.
+    # Ticks of three axes, and the counts beside one; of 60 columns no two axes say
+    # most, so there is no scatter plot.
     strips = [len(boxes) for place, boxes in rows.items() if place.startswith("strip")]
     assert max(strips) > 2
     others = [boxes for place, boxes in rows.items() if not place.startswith("strip")]
-    assert sum(len(boxes) > 2 for boxes in others) == (3 if name == "k = 20, d = 60" else 4)
+    assert sum(len(boxes) > 2 for boxes in others) == (
+        3 if name == "k = 20, d = 60" else 4
+    )
     for boxes in rows.values():
-        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2)), name
+        assert not any(
+            one.overlaps(other) for one, other in itertools.combinations(boxes, 2)
+        ), name
 
 
 def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
@@ -222,39 +319,60 @@ def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
 
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
-    assert {"1", "2", "2'", "3", "numbers are rounds; ' marks a repeated attempt"} <= drawn("retried").words
+    assert {
+        "1",
+        "2",
+        "2'",
+        "3",
+        "numbers are rounds; ' marks a repeated attempt",
+    } <= drawn("retried").words
     assert not {"1'", "3'"} & drawn("retried").words
 
 
 def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
-    assert {"0: n ~ 1,000,000", "1: n ~ 1, mostly noise"} <= drawn("large and small").words
+    assert {"0: n ~ 1,000,000", "1: n ~ 1, mostly noise"} <= drawn(
+        "large and small"
+    ).words
 
 
-# -- the files ----------------------------------------------------------------------------------------------------
+# -- the files -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["not private", "counted", "fastlloyd"])
-def test_all_files_are_written_and_parse(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_files_are_written_and_parse(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(picture, "_DPI", 40)
     if name != "counted":  # which no other test draws
         monkeypatch.setattr(picture, "draw_summary", lambda _: drawn(name).content)
     result = result_named(name)
     paths = write_folder(tmp_path / "run" / "client-2", result_files(result))
-    names = [one for one in NAMES if one != "deployment.json" or result.report.is_private]
+    names = [
+        one for one in NAMES if one != "deployment.json" or result.report.is_private
+    ]
     assert [path.name for path in paths] == names
     place = dict(zip(names, paths, strict=True))
     assert all(path.is_absolute() for path in paths)
-    assert sorted(path.name for path in (tmp_path / "run" / "client-2").iterdir()) == sorted(names)
+    assert sorted(
+        path.name for path in (tmp_path / "run" / "client-2").iterdir()
+    ) == sorted(names)
     with np.load(place["centroids.npz"]) as archive:
         assert np.array_equal(archive["centroids"], result.model.centroids)
         assert np.array_equal(archive["counts"], result.model.counts)
         assert tuple(archive["feature_names"]) == result.model.feature_names
-    assert PrivacyReport.from_dict(json.loads(place["privacy_report.json"].read_text())) == result.report
+    assert (
+        PrivacyReport.from_dict(json.loads(place["privacy_report.json"].read_text()))
+        == result.report
+    )
     metrics = json.loads(place["metrics.json"].read_text())
     assert metrics["n_iterations"] == 3
-    assert metrics["n_rounds"] == len([entry for entry in metrics["rounds"] if entry["round"] > 0])
+    assert metrics["n_rounds"] == len(
+        [entry for entry in metrics["rounds"] if entry["round"] > 0]
+    )
     assert metrics["noisy_counts"] == result.model.counts.tolist()
-    assert [entry["movement"] for entry in metrics["rounds"][-3:]] == list(result.movements)
+    assert [entry["movement"] for entry in metrics["rounds"][-3:]] == list(
+        result.movements
+    )
     assert not any("movement" in entry for entry in metrics["rounds"][:-3])
     png_size(place["summary.png"].read_bytes())
 
@@ -271,7 +389,11 @@ def test_metrics_follow_from_the_report() -> None:
     assert metrics["rounds"][0]["noise_relative_sums"] == report.releases[0].noise_scale
     counted = metrics_of(result_named("counted").report, None, (0.5, 0.25, 0.125))
     # The count, three looks, covariance and proxies move nothing.
-    assert [entry.get("movement") for entry in counted["rounds"]] == [None] * 6 + [0.5, 0.25, 0.125]
+    assert [entry.get("movement") for entry in counted["rounds"]] == [None] * 6 + [
+        0.5,
+        0.25,
+        0.125,
+    ]
     assert (counted["n_iterations"], counted["n_rounds"]) == (3, 8)
     assert metrics["n_rounds"] == 3
     assert "n_iterations" not in metrics
@@ -288,7 +410,7 @@ def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 5
 
 
-# -- whole or absent ----------------------------------------------------------------------------------------------
+# -- whole or absent -------------------------------------------------------------------
 
 
 def failing(error: BaseException) -> Any:
@@ -301,13 +423,24 @@ def failing(error: BaseException) -> Any:
 def test_a_disk_without_room_for_a_result_is_told_and_never_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is left depends on how many rows are kept on the same disk: a refusal would tell the server."""
+    """What is left depends on how many rows are kept on the same disk.
+
+    a refusal would tell the server.
+    """
     here, there = shutil.disk_usage(tmp_path), tmp_path / "runs" / "one"
     answers = []
     for free, told in ((2**24, 0), (2**23, 1)):
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: here._replace(free=free))
-        answers.append(KMeansClient(np.zeros((3, 2)), output_dir=there).fit([], {"task": DESCRIBE}))
-        said = [one for one in caplog.messages if f"{there}: 8 MiB are left, too few for a result" in one]
+        monkeypatch.setattr(
+            shutil, "disk_usage", lambda _, free=free: here._replace(free=free)
+        )
+        answers.append(
+            KMeansClient(np.zeros((3, 2)), output_dir=there).fit([], {"task": DESCRIBE})
+        )
+        said = [
+            one
+            for one in caplog.messages
+            if f"{there}: 8 MiB are left, too few for a result" in one
+        ]
         assert len(said) == told
     assert answers[0] == answers[1]
     assert not there.parent.exists()
@@ -321,13 +454,19 @@ def test_a_failure_in_the_middle_leaves_the_old_file(
     path = tmp_path / "metrics.json"
     if before is not None:
         path.write_bytes(before)
-    monkeypatch.setattr(writer.os, step, failing(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        writer.os, step, failing(OSError(28, "No space left on device"))
+    )
     with pytest.raises(LocalMisuseError) as caught:
         write_whole(path, b"new" * 1000)
-    assert str(caught.value) == (
-        f"the file {path} cannot be written (No space left on device): free space or choose another output folder."
+    assert (
+        str(caught.value)
+        == f"the file {path} cannot be written (No space left on device): free space or"
+        " choose another output folder."
     )
-    assert [found.name for found in tmp_path.iterdir()] == ([] if before is None else ["metrics.json"])
+    assert [found.name for found in tmp_path.iterdir()] == (
+        [] if before is None else ["metrics.json"]
+    )
     assert before is None or path.read_bytes() == before
 
 
@@ -344,7 +483,9 @@ def test_an_interruption_leaves_no_temporary_file(
     assert path.read_bytes() == b"old"
 
 
-def test_the_new_file_is_complete_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_new_file_is_complete_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, seen = tmp_path / "metrics.json", []
     replace = writer.os.replace
 
@@ -365,14 +506,23 @@ def test_a_folder_that_cannot_be_written_has_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "file" / "run-1"
     with pytest.raises(LocalMisuseError) as caught:
         write_folder(folder, result_files(result_named("two features")))
-    assert str(caught.value) == (
-        f"the folder {folder} cannot be written (Not a directory): choose another output folder."
+    assert (
+        str(caught.value)
+        == f"the folder {folder} cannot be written (Not a directory): choose another"
+        " output folder."
     )
     (tmp_path / "metrics.json").mkdir()
-    with pytest.raises(LocalMisuseError, match=r"metrics.json cannot be written \(Is a directory\)"):
+    with pytest.raises(
+        LocalMisuseError, match=r"metrics.json cannot be written \(Is a directory\)"
+    ):
         write_whole(tmp_path / "metrics.json", b"x")
-    assert sorted(found.name for found in tmp_path.iterdir()) == ["file", "metrics.json"]
-    with pytest.raises(LocalMisuseError, match=r"the folder .*/file/a cannot be written"):
+    assert sorted(found.name for found in tmp_path.iterdir()) == [
+        "file",
+        "metrics.json",
+    ]
+    with pytest.raises(
+        LocalMisuseError, match=r"the folder .*/file/a cannot be written"
+    ):
         write_whole(tmp_path / "file" / "a" / "b.json", b"1")
 
 
@@ -380,7 +530,10 @@ def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
     folder, report = tmp_path / "run-1" / "client-2", result_named("digits").report
     (tmp_path / "run-1").mkdir()
     (tmp_path / "run-1" / "client-2-2").write_text("a file")
-    places = [write_folder(folder, {"a.json": content})[0].parent.name for content in (b"1", b"2")]
+    places = [
+        write_folder(folder, {"a.json": content})[0].parent.name
+        for content in (b"1", b"2")
+    ]
     assert places == ["client-2", "client-2-3"]
     assert write_report(folder, report)[0].parent.name == "client-2-4"
     assert (folder / "a.json").read_bytes() == b"1"
@@ -389,36 +542,52 @@ def test_a_result_never_replaces_another_one(tmp_path: Path) -> None:
 
 def test_runs_that_end_at_the_same_time_all_keep_their_results(tmp_path: Path) -> None:
     def write(number: int) -> tuple[int, Path]:
-        return number, write_folder(tmp_path / "result", {"a": b"%d" % number, "b": b"%d" % number})[0]
+        return (
+            number,
+            write_folder(
+                tmp_path / "result", {"a": b"%d" % number, "b": b"%d" % number}
+            )[0],
+        )
 
     with ThreadPoolExecutor(8) as pool:
         written = list(pool.map(write, range(24)))
     assert len({path.parent for _, path in written}) == 24
     for number, path in written:
-        assert [path.parent.joinpath(name).read_bytes() for name in "ab"] == [b"%d" % number] * 2
+        assert [path.parent.joinpath(name).read_bytes() for name in "ab"] == [
+            b"%d" % number
+        ] * 2
 
 
 @pytest.mark.parametrize("step", ["fsync", "rename"])
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt()]
+)
 def test_a_failure_leaves_no_part_of_a_folder(
     error: BaseException, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer.os, step, failing(error))
-    with pytest.raises(LocalMisuseError if isinstance(error, OSError) else KeyboardInterrupt):
+    with pytest.raises(
+        LocalMisuseError if isinstance(error, OSError) else KeyboardInterrupt
+    ):
         write_folder(tmp_path / "result", {"a": b"1"})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_release_without_noise_is_no_missing_bar() -> None:
     report = report_of(3, 2, evaluation="exact")
-    assert [math.isinf(line.epsilon_so_far) for line in report.releases][-3:] == [True] * 3
+    assert [math.isinf(line.epsilon_so_far) for line in report.releases][-3:] == [
+        True
+    ] * 3
     words = looked_at(result_of(3, 2, report=report), dpi=40).words
     assert f"{report.releases[-1].round_index}: infinite" in words
 
 
 def test_the_picture_says_which_run_it_belongs_to() -> None:
     provenance = Provenance.of(77, "client 2", b"p" * 32)
-    result = replace(result_named("digits"), report=replace(result_named("digits").report, provenance=provenance))
+    result = replace(
+        result_named("digits"),
+        report=replace(result_named("digits").report, provenance=provenance),
+    )
     assert str(provenance) in looked_at(result, dpi=40).words
 
 
@@ -444,10 +613,17 @@ def test_a_result_knows_its_last_state() -> None:
         ({}, None),
         ({RADIUS: np.array([0.25]), COST_CURVE: curve}, [0.25]),
         # Of fewer clusters than may be chosen.
-        ({RADIUS: np.array([0.25, 0.5, 0.125, 9.0]), COST_CURVE: curve}, [0.25, 0.5, 0.125]),
+        (
+            {RADIUS: np.array([0.25, 0.5, 0.125, 9.0]), COST_CURVE: curve},
+            [0.25, 0.5, 0.125],
+        ),
     ):
-        found = RunResult.of(model, model.privacy, State(arrays | more, (0.5,)), spent="x")
-        assert (found.radius if found.radius is None else found.radius.tolist()) == radius
+        found = RunResult.of(
+            model, model.privacy, State(arrays | more, (0.5,)), spent="x"
+        )
+        assert (
+            found.radius if found.radius is None else found.radius.tolist()
+        ) == radius
         assert (found.movements, found.spent) == ((0.5,), "x")
         assert found.scaled_costs is (curve if more else None)
 
@@ -462,13 +638,23 @@ def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> 
         assert told.tolist() == [4.0 * factor, factor]
 
 
-def test_a_chosen_number_of_clusters_comes_with_its_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chosen_number_of_clusters_comes_with_its_curve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     drawings: list[tuple[Any, ...]] = []
     monkeypatch.setattr(picture, "draw_summary", lambda result: b"summary")
-    monkeypatch.setattr(picture, "draw_cost_curve", lambda *asked: drawings.append(asked[:2]) or b"curve")
+    monkeypatch.setattr(
+        picture,
+        "draw_cost_curve",
+        lambda *asked: drawings.append(asked[:2]) or b"curve",
+    )
     provenance = Provenance("7", "server", "ab" * 32)
-    result = result_of(3, 2, scaled_costs=np.array([4.0, 1.0]), bounds=((0.0,), (10.0,)))
-    files = result_files(replace(result, report=replace(result.report, provenance=provenance)))
+    result = result_of(
+        3, 2, scaled_costs=np.array([4.0, 1.0]), bounds=((0.0,), (10.0,))
+    )
+    files = result_files(
+        replace(result, report=replace(result.report, provenance=provenance))
+    )
     assert sorted(files) == sorted([*NAMES, "cost_curve.png"])
     assert (files["summary.png"], files["cost_curve.png"]) == (b"summary", b"curve")
     ((costs, k),) = drawings
@@ -494,7 +680,10 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(monkeypatch: pytest.Mo
 
 
 def test_movements_belong_to_the_last_rounds_that_move_something() -> None:
-    """Rounds 0 and below and the evaluation do not; each round has the epsilon of its last attempt."""
+    """Rounds 0 and below and the evaluation do not.
+
+    Each round has the epsilon of its last attempt.
+    """
     line = report_of(3, 2).releases[0]
     rounds = (
         (-1, "ranges"),
@@ -506,17 +695,31 @@ def test_movements_belong_to_the_last_rounds_that_move_something() -> None:
         (4, "evaluation"),
     )
     lines = [
-        replace(line, round_index=index, round_name=name, array="a", noise_scale=float(i), epsilon_so_far=0.5 + i)
+        replace(
+            line,
+            round_index=index,
+            round_name=name,
+            array="a",
+            noise_scale=float(i),
+            epsilon_so_far=0.5 + i,
+        )
         for i, (index, name) in enumerate(rounds)
     ]
     report = replace(report_of(3, 2), releases=tuple(lines), epsilon=math.inf)
     metrics = metrics_of(report, np.array([1.0, 2.5]), (0.5, 0.25))
-    assert [(one["round"], one["epsilon"], one["noise_a"], one.get("movement")) for one in metrics["rounds"]] == [
+    assert [
+        (one["round"], one["epsilon"], one["noise_a"], one.get("movement"))
+        for one in metrics["rounds"]
+    ] == [
         *((-1, 0.5, 0.0, None), (0, 1.5, 1.0, None), (1, 2.5, 2.0, None)),
         *((2, 4.5, 4.0, 0.5), (3, 5.5, 5.0, 0.25), (4, 6.5, 6.0, None)),
     ]
     assert metrics["rounds"][0]["radius"] == line.radius
-    assert (metrics["n_rounds"], metrics["n_iterations"], metrics["noisy_counts"]) == (4, 2, [1.0, 2.5])
+    assert (metrics["n_rounds"], metrics["n_iterations"], metrics["noisy_counts"]) == (
+        4,
+        2,
+        [1.0, 2.5],
+    )
     assert metrics["epsilon"] is None
     unmoved = metrics_of(report, None, ())
     assert unmoved["n_iterations"] == 0
@@ -528,7 +731,9 @@ def test_files_are_for_their_writer_alone_and_folders_are_made(tmp_path: Path) -
     (other,) = write_folder(tmp_path / "d" / "e", {"f": b"2"})
     assert [path.stat().st_mode & 0o777 for path in (place, other)] == [0o600, 0o600]
     assert write_whole(place, b"3").read_bytes() == b"3"
-    (arrays, *_) = write_report(tmp_path / "d" / "g", result_named("digits").report, {"x": np.arange(3)})
+    arrays, *_ = write_report(
+        tmp_path / "d" / "g", result_named("digits").report, {"x": np.arange(3)}
+    )
     assert arrays.name == "result.npz"
     with np.load(arrays) as archive:
         assert archive["x"].tolist() == [0, 1, 2]

@@ -1,4 +1,6 @@
-"""Rows on a Ray or Dask cluster: the same bits as in one process, and one sentence for what goes wrong."""
+"""Rows on a Ray or Dask cluster: the same bits as in one process, and one sentence for
+what goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -42,23 +44,36 @@ BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inproce
 
 def summed_here(groups: Iterable[Any], of_block: Callable[[Any], Any]) -> Iterator[Any]:
     """A cluster as far as a client asks it: each group of rows is worked on in turn."""
-    return (answer for group in groups for answer in row_cluster._of_group(group, of_block))
+    return (
+        answer for group in groups for answer in row_cluster._of_group(group, of_block)
+    )
 
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let the clients of the in-process engine have their rows elsewhere, in two or three groups of 20."""
+    """Let the clients of the in-process engine have their rows elsewhere, in two or
+    three groups of 20.
+    """
     numbers = count()
 
-    def client(X: Any, feature_names: tuple[str, ...] = (), labels: Any = None) -> ClusterClient:
+    def client(
+        X: Any, feature_names: tuple[str, ...] = (), labels: Any = None
+    ) -> ClusterClient:
         names = [*(feature_names or (f"x{place}" for place in range(X.shape[1])))]
-        given = dict(zip(names, np.asarray(X).T, strict=True)) | ({} if labels is None else {"of class": labels})
+        given = dict(zip(names, np.asarray(X).T, strict=True)) | (
+            {} if labels is None else {"of class": labels}
+        )
         source = tmp_path / f"{next(numbers)}.parquet"
-        table = pa.table({name: np.ascontiguousarray(cells) for name, cells in given.items()})
+        table = pa.table(
+            {name: np.ascontiguousarray(cells) for name, cells in given.items()}
+        )
         pq.write_table(table, source, row_group_size=20)
         layout = Layout(tuple(names), "" if labels is None else "of class")
-        made = ClusterClient(f"ray://{source}", partial(load_stated, layout=layout, schema=None))
-        # As the tables of that engine have none, and may then not be mixed with a server's points that have none.
+        made = ClusterClient(
+            f"ray://{source}", partial(load_stated, layout=layout, schema=None)
+        )
+        # As the tables of that engine have none, and may then not be mixed with a
+        # server's points that have none.
         made._feature_names = tuple(feature_names)
         return made
 
@@ -71,18 +86,34 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", BY_RECORD, ids=name_of)
 def test_blocks_that_are_summed_elsewhere_give_the_same_bits(run: Run) -> None:
     # Of centroids and counts; the report also says that these tables have names.
-    assert digest_of(run).split()[0] == json.loads(FILE.read_text())[name_of(run)].split()[0]
+    assert (
+        digest_of(run).split()[0]
+        == json.loads(FILE.read_text())[name_of(run)].split()[0]
+    )
 
 
 @pytest.mark.parametrize("task", ["moments", "histograms", "naive_bayes"])
-def test_a_statistic_that_is_summed_elsewhere_has_the_same_bits(task: str, request: pytest.FixtureRequest) -> None:
+def test_a_statistic_that_is_summed_elsewhere_has_the_same_bits(
+    task: str, request: pytest.FixtureRequest
+) -> None:
     parts = [np.random.default_rng(9).normal(size=(n, 3)).round(3) for n in (90, 70, 1)]
-    labels = [np.arange(len(part)) % 2 for part in parts] if task == "naive_bayes" else None
+    labels = (
+        [np.arange(len(part)) % 2 for part in parts] if task == "naive_bayes" else None
+    )
     more: dict[str, Any] = {"classes": 2} if labels else {}
 
     def found() -> list[bytes]:
-        given = {"bounds": (-3, 3), "noise": "seeded", "random_state": 1, "labels": labels, **more}
-        return [array.tobytes() for array in federate(task, parts, **given).result.arrays.values()]
+        given = {
+            "bounds": (-3, 3),
+            "noise": "seeded",
+            "random_state": 1,
+            "labels": labels,
+            **more,
+        }
+        return [
+            array.tobytes()
+            for array in federate(task, parts, **given).result.arrays.values()
+        ]
 
     whole = found()
     request.getfixturevalue("elsewhere")
@@ -90,15 +121,34 @@ def test_a_statistic_that_is_summed_elsewhere_has_the_same_bits(task: str, reque
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize(("algorithm", "name"), [("proxy_lloyd", "covariance"), ("feddp_kmeans", "outer-product")])
-def test_a_sum_that_is_rounded_at_its_end_is_rounded_once(algorithm: str, name: str) -> None:
-    # The sensitivity has room for one rounding. Pairs of rows that are rounded up become pairs that are rounded down
-    # where one more row comes first, so that rounding each block would move an entry by half a step for each.
-    facts = ServerFacts(5, (0.0, 0.0), 1.5, 2.0) if algorithm == "feddp_kmeans" else None
-    run = parse_config(n_clusters=2, algorithm=algorithm, bounds=((-1.0,), (1.0,)), n_examples=280, trust="distributed")
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [("proxy_lloyd", "covariance"), ("feddp_kmeans", "outer-product")],
+)
+def test_a_sum_that_is_rounded_at_its_end_is_rounded_once(
+    algorithm: str, name: str
+) -> None:
+    # The sensitivity has room for one rounding. Pairs of rows that are rounded up
+    # become pairs that are rounded down where one more row comes first, so that
+    # rounding each block would move an entry by half a step for each.
+    facts = (
+        ServerFacts(5, (0.0, 0.0), 1.5, 2.0) if algorithm == "feddp_kmeans" else None
+    )
+    run = parse_config(
+        n_clusters=2,
+        algorithm=algorithm,
+        bounds=((-1.0,), (1.0,)),
+        n_examples=280,
+        trust="distributed",
+    )
     plan = draft_plan(run, run_id=1, n_clients=2, seed=0, n_features=2, server=facts)
     (index,) = (place for place, one in enumerate(plan.rounds, 1) if one.name == name)
-    arrays = {"centroids": np.zeros((2, 2)), "counts": np.zeros(2), "centre": np.zeros(2), "spread": np.ones(1)}
+    arrays = {
+        "centroids": np.zeros((2, 2)),
+        "counts": np.zeros(2),
+        "centre": np.zeros(2),
+        "spread": np.ones(1),
+    }
     config: dict[str, Any] = {
         "task": STATISTIC,
         "plan": dump_plan(plan),
@@ -108,7 +158,11 @@ def test_a_sum_that_is_rounded_at_its_end_is_rounded_once(algorithm: str, name: 
     rows = np.random.default_rng(3).uniform(-1, 1, (280, 2))
 
     def found(client: Any) -> Any:
-        return np.ravel(client(rows, feature_names=("a", "b")).fit([*arrays.values(), np.zeros(0)], config)[0])
+        return np.ravel(
+            client(rows, feature_names=("a", "b")).fit(
+                [*arrays.values(), np.zeros(0)], config
+            )[0]
+        )
 
     assert found(engines.KMeansClient).tolist() == found(KMeansClient).tolist()
 
@@ -123,7 +177,9 @@ def test_a_block_that_cannot_be_summed_ends_the_sum_without_a_cell(n_fine: int) 
             raise ValueError("a cell is 0.25")
         return np.ones(2)
 
-    with pytest.raises(DataError, match=r"^a block of the table on a Ray cluster cannot be summed: ") as caught:
+    with pytest.raises(
+        DataError, match=r"^a block of the table on a Ray cluster cannot be summed: "
+    ) as caught:
         client._summed(work)
     assert "0.25" not in str(caught.value)
     assert client._summed(lambda one: one._points.sum(axis=0)).tolist() == [5.0, 5.0]
@@ -138,18 +194,33 @@ def test_a_sum_at_client_level_is_refused_before_anything_is_sent() -> None:
 
 
 def context(**config: Any) -> Context:
-    return Context(1, 2, {"data-path": "ray:///shared/rows", "data-id": "rows", **config}, RecordDict(), {})
+    return Context(
+        1,
+        2,
+        {"data-path": "ray:///shared/rows", "data-id": "rows", **config},
+        RecordDict(),
+        {},
+    )
 
 
-def test_the_policy_of_a_node_with_a_cluster_allows_record_level_only(tmp_path: Path) -> None:
+def test_the_policy_of_a_node_with_a_cluster_allows_record_level_only(
+    tmp_path: Path,
+) -> None:
     policy = tmp_path / "policy.toml"
-    for units, allowed in (('["record", "client"]', ("record",)), ("[]", ("record",)), ('["client"]', None)):
+    for units, allowed in (
+        ('["record", "client"]', ("record",)),
+        ("[]", ("record",)),
+        ('["client"]', None),
+    ):
         policy.write_text(f"allowed-units = {units}\n")
         given = context(policy=str(policy), ledger=str(tmp_path / "ledger"))
         if allowed:
             assert node_settings(given).policy.allowed_units == allowed
         else:
-            with pytest.raises(ConfigurationError, match=r"^allowed-units is \('client',\), but a cluster sums"):
+            with pytest.raises(
+                ConfigurationError,
+                match=r"^allowed-units is \('client',\), but a cluster sums",
+            ):
                 node_settings(given)
 
 
@@ -165,11 +236,18 @@ def described(rows: Path, kind: str = "ray") -> Any:
     return client.fit([], {"task": "describe"})
 
 
-def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyPatch, rows: Path) -> None:
+def test_no_cluster_and_no_ray_are_one_sentence_each(
+    monkeypatch: pytest.MonkeyPatch, rows: Path
+) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "10.1.2.3:6379")
-    monkeypatch.setattr("ray.init", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("at 10.1.2.3:6379")))
-    with pytest.raises(DataError, match=r"a Ray cluster, but none answers: 'ray start .* RAY_ADDRESS") as caught:
+    monkeypatch.setattr(
+        "ray.init",
+        lambda *_, **__: (_ for _ in ()).throw(ConnectionError("at 10.1.2.3:6379")),
+    )
+    with pytest.raises(
+        DataError, match=r"a Ray cluster, but none answers: 'ray start .* RAY_ADDRESS"
+    ) as caught:
         described(rows)
     assert "10.1.2.3" not in str(caught.value)
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -181,7 +259,9 @@ def test_no_cluster_and_no_ray_are_one_sentence_each(monkeypatch: pytest.MonkeyP
 def test_a_ray_cluster_that_anybody_started_is_never_joined(
     address: str | None, monkeypatch: pytest.MonkeyPatch, rows: Path
 ) -> None:
-    """Ray would find it in the list of processes, and what is pickled there would run in the node."""
+    """Ray would find it in the list of processes, and what is pickled there would run
+    in the node.
+    """
     ray = pytest.importorskip("ray")
     joined = MagicMock()
     monkeypatch.setattr(ray, "init", joined)
@@ -189,7 +269,11 @@ def test_a_ray_cluster_that_anybody_started_is_never_joined(
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(
-        DataError, match=r"Ray cluster, but none answers: .* set RAY_ADDRESS to its address \(not 'auto'\)"
+        DataError,
+        match=(
+            r"Ray cluster, but none answers: .* set RAY_ADDRESS to its address \(not"
+            r" 'auto'\)"
+        ),
     ):
         described(rows)
     joined.assert_not_called()
@@ -206,10 +290,19 @@ def test_a_ray_cluster_is_joined_at_the_address_that_its_owner_states(
     assert joined.call_args.args == ("10.1.2.3:6379",)
 
 
-@pytest.mark.parametrize("address", [None, "", 8786, "not an address", "127.0.0.1", "foo://x:1", "127.0.0.1:1"])
-def test_a_dask_cluster_that_is_none_is_one_sentence(address: object, rows: Path) -> None:
-    # Without an address none is looked for: whoever listens where Dask does by default would run code in the node.
-    told = r"Dask cluster, but none answers: .* and set DASK_SCHEDULER_ADDRESS to its address"
+@pytest.mark.parametrize(
+    "address",
+    [None, "", 8786, "not an address", "127.0.0.1", "foo://x:1", "127.0.0.1:1"],
+)
+def test_a_dask_cluster_that_is_none_is_one_sentence(
+    address: object, rows: Path
+) -> None:
+    # Without an address none is looked for: whoever listens where Dask does by default
+    # would run code in the node.
+    told = (
+        r"Dask cluster, but none answers: .* and set DASK_SCHEDULER_ADDRESS to its"
+        r" address"
+    )
     given = {"scheduler-address": address, "distributed.comm.timeouts.connect": 0.3}
     with dask.config.set(given), pytest.raises(DataError, match=told) as caught:
         described(rows, "dask")
@@ -222,13 +315,20 @@ def test_no_dask_is_one_sentence(monkeypatch: pytest.MonkeyPatch, rows: Path) ->
         described(rows, "dask")
 
 
-def test_a_cluster_that_is_gone_takes_no_result_along(rows: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cluster_that_is_gone_takes_no_result_along(
+    rows: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     client = load_client(context(columns="a", **{"data-path": f"dask://{rows}"}))
     assert client.outside({}).tolist() == [0.0, 0.0]
-    assert "the own rows are not held against the result: the table is on a Dask cluster, but none" in caplog.text
+    assert (
+        "the own rows are not held against the result: the table is on a Dask cluster,"
+        " but none" in caplog.text
+    )
 
 
-def test_files_that_change_during_a_run_are_told(rows: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_that_change_during_a_run_are_told(
+    rows: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     given = context(columns="a", **{"data-path": f"dask://{rows}"})
     load_client(given)
     assert "were written as the run went on" not in caplog.text
@@ -237,7 +337,9 @@ def test_files_that_change_during_a_run_are_told(rows: Path, caplog: pytest.LogC
     assert "were written as the run went on" in caplog.text
 
 
-def test_a_block_whose_workers_die_of_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_whose_workers_die_of_it_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Ray would go on for ever; Dask's scheduler gives up by itself.
     ray, data = MagicMock(), MagicMock()
     monkeypatch.setitem(sys.modules, "ray", ray)
@@ -249,27 +351,54 @@ def test_a_block_whose_workers_die_of_it_is_given_up(monkeypatch: pytest.MonkeyP
     assert data.from_items.return_value.flat_map.call_args.kwargs["max_retries"] == 5
 
 
-def test_a_dask_cluster_without_a_worker_that_can_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dask_cluster_without_a_worker_that_can_ends_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(row_cluster, "_LOOK_AGAIN", 0.1)
-    how: dict[str, Any] = {"processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
+    how: dict[str, Any] = {
+        "processes": False,
+        "protocol": "tcp://",
+        "host": "127.0.0.1",
+    }
     how["dashboard_address"] = "127.0.0.1:0"
     with (
         distributed.LocalCluster(n_workers=0, **how) as cluster,
         dask.config.set({"scheduler-address": cluster.scheduler_address}),
         row_cluster._ENGINES["dask"].joined() as summed,
     ):
-        with pytest.raises(DataError, match=r"^the Dask cluster has no worker \(left\)"):
+        with pytest.raises(
+            DataError, match=r"^the Dask cluster has no worker \(left\)"
+        ):
             next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
-        for found in ({"worker": "0.0.9"}, {"worker": ModuleNotFoundError("row_cluster"), "other": __version__}):
-            monkeypatch.setattr("distributed.Client.run", lambda *_, found=found, **__: found)
-            with pytest.raises(DataError, match=f"^a worker of the Dask cluster lacks flwr-dpkmeans {__version__}"):
+        for found in (
+            {"worker": "0.0.9"},
+            {"worker": ModuleNotFoundError("row_cluster"), "other": __version__},
+        ):
+            monkeypatch.setattr(
+                "distributed.Client.run", lambda *_, found=found, **__: found
+            )
+            with pytest.raises(
+                DataError,
+                match=(
+                    f"^a worker of the Dask cluster lacks flwr-dpkmeans {__version__}"
+                ),
+            ):
                 next(iter(summed([{"file": "a", "group": 0}], MagicMock())))
 
 
-@pytest.mark.parametrize(("kind", "variable"), [("ray", "RAY_ADDRESS"), ("dask", "DASK_SCHEDULER_ADDRESS")])
-def test_a_path_that_each_machine_would_begin_elsewhere_is_refused(kind: str, variable: str) -> None:
-    with pytest.raises(DataError, match=rf"give '{kind}:///shared/rows', and where the cluster is by {variable}"):
-        ClusterClient(f"{kind}://rows", partial(load_stated, layout=Layout(), schema=None))
+@pytest.mark.parametrize(
+    ("kind", "variable"), [("ray", "RAY_ADDRESS"), ("dask", "DASK_SCHEDULER_ADDRESS")]
+)
+def test_a_path_that_each_machine_would_begin_elsewhere_is_refused(
+    kind: str, variable: str
+) -> None:
+    with pytest.raises(
+        DataError,
+        match=rf"give '{kind}:///shared/rows', and where the cluster is by {variable}",
+    ):
+        ClusterClient(
+            f"{kind}://rows", partial(load_stated, layout=Layout(), schema=None)
+        )
 
 
 SCHEMA = """
@@ -338,24 +467,40 @@ finally:
 
 
 @pytest.mark.parametrize(
-    ("kind", "needed"), [pytest.param("ray", "ray.data", marks=pytest.mark.ray), ("dask", "distributed")]
+    ("kind", "needed"),
+    [pytest.param("ray", "ray.data", marks=pytest.mark.ray), ("dask", "distributed")],
 )
-def test_two_machines_of_a_cluster_sum_what_one_process_does(kind: str, needed: str, tmp_path: Path) -> None:
+def test_two_machines_of_a_cluster_sum_what_one_process_does(
+    kind: str, needed: str, tmp_path: Path
+) -> None:
     pytest.importorskip(needed)
     rng, n = np.random.default_rng(1), 700
-    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n), "kind": rng.choice(["x", "y", "?"], n)})
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(size=n),
+            "b": rng.normal(size=n),
+            "kind": rng.choice(["x", "y", "?"], n),
+        }
+    )
     frame["class"] = np.arange(n) % 3
     frame.loc[[0, 99, 300], "a"] = np.nan
     (tmp_path / "rows").mkdir()
     for place, part in enumerate((frame[:400], frame[400:])):
         part.to_parquet(tmp_path / "rows" / f"{place}.parquet", row_group_size=50)
-    # Whole numbers in one file, of which one fits into no type of the other's column; text of numbers in another.
+    # Whole numbers in one file, of which one fits into no type of the other's column;
+    # text of numbers in another.
     one = {"class": [0], "b": [0.5], "kind": ["x"]}
     pq.write_table(pa.table({"a": [2**53 + 1], **one}), tmp_path / "rows" / "2.parquet")
     pq.write_table(pa.table({"a": ["0.25"], **one}), tmp_path / "rows" / "3.parquet")
     (tmp_path / "schema.toml").write_text(SCHEMA)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": "/tmp"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAY_")
+    }
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_TMPDIR": "/tmp",
+    }
     environment["RAY_raylet_start_wait_time_s"] = "300"  # a busy machine takes minutes
     run = subprocess.run(
         [sys.executable, "-c", ON_TWO_MACHINES, kind, tmp_path],
@@ -366,15 +511,24 @@ def test_two_machines_of_a_cluster_sum_what_one_process_does(kind: str, needed: 
         env=environment,
     )
     lines = run.stdout.splitlines()
-    assert [line for line in lines if line.startswith("FOUND")] != [], run.stderr[-3000:]
-    same, counted, kept, machines, described = json.loads(next(line[6:] for line in lines if line.startswith("FOUND")))
+    assert [line for line in lines if line.startswith("FOUND")] != [], run.stderr[
+        -3000:
+    ]
+    same, counted, kept, machines, described = json.loads(
+        next(line[6:] for line in lines if line.startswith("FOUND"))
+    )
     assert same
     assert counted == kept == int((frame["kind"] != "?").sum()) + 2
     assert machines == 2
     assert described == 4
     failed = [line for line in lines if line.startswith("FAILED")]
     assert len(failed) == (1 if kind == "ray" else 3)
-    told = f"FAILED DataError a block of the table on a {kind.capitalize()} cluster cannot be summed: "
+    told = (
+        f"FAILED DataError a block of the table on a {kind.capitalize()} cluster cannot"
+        " be summed: "
+    )
     assert all(line.startswith(told) for line in failed)
-    (address,) = (line.removeprefix("ADDRESS ") for line in lines if line.startswith("ADDRESS"))
+    (address,) = (
+        line.removeprefix("ADDRESS ") for line in lines if line.startswith("ADDRESS")
+    )
     assert not any(address in line for line in failed)

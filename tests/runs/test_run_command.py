@@ -1,4 +1,6 @@
-"""`flwr-dpkmeans run`: the ServerApp's own sentences before anything starts, and how the run ended."""
+"""`flwr-dpkmeans run`: the ServerApp's own sentences before anything starts, and how
+the run ended.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def play(monkeypatch: pytest.MonkeyPatch, folder: Path, status: str = "", code: int = 0) -> Path:
+def play(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, status: str = "", code: int = 0
+) -> Path:
     """Put a program in Flower's place that says how a run ended."""
     program, log = folder / "flower.py", folder / "log"
     program.write_text(FLOWER.format(log=str(log), status=status, code=code))
@@ -52,28 +56,59 @@ def play(monkeypatch: pytest.MonkeyPatch, folder: Path, status: str = "", code: 
 def table(tmp_path: Path) -> Path:
     rows = np.random.default_rng(0).uniform(0, 100, (30, 2)).round(3)
     path = tmp_path / "table.csv"
-    path.write_text("age,height,ward\n" + "\n".join(f"{a},{h},north" for a, h in rows) + "\n")
+    path.write_text(
+        "age,height,ward\n" + "\n".join(f"{a},{h},north" for a, h in rows) + "\n"
+    )
     return path
 
 
 def stated(table: Path, **changed: Any) -> str:
-    own = {"data": str(table), "bounds": "0,100", "n-clusters": 3, "n-examples": 30} | changed
+    own = {
+        "data": str(table),
+        "bounds": "0,100",
+        "n-clusters": 3,
+        "n-examples": 30,
+    } | changed
     return " ".join(f"{key}={value!r}" for key, value in own.items())
 
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"n-clusterz": 3}, "there is no run-config key 'n-clusterz': did you mean 'n-clusters'?"),
-        ({"fastlloyd.alpa": 1}, "there is no run-config key 'fastlloyd.alpa': did you mean"),
-        ({"epsilon": -1}, "epsilon is -1.0, but it must be a finite number greater than 0"),
-        ({"data": "/nowhere/at/all.csv"}, "the table '/nowhere/at/all.csv' does not exist"),
+        (
+            {"n-clusterz": 3},
+            "there is no run-config key 'n-clusterz': did you mean 'n-clusters'?",
+        ),
+        (
+            {"fastlloyd.alpa": 1},
+            "there is no run-config key 'fastlloyd.alpa': did you mean",
+        ),
+        (
+            {"epsilon": -1},
+            "epsilon is -1.0, but it must be a finite number greater than 0",
+        ),
+        (
+            {"data": "/nowhere/at/all.csv"},
+            "the table '/nowhere/at/all.csv' does not exist",
+        ),
         ({"label-column": "wards"}, "label_column is 'wards'"),
         ({"columns": "age,hight"}, "columns is 'hight'"),
-        ({"partition": "by_value", "partition-column": "town"}, "partition_column is 'town'"),
-        ({"partition": "fixed_sizes", "partition-sizes": "10,10,30"}, "the sizes add up to 50, but there are 30 rows"),
-        ({"bounds": "bounds.csv"}, "the plan names 2 columns, of which this client's table of 2 lacks 1"),
-        ({"n-clusters": 31}, "n_examples is 30, but 31 clusters need at least as many rows"),
+        (
+            {"partition": "by_value", "partition-column": "town"},
+            "partition_column is 'town'",
+        ),
+        (
+            {"partition": "fixed_sizes", "partition-sizes": "10,10,30"},
+            "the sizes add up to 50, but there are 30 rows",
+        ),
+        (
+            {"bounds": "bounds.csv"},
+            "the plan names 2 columns, of which this client's table of 2 lacks 1",
+        ),
+        (
+            {"n-clusters": 31},
+            "n_examples is 30, but 31 clusters need at least as many rows",
+        ),
         ({"evaluation": "private", "n-classes": 2}, "label"),
     ],
 )
@@ -87,7 +122,12 @@ def test_what_is_wrong_is_said_before_anything_starts(
     log = play(monkeypatch, table.parent)
     monkeypatch.chdir(table.parent)
     Path("bounds.csv").write_text("feature,lower,upper\nage,0,100\nweight,0,100\n")
-    asked = ["--federation-config", "num-supernodes=3", "--run-config", stated(table, **changed)]
+    asked = [
+        "--federation-config",
+        "num-supernodes=3",
+        "--run-config",
+        stated(table, **changed),
+    ]
     assert main(["run", str(PROJECT), *asked]) == 1
     assert sentence in capsys.readouterr().err
     assert not log.exists()
@@ -96,9 +136,21 @@ def test_what_is_wrong_is_said_before_anything_starts(
 @pytest.mark.parametrize(
     ("federation", "more", "sentence"),
     [
-        ("num-supernodes=1", "", "n_clients is 1, but it must be an integer of at least 2"),
-        ("num-supernodes=3", " epsilon = 0.1", "of which 'epsilon = 0.1' is no KEY=VALUE and would be left out"),
-        ("num-supernodes=3", " epsilon= 0.1 columns='age, height'", "'epsilon= 0.1' is no KEY=VALUE"),
+        (
+            "num-supernodes=1",
+            "",
+            "n_clients is 1, but it must be an integer of at least 2",
+        ),
+        (
+            "num-supernodes=3",
+            " epsilon = 0.1",
+            "of which 'epsilon = 0.1' is no KEY=VALUE and would be left out",
+        ),
+        (
+            "num-supernodes=3",
+            " epsilon= 0.1 columns='age, height'",
+            "'epsilon= 0.1' is no KEY=VALUE",
+        ),
         ("num-supernodes 3", "", "--federation-config is 'num-supernodes 3', of which"),
         (
             "num-supernodes=3",
@@ -116,7 +168,19 @@ def test_what_flower_would_leave_out_without_a_word_is_refused(
     sentence: str,
 ) -> None:
     log = play(monkeypatch, table.parent)
-    assert main(["run", str(PROJECT), "--federation-config", federation, "-c", stated(table) + more]) == 1
+    assert (
+        main(
+            [
+                "run",
+                str(PROJECT),
+                "--federation-config",
+                federation,
+                "-c",
+                stated(table) + more,
+            ]
+        )
+        == 1
+    )
     assert sentence in capsys.readouterr().err
     assert not log.exists()
 
@@ -134,7 +198,8 @@ def test_missing_cells_are_named(
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "expected"), [("finished:completed", 0, 0), ("finished:failed", 0, 1), ("", 2, 2)]
+    ("status", "code", "expected"),
+    [("finished:completed", 0, 0), ("finished:failed", 0, 1), ("", 2, 2)],
 )
 def test_the_code_is_how_the_run_ended(
     monkeypatch: pytest.MonkeyPatch,
@@ -145,11 +210,20 @@ def test_the_code_is_how_the_run_ended(
     expected: int,
 ) -> None:
     log = play(monkeypatch, table.parent, status, code)
-    asked = [str(PROJECT), "--stream", "--run-config", stated(table), "--federation-config", "num-supernodes=3"]
+    asked = [
+        str(PROJECT),
+        "--stream",
+        "--run-config",
+        stated(table),
+        "--federation-config",
+        "num-supernodes=3",
+    ]
     assert main(["run", *asked]) == expected
     told = capsys.readouterr()
     assert "a streamed line" in told.out
-    assert ("run 1234 is finished:failed: said so" in told.err) is (status == "finished:failed")
+    assert ("run 1234 is finished:failed: said so" in told.err) is (
+        status == "finished:failed"
+    )
     assert log.read_text().count("--stream") == 1
     assert ("1234" in log.read_text()) is (code == 0)
     assert "99" not in re.findall(r'"--run-id", "(\d+)"', log.read_text())
@@ -162,14 +236,18 @@ def test_other_apps_and_deployments_are_left_to_flower(
     assert main(["run", str(home), "--run-config", "anything=1"]) == 0
     assert main(["run", "@somebody/app"]) == 0
     (home / "flwr").mkdir(exist_ok=True)
-    (home / "flwr" / "config.toml").write_text('[superlink]\ndefault = "far"\n[superlink.far]\naddress = "far:9093"\n')
+    (home / "flwr" / "config.toml").write_text(
+        '[superlink]\ndefault = "far"\n[superlink.far]\naddress = "far:9093"\n'
+    )
     config = "data='/on/the/nodes.csv' bounds='0,1' n-clusters=3"
     assert main(["run", str(PROJECT), "--run-config", config]) == 0
     assert main(["run", str(PROJECT), "--run-config", config + " num-client=3"]) == 1
     assert "did you mean 'num-clients'?" in capsys.readouterr().err
 
 
-def test_the_checks_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
+def test_the_checks_are_those_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, table: Path
+) -> None:
     """One function reads the table for a node, for the ServerApp and here."""
     assert server_app.simulated_part is client_app.simulated_part
     read: list[Any] = []
@@ -180,7 +258,19 @@ def test_the_checks_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch, table:
 
     monkeypatch.setattr(server_app, "simulated_part", part)
     play(monkeypatch, table.parent, "finished:completed")
-    assert main(["run", str(PROJECT), "--federation-config", "num-supernodes=4", "-c", stated(table)]) == 0
+    assert (
+        main(
+            [
+                "run",
+                str(PROJECT),
+                "--federation-config",
+                "num-supernodes=4",
+                "-c",
+                stated(table),
+            ]
+        )
+        == 0
+    )
     ((source, _, node),) = read
     assert (source, node) == (str(table), {"partition-id": 0, "num-partitions": 4})
 
@@ -201,50 +291,91 @@ print(json.dumps({{"success": True, "runs": [ended]}} if answer else {{"success"
 """
 
 
-@pytest.mark.parametrize("said", ["", '{"success": false, "error-message": "unavailable"}', "[]"])
+@pytest.mark.parametrize(
+    "said", ["", '{"success": false, "error-message": "unavailable"}', "[]"]
+)
 def test_a_superlink_that_has_just_been_killed_lists_nothing_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    monkeypatch.setattr(run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=said))
-    with pytest.raises(PeerError, match="lists no runs now: see whether it is being started again"):
+    monkeypatch.setattr(
+        run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=said)
+    )
+    with pytest.raises(
+        PeerError, match="lists no runs now: see whether it is being started again"
+    ):
         run_command.listed_runs({})
 
 
-def test_a_run_that_was_stopped_says_what_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower has no words of its own for it; those of a run that goes on or has failed stay."""
-    told = [("finished:stopped", "N/A"), ("running", "N/A"), ("finished:completed", "N/A"), ("finished:failed", "why")]
-    runs = json.dumps({"runs": [{"status": status, "status-details": details} for status, details in told]})
-    monkeypatch.setattr(run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=runs))
+def test_a_run_that_was_stopped_says_what_that_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Flower has no words of its own for it.
+
+    Those of a run that goes on or has failed stay.
+    """
+    told = [
+        ("finished:stopped", "N/A"),
+        ("running", "N/A"),
+        ("finished:completed", "N/A"),
+        ("finished:failed", "why"),
+    ]
+    runs = json.dumps(
+        {
+            "runs": [
+                {"status": status, "status-details": details}
+                for status, details in told
+            ]
+        }
+    )
+    monkeypatch.setattr(
+        run_command.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=runs)
+    )
     said = [run["status-details"] for run in run_command.listed_runs({})]
-    assert said[0].startswith("its ServerApp was ended from outside, such as with the SuperLink or by 'flwr stop'")
+    assert said[0].startswith(
+        "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr"
+        " stop'"
+    )
     assert said[1:] == ["N/A", "N/A", "why"]
 
 
 def test_a_run_whose_stream_breaks_off_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The SuperLink is killed: for a while nobody answers, then the run goes on, and then it ends."""
+    """The SuperLink is killed: for a while nobody answers, then the run goes on, and
+    then it ends.
+    """
     (home / "flower.py").write_text(_BROKEN_OFF.format(asked=str(home / "asked")))
     monkeypatch.setattr(run_command, "_FLWR", (sys.executable, str(home / "flower.py")))
     monkeypatch.setattr(run_command, "_POLL_SECONDS", 0.0)
     assert main(["run", "@somebody/app"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "the stream broke off; waiting for the end of run 1234",
-        "run 1234 is finished:failed: No heartbeat received from the task: its ServerApp was ended from outside, such "
-        "as with the SuperLink or by 'flwr stop', or its machine stood still for a minute; what nodes have charged "
-        "stays charged, and parties may have the result: ask them before a new run.",
+        (
+            "run 1234 is finished:failed: No heartbeat received from the task: its"
+            " ServerApp was ended from outside, such as with the SuperLink or by 'flwr"
+            " stop', or its machine stood still for a minute; what nodes have charged"
+            " stays charged, and parties may have the result: ask them before a new"
+            " run."
+        ),
     ]
     assert (home / "asked").read_text() == "...."
     monkeypatch.setattr(run_command, "_PATIENCE_SECONDS", 0.0)
     assert main(["run", "@somebody/app"]) == 1
-    assert "run 1234 is of unknown status: no answer for 0 s: see flwr list." in capsys.readouterr().err
+    assert (
+        "run 1234 is of unknown status: no answer for 0 s: see flwr list."
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
-    ("first", "told"), [("Successfully started run 1234", "'flwr stop 1234'"), ("", "'flwr list'")]
+    ("first", "told"),
+    [("Successfully started run 1234", "'flwr stop 1234'"), ("", "'flwr list'")],
 )
 def test_ctrl_c_says_that_the_run_goes_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], first: str, told: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    first: str,
+    told: str,
 ) -> None:
     def lines() -> Iterator[str]:
         yield first

@@ -1,4 +1,6 @@
-"""scikit-learn's own checks on all four estimators, federated ones behind an adapter that deals rows out."""
+"""scikit-learn's own checks on all four estimators, federated ones behind an adapter
+that deals rows out.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,33 @@ from support.split_rows import SplitKMeans, SplitNaiveBayes
 
 from flwr_dpkmeans import DPKMeans, DPNaiveBayes
 
-SEEDED: dict[str, Any] = {"noise": "seeded", "random_state": 0, "epsilon": 1e4, "delta": 1e-4}
+SEEDED: dict[str, Any] = {
+    "noise": "seeded",
+    "random_state": 0,
+    "epsilon": 1e4,
+    "delta": 1e-4,
+}
 ESTIMATORS = [
     DPKMeans(2, bounds=(-10, 10), **SEEDED),
     SplitKMeans(n_clusters=2, bounds=(-10, 10), engine="direct", **SEEDED),
     DPNaiveBayes(bounds=(-10, 10), **SEEDED),
     SplitNaiveBayes(bounds=(-10, 10), engine="direct", **SEEDED),
 ]
-EXPECTED = {"check_dtype_object": "wants Python's TypeError for a dict in a cell; ours names the column"}
-OF_CLUSTERINGS = {"check_clustering": "reads labels_, exact labels of private rows, which would travel with the model"}
-OF_PARTIES = {"check_fit2d_1sample": "one row is one party's, but masks take two: the sentence says so"}
+EXPECTED = {
+    "check_dtype_object": (
+        "wants Python's TypeError for a dict in a cell; ours names the column"
+    )
+}
+OF_CLUSTERINGS = {
+    "check_clustering": (
+        "reads labels_, exact labels of private rows, which would travel with the model"
+    )
+}
+OF_PARTIES = {
+    "check_fit2d_1sample": (
+        "one row is one party's, but masks take two: the sentence says so"
+    )
+}
 
 
 def expected(estimator: Any) -> dict[str, str]:
@@ -34,7 +53,10 @@ def expected(estimator: Any) -> dict[str, str]:
     return reasons
 
 
-@pytest.mark.skipif(not hasattr(sklearn.utils, "get_tags"), reason="older versions cannot leave checks out by name")
+@pytest.mark.skipif(
+    not hasattr(sklearn.utils, "get_tags"),
+    reason="older versions cannot leave checks out by name",
+)
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected)
 def test_the_check_passes(estimator: Any, check: Any) -> None:
     with warnings.catch_warnings():

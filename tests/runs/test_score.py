@@ -1,4 +1,6 @@
-"""`score` is in the caller's units, or in a schema's own scale, so that models with different boxes can be compared."""
+"""`score` is in the caller's units, or in a schema's own scale, so that models with
+different boxes can be compared.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ def adults(seed: int = 0) -> np.ndarray[Any, Any]:
 
 def model(**options: Any) -> DPKMeans:
     """A clustering of one table."""
-    return DPKMeans(3, **{"epsilon": 1.0, "bounds": (0, 150), "noise": "seeded", "random_state": 0} | options)
+    return DPKMeans(
+        3,
+        **{"epsilon": 1.0, "bounds": (0, 150), "noise": "seeded", "random_state": 0}
+        | options,
+    )
 
 
 def exact_cost(rows: Any, centres: Any) -> float:
@@ -38,14 +44,18 @@ def test_it_is_scikit_learns_score_of_the_same_centres() -> None:
     theirs = KMeans(3, init=fitted.cluster_centers_, n_init=1).fit(rows)
     theirs.cluster_centers_ = fitted.cluster_centers_
     assert fitted.score(rows) == pytest.approx(theirs.score(rows), rel=1e-9)
-    assert fitted.score(rows) == pytest.approx(-exact_cost(rows, fitted.cluster_centers_), rel=1e-9)
+    assert fitted.score(rows) == pytest.approx(
+        -exact_cost(rows, fitted.cluster_centers_), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 def test_it_is_exact_far_from_zero(offset: float) -> None:
     rows = adults() + offset
     fitted = model(bounds=(offset, offset + 150)).fit(rows)
-    assert fitted.score(rows) == pytest.approx(-exact_cost(rows, fitted.cluster_centers_), rel=1e-9)
+    assert fitted.score(rows) == pytest.approx(
+        -exact_cost(rows, fitted.cluster_centers_), rel=1e-9
+    )
 
 
 def test_a_grid_over_bounds_picks_neither_the_widest_box_nor_the_narrowest() -> None:
@@ -60,17 +70,26 @@ def test_a_grid_over_bounds_picks_neither_the_widest_box_nor_the_narrowest() -> 
 
 def test_models_whose_private_boxes_differ_are_as_good_as_their_scores_say() -> None:
     rows = adults()
-    fits = [model(bounds="private", epsilon=8.0, random_state=seed).fit(rows) for seed in range(12)]
+    fits = [
+        model(bounds="private", epsilon=8.0, random_state=seed).fit(rows)
+        for seed in range(12)
+    ]
     assert len({fitted.bounds_ for fitted in fits}) > 1
     scores = [fitted.score(rows) for fitted in fits]
-    assert scores == pytest.approx([-exact_cost(rows, fitted.cluster_centers_) for fitted in fits], rel=1e-9)
+    assert scores == pytest.approx(
+        [-exact_cost(rows, fitted.cluster_centers_) for fitted in fits], rel=1e-9
+    )
     assert max(scores) / min(scores) == pytest.approx(1.0, abs=0.05)
 
 
 def test_parties_tables_have_the_sum_of_their_scores() -> None:
     parts = np.array_split(np.random.default_rng(0).permutation(adults()), 3)
-    fitted = FederatedKMeans(3, bounds=(0, 150), noise="seeded", random_state=0).fit(parts)
-    assert fitted.score(parts) == pytest.approx(sum(map(fitted.score, parts)), rel=1e-12)
+    fitted = FederatedKMeans(3, bounds=(0, 150), noise="seeded", random_state=0).fit(
+        parts
+    )
+    assert fitted.score(parts) == pytest.approx(
+        sum(map(fitted.score, parts)), rel=1e-12
+    )
 
 
 COLUMNS: dict[str, Any] = {
@@ -88,7 +107,9 @@ UNITS["standard"] = UNITS["bounds"]
 def test_with_a_schema_its_units_are_those_that_it_states(scale: str) -> None:
     rows, generator = adults(), np.random.default_rng(3)
     smokes, is_first = generator.integers(0, 2, (2, len(rows)))
-    table = pd.DataFrame({"age": rows[:, 0], "weight": rows[:, 1], "smokes": smokes.astype(bool)})
+    table = pd.DataFrame(
+        {"age": rows[:, 0], "weight": rows[:, 1], "smokes": smokes.astype(bool)}
+    )
     table["ward"] = np.where(is_first, "A", "B")
     schema = Schema(columns=COLUMNS, scale=scale)
     points = np.column_stack([rows, smokes, is_first, 1 - is_first]) / UNITS[scale]
@@ -106,7 +127,10 @@ def test_rows_that_a_schema_leaves_out_are_in_no_score() -> None:
 
 
 def test_an_evaluation_measures_the_same_in_the_box() -> None:
-    """Its cost is a release, bounded in the box; in units of the data it is a row's part of the score."""
+    """Its cost is a release, bounded in the box.
+
+    In units of the data it is a row's part of the score.
+    """
     rows = adults()
     fitted = model(evaluation="exact", bounds=(0, 150)).fit(rows)
     assert fitted.evaluation_ is not None

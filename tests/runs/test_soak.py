@@ -1,4 +1,7 @@
-"""The soak: what happens in which order, and that it sees what it looks for. The federation itself is run by hand."""
+"""The soak: what happens in which order, and that it sees what it looks for.
+
+The federation itself is run by hand.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,19 @@ def federation(tmp_path: Path) -> Federation:
 
 
 def entry(attempt: int = 0, epsilon: float = 0.5) -> LedgerEntry:
-    return LedgerEntry("1/2", "rows", "00", 1, attempt, "lloyd-1", epsilon, 1e-6, "record")
+    return LedgerEntry(
+        "1/2", "rows", "00", 1, attempt, "lloyd-1", epsilon, 1e-6, "record"
+    )
 
 
 def test_everything_happens_about_equally_often_and_calm_runs_lie_in_between() -> None:
     order = schedule(100, soak._KINDS, random.Random(0))
     assert len(order) == 100
-    assert order == schedule(100, soak._KINDS, random.Random(0)) != schedule(100, soak._KINDS, random.Random(1))
+    assert (
+        order
+        == schedule(100, soak._KINDS, random.Random(0))
+        != schedule(100, soak._KINDS, random.Random(1))
+    )
     assert (order[0], order[-1]) == ("calm", "calm")
     assert all("calm" in order[place : place + 3] for place in range(98))
     assert {order.count(kind) for kind in soak._KINDS} <= {4, 5, 6}
@@ -62,30 +71,53 @@ def test_what_a_ledger_may_not_hold_is_seen(
 def test_a_process_that_grows_is_seen(tmp_path: Path) -> None:
     one = federation(tmp_path)
     for run in range(6):
-        one.seen.append({"run": run, "what": "superlink", "id": 7, "open": 9, "bytes": 10 * 2**20})
+        one.seen.append(
+            {"run": run, "what": "superlink", "id": 7, "open": 9, "bytes": 10 * 2**20}
+        )
         # What the first run loads is no leak.
         one.seen.append(
-            {"run": run, "what": "ward-0", "id": 8, "open": 5 + 2 * run, "bytes": bool(run) * 2**20 + 2048 * run}
+            {
+                "run": run,
+                "what": "ward-0",
+                "id": 8,
+                "open": 5 + 2 * run,
+                "bytes": bool(run) * 2**20 + 2048 * run,
+            }
         )
-    grown = {slope["what"]: (slope["files a run"], slope["KiB a run"]) for slope in one.slopes()}
+    grown = {
+        slope["what"]: (slope["files a run"], slope["KiB a run"])
+        for slope in one.slopes()
+    }
     assert grown["superlink"] == pytest.approx((0.0, 0.0), abs=1e-9)
     assert grown["ward-0"] == pytest.approx((2.0, 2.0))
 
 
-@pytest.mark.skipif(shutil.which("cc") is None or sys.platform != "linux", reason="the clock's shim is compiled")
+@pytest.mark.skipif(
+    shutil.which("cc") is None or sys.platform != "linux",
+    reason="the clock's shim is compiled",
+)
 def test_a_file_moves_a_process_clock_and_nothing_else_of_it(tmp_path: Path) -> None:
     one = federation(tmp_path)
     one.make_clock()
     one.clock.write_text("+600")
-    command = [sys.executable, "-c", "import time; print(time.time(), time.monotonic()); time.sleep(0.01)"]
-    done = subprocess.run(command, env=one.own_clock, capture_output=True, text=True, check=True)
+    command = [
+        sys.executable,
+        "-c",
+        "import time; print(time.time(), time.monotonic()); time.sleep(0.01)",
+    ]
+    done = subprocess.run(
+        command, env=one.own_clock, capture_output=True, text=True, check=True
+    )
     told, monotonic = map(float, done.stdout.split())
     assert told - time.time() == pytest.approx(600.0, abs=30.0)
     assert monotonic - time.monotonic() == pytest.approx(0.0, abs=30.0)
 
 
 def test_results_that_differ_or_lack_are_seen(tmp_path: Path) -> None:
-    one, run = federation(tmp_path), Run(0, "lose_node", run_ids=["7"], statuses=["completed"])
+    one, run = (
+        federation(tmp_path),
+        Run(0, "lose_node", run_ids=["7"], statuses=["completed"]),
+    )
     for party, value in (("ward-0", 1.0), ("ward-1", 1.0), ("ward-2", 2.0)):
         one._look_at_results(run)
         place = tmp_path / party / "results" / "run-7" / "client-3" / CENTROIDS_FILE

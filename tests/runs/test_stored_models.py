@@ -1,4 +1,6 @@
-"""A model that is stored and read again labels each row as it did before, whatever its schema and the way."""
+"""A model that is stored and read again labels each row as it did before, whatever its
+schema and the way.
+"""
 
 from __future__ import annotations
 
@@ -44,25 +46,43 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "cycle": {"columns": {"hour": {"kind": "cycle", "period": 24, "start": 1}}},
     "log": {"columns": {"crp": LOG}},
     "log with offset": {"columns": {"crp": LOG | {"offset": 0.5}}},
-    "map": {"columns": {"age": AGE, "german": {"kind": "flag", "map": {"ja": True, "nein": False}}}},
+    "map": {
+        "columns": {
+            "age": AGE,
+            "german": {"kind": "flag", "map": {"ja": True, "nein": False}},
+        }
+    },
     "missing values": {"columns": {"age": AGE | {"missing_values": [50, "-9"]}}},
     "outside": {"columns": {"crp": LOG | {"outside": "missing"}}},
     "drop": {"columns": {"gaps": AGE | {"missing": "drop"}}},
     "fill": {"columns": {"gaps": AGE | {"missing": "fill", "fill": 50}, "age": AGE}},
     "centre": {"columns": {"gaps": AGE | {"missing": "centre"}, "age": AGE}},
-    "centre of a category": {"columns": {"age": AGE, "ward": WARD | {"values": ["A", "B"], "missing": "centre"}}},
-    "profile": {"columns": {"age": AGE, "crp": AGE | {"weight": 0.0}, "ward": WARD}, "profile": ["crp", "ward"]},
+    "centre of a category": {
+        "columns": {
+            "age": AGE,
+            "ward": WARD | {"values": ["A", "B"], "missing": "centre"},
+        }
+    },
+    "profile": {
+        "columns": {"age": AGE, "crp": AGE | {"weight": 0.0}, "ward": WARD},
+        "profile": ["crp", "ward"],
+    },
     "scale none": {"scale": "none", "columns": {"age": AGE, "crp": LOG}},
     "scale standard": {"scale": "standard", "columns": {"age": AGE, "day": DAY}},
     "weight": {"columns": {"age": AGE, "crp": AGE | {"weight": 0.1}}},
-    "file": {"columns": {"age": AGE, "day": DAY}, "file": {"separator": ";", "decimal": ",", "missing": ["?"]}},
+    "file": {
+        "columns": {"age": AGE, "day": DAY},
+        "file": {"separator": ";", "decimal": ",", "missing": ["?"]},
+    },
 }
 
 
 def patients(n: int = 300) -> pd.DataFrame:
     """A table with a column for each kind of schema."""
     generator = np.random.default_rng(0)
-    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(generator.integers(0, 366, n), "D")
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(
+        generator.integers(0, 366, n), "D"
+    )
     gaps = generator.uniform(0, 100, n)
     gaps[::5] = np.nan
     return pd.DataFrame(
@@ -109,7 +129,9 @@ def skops_file(model: Any, folder: Path) -> Any:
 
 
 class TextPickler(pickle.Pickler):
-    """Keeps members of enumerations that are texts as plain texts, and no others, as skops does."""
+    """Keeps members of enumerations that are texts as plain texts, and no others, as
+    skops does.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, StrEnum):
@@ -136,7 +158,9 @@ def deep_copy(model: Any, folder: Path) -> Any:
 
 
 def fitted_again(model: Any, folder: Path) -> Any:
-    """A clone that saw the same rows: all that scikit-learn's `clone` keeps are parameters."""
+    """A clone that saw the same rows: all that scikit-learn's `clone` keeps are
+    parameters.
+    """
     return clone(model).fit(patients())
 
 
@@ -153,7 +177,9 @@ WAYS: tuple[Callable[[Any, Path], Any], ...] = (
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_a_stored_model_labels_each_row_as_before(kind: str, way: Any, tmp_path: Path) -> None:
+def test_a_stored_model_labels_each_row_as_before(
+    kind: str, way: Any, tmp_path: Path
+) -> None:
     model, table = fitted(kind), patients()
     again = way(model, tmp_path)
     np.testing.assert_array_equal(again.predict(table), model.predict(table))
@@ -165,10 +191,16 @@ def test_a_stored_model_labels_each_row_as_before(kind: str, way: Any, tmp_path:
 
 
 PARAMETERS: dict[str, dict[str, Any]] = {
-    "fastlloyd": {"algorithm": FastLloydOptions(schedule="constant", post_processing="truncate")},
+    "fastlloyd": {
+        "algorithm": FastLloydOptions(schedule="constant", post_processing="truncate")
+    },
     "sulloyd": {"algorithm": SuLloydOptions(packing="halve")},
     "proxy_lloyd": {"algorithm": ProxyLloydOptions()},
-    "auto": {"n_clusters": Auto(4), "algorithm": FedDPKMeansOptions(), "server_data": np.eye(2).repeat(10, axis=0)},
+    "auto": {
+        "n_clusters": Auto(4),
+        "algorithm": FedDPKMeansOptions(),
+        "server_data": np.eye(2).repeat(10, axis=0),
+    },
     "evaluation": {"evaluation": Evaluation(share=0.1)},
     "cohort": {"cohort": Cohort(dropout="retry", max_silent=1)},
     "client": {"unit": ClientLevel(examples_per_client=60)},
@@ -181,19 +213,33 @@ def federated(name: str) -> FederatedKMeans:
     """A clustering of five parties with one of the objects that parameters may be."""
     generator = np.random.default_rng(0)
     parts = [generator.uniform(-1, 1, (60, 2)) for _ in range(5)]
-    run: dict[str, Any] = {"bounds": (-1, 1), "epsilon": 50.0, "noise": "seeded", "random_state": 0, "engine": "direct"}
+    run: dict[str, Any] = {
+        "bounds": (-1, 1),
+        "epsilon": 50.0,
+        "noise": "seeded",
+        "random_state": 0,
+        "engine": "direct",
+    }
     return FederatedKMeans(**{"n_clusters": 2} | run | PARAMETERS[name]).fit(parts)
 
 
 @pytest.mark.parametrize(
-    "way", [joblib_file, skops_file, enumerations_as_text, pickled, deep_copy], ids=lambda way: way.__name__
+    "way",
+    [joblib_file, skops_file, enumerations_as_text, pickled, deep_copy],
+    ids=lambda way: way.__name__,
 )
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_a_stored_model_has_its_parameters_and_results(name: str, way: Any, tmp_path: Path) -> None:
+def test_a_stored_model_has_its_parameters_and_results(
+    name: str, way: Any, tmp_path: Path
+) -> None:
     model, rows = federated(name), np.random.default_rng(1).uniform(-1, 1, (50, 2))
     again = way(model, tmp_path)
     for parameter, value in model.get_params().items():
         np.testing.assert_equal(again.get_params()[parameter], value)
-    assert (again.privacy_, again.evaluation_, again.history_) == (model.privacy_, model.evaluation_, model.history_)
+    assert (again.privacy_, again.evaluation_, again.history_) == (
+        model.privacy_,
+        model.evaluation_,
+        model.history_,
+    )
     np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
     assert clone(again).get_params().keys() == clone(model).get_params().keys()

@@ -28,7 +28,9 @@ POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
 
 
 def blas_threads() -> set[int]:
-    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+    return {
+        pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -53,19 +55,37 @@ def watched(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[set
 
 @pytest.mark.parametrize("engine", ["inprocess", "direct"])
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-def test_statistics_and_advances_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, engine: str, trust: str) -> None:
+def test_statistics_and_advances_run_on_one_thread(
+    monkeypatch: pytest.MonkeyPatch, engine: str, trust: str
+) -> None:
     statistics = watched(monkeypatch, lloyd_family, "relative_statistics")
     advances = watched(monkeypatch, lloyd_family, "relative_update")
-    km = FederatedKMeans(2, algorithm="fastlloyd", bounds=(-1.0, 1.0), engine=engine, trust=trust, max_iter=2)
+    km = FederatedKMeans(
+        2,
+        algorithm="fastlloyd",
+        bounds=(-1.0, 1.0),
+        engine=engine,
+        trust=trust,
+        max_iter=2,
+    )
     km.fit([POINTS[:30], POINTS[30:]])
     assert statistics == [{1}] * 4
     assert advances
     assert all(seen == {1} for seen in advances)
 
 
-def test_a_start_that_clusters_runs_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_clusters_runs_on_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     packed = watched(monkeypatch, lloyd_family, "sphere_packing")
-    km = FederatedKMeans(2, algorithm="fastlloyd", bounds=(-1.0, 1.0), engine="direct", max_iter=2, random_state=815)
+    km = FederatedKMeans(
+        2,
+        algorithm="fastlloyd",
+        bounds=(-1.0, 1.0),
+        engine="direct",
+        max_iter=2,
+        random_state=815,
+    )
     km.fit([POINTS[:30], POINTS[30:]])
     assert packed
     assert all(seen == {1} for seen in packed)
@@ -73,16 +93,28 @@ def test_a_start_that_clusters_runs_on_one_thread(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("module", "name", "algorithm"),
-    [("central", "k_fed", "k_fed"), ("max_cover", "average_twice", "max_cover"), ("balcan", "average_twice", "balcan")],
+    [
+        ("central", "k_fed", "k_fed"),
+        ("max_cover", "average_twice", "max_cover"),
+        ("balcan", "average_twice", "balcan"),
+    ],
 )
-def test_baselines_run_on_one_thread(monkeypatch: pytest.MonkeyPatch, module: str, name: str, algorithm: str) -> None:
-    seen = watched(monkeypatch, importlib.import_module(f"simulations.baselines.{module}"), name)
-    km = FederatedKMeans(2, algorithm=algorithm, bounds=(-1.0, 1.0), trust="central", random_state=1)
+def test_baselines_run_on_one_thread(
+    monkeypatch: pytest.MonkeyPatch, module: str, name: str, algorithm: str
+) -> None:
+    seen = watched(
+        monkeypatch, importlib.import_module(f"simulations.baselines.{module}"), name
+    )
+    km = FederatedKMeans(
+        2, algorithm=algorithm, bounds=(-1.0, 1.0), trust="central", random_state=1
+    )
     km.fit([POINTS[:30], POINTS[30:]])
     assert seen == [{1}]
 
 
-def test_predictions_and_metrics_run_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_and_metrics_run_on_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen = watched(monkeypatch, lloyd, "_check_shapes")
     lloyd.nearest_centroids(POINTS, POINTS[:2])
     assert seen == [{1}]
@@ -130,7 +162,9 @@ def test_the_last_thread_to_leave_puts_the_limit_back() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_run_of_another_thread_waits_for_its_turn_as_flowers_identity_is_of_the_process() -> None:
+def test_a_run_of_another_thread_waits_for_its_turn_as_flowers_identity_is_of_the_process() -> (
+    None
+):
     first, second = InProcessGrid([], run_id=7), InProcessGrid([], run_id=8)
     entered = Event()
 
@@ -146,7 +180,10 @@ def test_a_run_of_another_thread_waits_for_its_turn_as_flowers_identity_is_of_th
         os._exit(0 if other() == 8 else 1)
 
     with ThreadPoolExecutor(2) as pool:
-        with first.running(), InProcessGrid([], run_id=9).running():  # one within another does not wait
+        with (
+            first.running(),
+            InProcessGrid([], run_id=9).running(),
+        ):  # one within another does not wait
             ended = pool.submit(other)
             assert not entered.wait(0.1)
             assert TaskIdentity.run_id == 9
@@ -179,12 +216,22 @@ assert threads() == {1}
 """
 
 
-def test_libraries_that_are_loaded_later_are_held_too_and_for_good_in_a_worker() -> None:
-    limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "3")
-    subprocess.run([sys.executable, "-c", LATE], check=True, env=limits | {"PYTHONPATH": ":".join(sys.path)})
+def test_libraries_that_are_loaded_later_are_held_too_and_for_good_in_a_worker() -> (
+    None
+):
+    limits = dict.fromkeys(
+        ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "3"
+    )
+    subprocess.run(
+        [sys.executable, "-c", LATE],
+        check=True,
+        env=limits | {"PYTHONPATH": ":".join(sys.path)},
+    )
 
 
-def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_blas() -> None:
+def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_blas() -> (
+    None
+):
     told: list[Any] = []
 
     def library(kind: str) -> Any:
@@ -194,13 +241,21 @@ def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_bl
             told.append((kind, number))
             numbers.append(number)
 
-        own = {"user_api": kind, "filepath": kind, "get_num_threads": lambda: numbers[-1], "set_num_threads": tell}
+        own = {
+            "user_api": kind,
+            "filepath": kind,
+            "get_num_threads": lambda: numbers[-1],
+            "set_num_threads": tell,
+        }
         return SimpleNamespace(**own)
 
     held = _Libraries()
     with ThreadPoolExecutor(1) as other:
         other.submit(len, "").result()
-        held._known, held._n_modules = [library(kind) for kind in ("openmp", "no limit", "blas")], len(sys.modules)
+        held._known, held._n_modules = (
+            [library(kind) for kind in ("openmp", "no limit", "blas")],
+            len(sys.modules),
+        )
         with held, held:
             other.submit(held.__enter__).result()
         told.append("left")
@@ -209,13 +264,16 @@ def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_bl
 
 
 def test_a_limit_is_cheap() -> None:
-    # A look for libraries costs milliseconds, which a fit of 11 ms does not have: there is one, not one for each limit.
+    # A look for libraries costs milliseconds, which a fit of 11 ms does not have: there
+    # is one, not one for each limit.
     looks = []
     with pytest.MonkeyPatch.context() as patch:
         import threadpoolctl
 
         original = threadpoolctl.ThreadpoolController
-        patch.setattr(threadpoolctl, "ThreadpoolController", lambda: looks.append(1) or original())
+        patch.setattr(
+            threadpoolctl, "ThreadpoolController", lambda: looks.append(1) or original()
+        )
         for _ in range(100):
             with one_thread():
                 pass
@@ -225,8 +283,16 @@ def test_a_limit_is_cheap() -> None:
 @pytest.mark.parametrize(
     ("obeys", "name", "told"),
     [
-        *((1, "", []), (3, "", []), (1, "goto_set_num_threads", []), (3, "goto_set_num_threads", [1])),
-        *((3, "scipy_goto_set_num_threads", [1]), (3, "scipy_goto_set_num_threads64_", [1])),
+        *(
+            (1, "", []),
+            (3, "", []),
+            (1, "goto_set_num_threads", []),
+            (3, "goto_set_num_threads", [1]),
+        ),
+        *(
+            (3, "scipy_goto_set_num_threads", [1]),
+            (3, "scipy_goto_set_num_threads64_", [1]),
+        ),
     ],
 )
 def test_a_library_that_does_not_obey_is_told_in_its_own_way_if_it_has_one(
@@ -235,7 +301,9 @@ def test_a_library_that_does_not_obey_is_told_in_its_own_way_if_it_has_one(
     seen: list[int] = []
     own = {name: seen.append} if name else {}
     library = SimpleNamespace(
-        dynlib=SimpleNamespace(**own), set_num_threads=lambda number: None, get_num_threads=lambda: obeys
+        dynlib=SimpleNamespace(**own),
+        set_num_threads=lambda number: None,
+        get_num_threads=lambda: obeys,
     )
     _set(cast(Any, library), 1)
     assert seen == told

@@ -13,7 +13,11 @@ def defined_tests() -> set[str]:
     """Names of all test functions and test modules."""
     paths = [*(ROOT / "tests").rglob("test_*.py")]
     names = {path.name for path in paths} | {path.stem for path in paths}
-    return names | {name for path in paths for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
+    return names | {
+        name
+        for path in paths
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[name_of(page) for page in PAGES])

@@ -20,7 +20,9 @@ def adults(n: int = 400) -> tuple[pd.DataFrame, Any, Any]:
     generator = np.random.default_rng(0)
     is_ill = generator.integers(0, 2, n).astype(bool)
     age = generator.normal(np.where(is_ill, 62.0, 40.0), 9.0)
-    frame = pd.DataFrame({"age": age.clip(0, 100), "kg": generator.normal(75, 10, n).clip(30, 150)})
+    frame = pd.DataFrame(
+        {"age": age.clip(0, 100), "kg": generator.normal(75, 10, n).clip(30, 150)}
+    )
     return frame, np.where(is_ill, "ill", "well"), generator.integers(0, 2, n)
 
 
@@ -31,7 +33,12 @@ def parties(frame: pd.DataFrame) -> list[pd.DataFrame]:
 def statistic(task: str, seed: int = 0, **options: Any) -> Any:
     """A run over two parties."""
     frame, labels, _ = adults()
-    run: dict[str, Any] = {"bounds": BOUNDS, "epsilon": 2.0, "noise": "seeded", "random_state": seed}
+    run: dict[str, Any] = {
+        "bounds": BOUNDS,
+        "epsilon": 2.0,
+        "noise": "seeded",
+        "random_state": seed,
+    }
     beside = {"labels": [labels[:150], labels[150:]]} if task == "naive_bayes" else {}
     return federate(task, parties(frame), engine="direct", **run, **beside, **options)
 
@@ -58,13 +65,19 @@ def test_naive_bayes_prints_the_names_of_classes() -> None:
     frame, labels, smokes = adults()
     found = statistic("naive_bayes", classes=2)
     parts, classes = parties(frame), [labels[:150], labels[150:]]
-    model = FederatedNaiveBayes(bounds=BOUNDS, epsilon=2.0, engine="direct").fit(parts, classes)
+    model = FederatedNaiveBayes(bounds=BOUNDS, epsilon=2.0, engine="direct").fit(
+        parts, classes
+    )
     for text in (str(found), str(model.values_)):
         assert re.search(r"^theta +ill, age +\d\d\.?\d? \+- \d", text, re.MULTILINE)
     table = frame.assign(smokes=smokes)
     bounds = ((0, 30, 0), (100, 150, 1))
-    alone = DPNaiveBayes(bounds=bounds, categories=[0, 0, 2], epsilon=2.0).fit(table, labels)
-    assert re.search(r"^chances +well, smokes = 1 +0\.\d+ \+- \d", str(alone.values_), re.MULTILINE)
+    alone = DPNaiveBayes(bounds=bounds, categories=[0, 0, 2], epsilon=2.0).fit(
+        table, labels
+    )
+    assert re.search(
+        r"^chances +well, smokes = 1 +0\.\d+ \+- \d", str(alone.values_), re.MULTILINE
+    )
     assert alone.chances_error_.shape == alone.chances_.shape
 
 
@@ -76,13 +89,22 @@ def test_a_long_statistic_says_how_much_is_left_out() -> None:
 
 def exact_moments() -> dict[str, Any]:
     frame, *_ = adults()
-    return {"mean": frame.mean().to_numpy(), "deviation": frame.std(ddof=0).to_numpy(), "rows": [len(frame)]}
+    return {
+        "mean": frame.mean().to_numpy(),
+        "deviation": frame.std(ddof=0).to_numpy(),
+        "rows": [len(frame)],
+    }
 
 
 def exact_counts() -> dict[str, Any]:
     frame, *_ = adults()
     edges = [np.linspace(*BOUNDS[name], 9) for name in frame]
-    return {"counts": [np.histogram(frame[name], bins)[0] for name, bins in zip(frame, edges, strict=True)]}
+    return {
+        "counts": [
+            np.histogram(frame[name], bins)[0]
+            for name, bins in zip(frame, edges, strict=True)
+        ]
+    }
 
 
 def exact_classes() -> dict[str, Any]:
@@ -104,8 +126,13 @@ def exact_classes() -> dict[str, Any]:
         ("naive_bayes", {"classes": 2}, exact_classes()),
     ],
 )
-def test_what_rows_have_lies_within_the_errors(task: str, options: dict[str, Any], exact: dict[str, Any]) -> None:
-    """In 95% of the runs; of variances at least, since what noise says of them is pulled together."""
+def test_what_rows_have_lies_within_the_errors(
+    task: str, options: dict[str, Any], exact: dict[str, Any]
+) -> None:
+    """In 95% of the runs.
+
+    Of variances at least, since what noise says of them is pulled together.
+    """
     hits: dict[str, list[Any]] = {name: [] for name in exact}
     for seed in range(N_RUNS):
         found = statistic(task, seed, **options)

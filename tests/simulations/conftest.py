@@ -1,4 +1,7 @@
-"""What benchmarks change in a process is put back: the tests run them where their workers would."""
+"""What benchmarks change in a process is put back.
+
+The tests run them where their workers would.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The audit end to end: clean code stays below its claims, broken code does not, and the command line says so."""
+"""The audit end to end: clean code stays below its claims, broken code does not, and
+the command line says so.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,13 @@ from flwr_dpkmeans.sums import trust as distributed
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from simulations.audit import __main__ as audit_main
 from simulations.audit.__main__ import main
-from simulations.audit.audit import ROUNDING, AuditOptions, AuditResult, prepare, run_audit
+from simulations.audit.audit import (
+    ROUNDING,
+    AuditOptions,
+    AuditResult,
+    prepare,
+    run_audit,
+)
 from simulations.audit.bounds import LowerBound, Method, Rule, Scores
 from simulations.audit.information import Information, Worst
 from simulations.audit.options import parse_request, plain, suite_audits
@@ -37,8 +45,16 @@ from simulations.audit.trials import Table, batches_of, measuring
 Array = NDArray[np.float64]
 
 SURE = 1.0 - 1e-6
-"""Noise comes from the operating system, so a test may fail by chance once in a million runs."""
-GLLOYD = AuditOptions("glloyd", trust="central", case="edge", trials=300, values={"max_iter": 1, "epsilon": 8.0})
+"""Noise comes from the operating system, so a test may fail by chance once in a million
+runs.
+"""
+GLLOYD = AuditOptions(
+    "glloyd",
+    trust="central",
+    case="edge",
+    trials=300,
+    values={"max_iter": 1, "epsilon": 8.0},
+)
 
 
 def audited(options: AuditOptions) -> AuditResult:
@@ -50,7 +66,10 @@ def plant_scale(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Draw noise of another scale than planned, on the server and on clients."""
 
     def draw(blocks: Any, *args: Any, **kwargs: Any) -> NDArray[np.uint64]:
-        wrong = [replace(block, noise_multiplier=block.noise_multiplier * factor) for block in blocks]
+        wrong = [
+            replace(block, noise_multiplier=block.noise_multiplier * factor)
+            for block in blocks
+        ]
         return mechanisms.draw_noise(wrong, *args, **kwargs)
 
     monkeypatch.setattr(base, "draw_noise", draw)
@@ -62,7 +81,8 @@ def test_clean_code_stays_below_its_claim_and_the_audit_has_teeth() -> None:
     assert result.claimed == pytest.approx(8.0, rel=1e-6)
     assert not result.exceeds(SURE)
     assert result.bound.method is Method.GDP
-    # mu is 1.55; with 300 runs of each kind its bound is 1.1, deviation 0.16: below 0.22 less than once in a million.
+    # mu is 1.55; with 300 runs of each kind its bound is 1.1, deviation 0.16: below
+    # 0.22 less than once in a million.
     assert result.bound.epsilon > 0.1 * result.claimed
     assert result.information == pytest.approx(1.0, abs=1e-6)
     assert result.bound_used <= 1.0
@@ -71,19 +91,36 @@ def test_clean_code_stays_below_its_claim_and_the_audit_has_teeth() -> None:
 def test_a_quarter_of_the_noise_is_above_the_claim(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # So much too little that 150 runs of each kind tell it for sure; half the noise is a case of tests/mutation.
+    # So much too little that 150 runs of each kind tell it for sure; half the noise is
+    # a case of tests/mutation.
     plant_scale(monkeypatch, 0.25)
-    arguments = ["algorithm=glloyd", "trust=central", "case=edge", "trials=150", "max_iter=1", "epsilon=8"]
-    assert main([*arguments, f"confidence={SURE}", "workers=1", f"output={tmp_path}"]) == 1
+    arguments = [
+        "algorithm=glloyd",
+        "trust=central",
+        "case=edge",
+        "trials=150",
+        "max_iter=1",
+        "epsilon=8",
+    ]
+    assert (
+        main([*arguments, f"confidence={SURE}", "workers=1", f"output={tmp_path}"]) == 1
+    )
     (row,) = json.loads((tmp_path / "audit.json").read_text())
     assert row["above the claim"] is True
     assert row["lower bound"] > row["claimed epsilon"]
     assert "ABOVE" in capsys.readouterr().out.replace("\n", "")
 
 
-def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options = AuditOptions(
-        "sphere_packing", "client", "central", case="edge", trials=100, values={"max_iter": 1, "data_radius": 0.5}
+        "sphere_packing",
+        "client",
+        "central",
+        case="edge",
+        trials=100,
+        values={"max_iter": 1, "data_radius": 0.5},
     )
     setup = prepare(options)
     assert not audited(options).exceeds(SURE)
@@ -93,14 +130,22 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: p
         return points
 
     with monkeypatch.context() as patch:
-        patch.setattr(feddp_kmeans, "clipped_together", lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)))
-        with pytest.raises(ProtocolError, match="no data within the plan's bounds add up to"):
+        patch.setattr(
+            feddp_kmeans,
+            "clipped_together",
+            lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)),
+        )
+        with pytest.raises(
+            ProtocolError, match="no data within the plan's bounds add up to"
+        ):
             audited(options)
     # A server that does not look at sums leaves it to the audit.
     monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
     monkeypatch.setattr(feddp_kmeans, "clip_rows", not_clipped)
     monkeypatch.setattr(
-        feddp_kmeans, "clipped_together", lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0))
+        feddp_kmeans,
+        "clipped_together",
+        lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0)),
     )
     result = audited(options)
     assert result.bound_used > 1.0
@@ -109,19 +154,33 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(monkeypatch: p
 
 
 def seeded_source(plan: Plan, *purpose: str | int) -> NoiseSource:
-    return make_noise_source(replace(plan, config=plan.config.changed(noise=NoiseKind.SEEDED)), *purpose)
+    return make_noise_source(
+        replace(plan, config=plan.config.changed(noise=NoiseKind.SEEDED)), *purpose
+    )
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-def test_noise_from_the_plans_seed_is_found(monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
+def test_noise_from_the_plans_seed_is_found(
+    monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
     for side in (server_side, client_side):
         monkeypatch.setattr(side, "make_noise_source", seeded_source)
-    result = audited(replace(GLLOYD, trust=trust, trials=100, values={"max_iter": 1, "masking": False}))
+    result = audited(
+        replace(
+            GLLOYD, trust=trust, trials=100, values={"max_iter": 1, "masking": False}
+        )
+    )
     assert result.exceeds(SURE)
 
 
 def test_a_sum_that_is_not_blinded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = replace(GLLOYD, trust="oblivious", adversary="server", trials=100, values={"max_iter": 1})
+    options = replace(
+        GLLOYD,
+        trust="oblivious",
+        adversary="server",
+        trials=100,
+        values={"max_iter": 1},
+    )
     clean = audited(options)
     assert clean.bound_at(SURE) == 0.0
     assert clean.information == 0.0
@@ -134,12 +193,25 @@ def test_a_sum_that_is_not_blinded_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_laplace_and_sampled_claims_are_bounded_without_a_mu() -> None:
-    laplace = audited(AuditOptions("sulloyd", trust="central", case="edge", trials=100, values={"max_iter": 1}))
+    laplace = audited(
+        AuditOptions(
+            "sulloyd", trust="central", case="edge", trials=100, values={"max_iter": 1}
+        )
+    )
     assert laplace.bound.method is Method.CLOPPER_PEARSON
     assert not laplace.exceeds(SURE)
     assert laplace.information == pytest.approx(1.0, abs=1e-6)
     values = {"max_iter": 1, "client_sampling_rate": 0.5}
-    sampled = audited(AuditOptions("sphere_packing", "client", "central", case="edge", trials=100, values=values))
+    sampled = audited(
+        AuditOptions(
+            "sphere_packing",
+            "client",
+            "central",
+            case="edge",
+            trials=100,
+            values=values,
+        )
+    )
     assert sampled.bound.method is Method.CLOPPER_PEARSON
     assert not sampled.exceeds(SURE)
     with pytest.raises(ConfigurationError, match="plain Gaussian"):
@@ -148,22 +220,37 @@ def test_laplace_and_sampled_claims_are_bounded_without_a_mu() -> None:
 
 def test_the_private_count_alone() -> None:
     values = {"n_examples": None, "count_share": 0.49, "epsilon": 10.0}
-    result = audited(AuditOptions("glloyd", trust="oblivious", case="edge", until=0, trials=300, values=values))
+    result = audited(
+        AuditOptions(
+            "glloyd", trust="oblivious", case="edge", until=0, trials=300, values=values
+        )
+    )
     assert 4.0 < result.claimed < 10.0
     assert result.information == pytest.approx(1.0, abs=1e-6)
     assert 0.0 < result.bound_at(SURE) <= result.claimed
 
 
-def test_a_target_that_is_not_chosen_is_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows inside the radius count as 1.125: in total they show less than one on it, which breaks no bound."""
-    options = AuditOptions("fastlloyd", trust="central", case="edge", values={"max_iter": 1})
+def test_a_target_that_is_not_chosen_is_seen_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows inside the radius count as 1.125.
+
+    In total they show less than one on it, which breaks no bound.
+    """
+    options = AuditOptions(
+        "fastlloyd", trust="central", case="edge", values={"max_iter": 1}
+    )
     clean = prepare(options).worst
     assert clean.bound_used <= 1.0 + ROUNDING
     assert 0.99 < clean.information <= 1.0 + ROUNDING
 
-    def counted_more(points: Any, centroids: Any, radius: float | None) -> tuple[Array, Array]:
+    def counted_more(
+        points: Any, centroids: Any, radius: float | None
+    ) -> tuple[Array, Array]:
         sums, counts = relative_statistics(points, centroids, radius)
-        inside = relative_statistics(points, centroids, None if radius is None else 0.95 * radius)[1]
+        inside = relative_statistics(
+            points, centroids, None if radius is None else 0.95 * radius
+        )[1]
         return sums, counts + 0.125 * inside
 
     monkeypatch.setattr(lloyd_family, "relative_statistics", counted_more)
@@ -176,26 +263,56 @@ def test_a_target_that_is_not_chosen_is_seen_too(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("algorithm", "clip"),
-    [("sphere_packing", "means"), ("server_lloyd", "means"), ("feddp_kmeans", "means"), ("feddp_kmeans", "weights")],
+    [
+        ("sphere_packing", "means"),
+        ("server_lloyd", "means"),
+        ("feddp_kmeans", "means"),
+        ("feddp_kmeans", "weights"),
+    ],
 )
-def test_no_clip_of_a_client_can_be_left_out(monkeypatch: pytest.MonkeyPatch, algorithm: str, clip: str) -> None:
-    """Targets reach every bound by being clipped to it: a bound that data cannot exceed would hide a missing clip."""
-    options = AuditOptions(algorithm, "client", "central", case="edge", values={"max_iter": 1})
+def test_no_clip_of_a_client_can_be_left_out(
+    monkeypatch: pytest.MonkeyPatch, algorithm: str, clip: str
+) -> None:
+    """Targets reach every bound by being clipped to it.
+
+    a bound that data cannot exceed would hide a missing clip.
+    """
+    options = AuditOptions(
+        algorithm, "client", "central", case="edge", values={"max_iter": 1}
+    )
     clean = prepare(options).worst
     assert 0.999 < clean.information <= 1.0 + ROUNDING
     if clip == "means":
         monkeypatch.setattr(projected, "clip_factor", lambda *_, **__: 1.0)
     else:
-        monkeypatch.setattr(feddp_kmeans, "clip_vector", lambda vector, *_, **__: toward_zero(vector))
+        monkeypatch.setattr(
+            feddp_kmeans, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
+        )
     assert prepare(options).worst.bound_used >= 2.0 - 1e-3
 
 
 def made_up(**changes: Any) -> AuditResult:
     """A result that nothing speaks against."""
-    bound = LowerBound(0.5, 1e-5, 0.95, Method.GDP, Rule(0.0, present_above=True), 0.1, 100, 100, 10, 20)
+    bound = LowerBound(
+        0.5,
+        1e-5,
+        0.95,
+        Method.GDP,
+        Rule(0.0, present_above=True),
+        0.1,
+        100,
+        100,
+        10,
+        20,
+    )
     scores = Scores(np.zeros(100), np.ones(100))
     names = ("central", "clients", "edge", "corner")
-    return replace(AuditResult(AuditOptions(), *names, 1.0, bound, 1.0, 1.0, "likelihood", 0.0, scores), **changes)
+    return replace(
+        AuditResult(
+            AuditOptions(), *names, 1.0, bound, 1.0, 1.0, "likelihood", 0.0, scores
+        ),
+        **changes,
+    )
 
 
 def test_whatever_shows_more_than_it_may_is_said_and_fails(
@@ -213,7 +330,10 @@ def test_whatever_shows_more_than_it_may_is_said_and_fails(
         assert above.exceeds()
     monkeypatch.setattr(audit_main, "_one", lambda *_: broken)
     assert main(["workers=1", f"output={tmp_path}"]) == 1
-    assert "a target (far, corner) moves releases by 1.25 of a sensitivity" in capsys.readouterr().err
+    assert (
+        "a target (far, corner) moves releases by 1.25 of a sensitivity"
+        in capsys.readouterr().err
+    )
     (row,) = json.loads((tmp_path / "audit.json").read_text())
     assert (row["worst bound used"], row["worst target"]) == (1.25, "far, corner")
 
@@ -225,8 +345,12 @@ def test_nan_is_never_small() -> None:
 
 
 @pytest.mark.parametrize("engine", ["direct", "messages"])
-def test_the_claim_is_that_of_the_runs_own_report(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    """A report that says less than its plan costs is refuted by what is planned, however few runs there are."""
+def test_the_claim_is_that_of_the_runs_own_report(
+    monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """A report that says less than its plan costs is refuted by what is planned,
+    however few runs there are.
+    """
     setup = prepare(replace(GLLOYD, engine=engine))
 
     def table() -> Table:
@@ -236,7 +360,11 @@ def test_the_claim_is_that_of_the_runs_own_report(monkeypatch: pytest.MonkeyPatc
     assert table().information == pytest.approx(1.0, abs=1e-6)
     for name in ("epsilon_after", "run_epsilon"):
         honest = getattr(reporting, name)
-        monkeypatch.setattr(reporting, name, lambda plan, attempts, honest=honest: 0.5 * honest(plan, attempts))
+        monkeypatch.setattr(
+            reporting,
+            name,
+            lambda plan, attempts, honest=honest: 0.5 * honest(plan, attempts),
+        )
     told = table()
     assert told.epsilon == pytest.approx(4.0, rel=1e-6)
     assert told.information > 2.0
@@ -255,7 +383,13 @@ def test_the_claim_is_that_of_the_runs_own_report(monkeypatch: pytest.MonkeyPatc
         (["suite=quick", "algorithm=glloyd"], "sets it itself"),
         (["trials=many"], "whole number"),
         (["trials=10"], "fewer than 100"),
-        (["epsilon=1,2"], "epsilon is '1,2', but it takes one value: give 1; several are for algorithm, trust, unit,"),
+        (
+            ["epsilon=1,2"],
+            (
+                "epsilon is '1,2', but it takes one value: give 1; several are for"
+                " algorithm, trust, unit,"
+            ),
+        ),
         (["trials=100,200"], "takes one value"),
         (["n_clients=2,3"], "takes one value"),
         (["evaluation=private,none"], "takes one value"),
@@ -273,7 +407,9 @@ def test_the_claim_is_that_of_the_runs_own_report(monkeypatch: pytest.MonkeyPatc
         (["method=one_run", "algorithm=sulloyd", "trust=central"], "no canaries"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*arguments, "workers=1"]) == 2
     shown = [line for line in capsys.readouterr().err.splitlines() if "Error: " in line]
     assert len(shown) == 1
@@ -281,7 +417,13 @@ def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: 
 
 
 def test_one_run_audits_write_their_row(tmp_path: Path) -> None:
-    arguments = ["method=one_run", "algorithm=fastlloyd", "trust=central", "epsilon=12", f"confidence={SURE}"]
+    arguments = [
+        "method=one_run",
+        "algorithm=fastlloyd",
+        "trust=central",
+        "epsilon=12",
+        f"confidence={SURE}",
+    ]
     assert main([*arguments, "workers=1", f"output={tmp_path}"]) == 0
     (row,) = json.loads((tmp_path / "audit.json").read_text())
     assert row["runs"] == 1
@@ -292,8 +434,14 @@ def test_one_run_audits_write_their_row(tmp_path: Path) -> None:
 
 def test_the_suite_covers_every_combination_that_exists() -> None:
     found = {(one.algorithm, one.unit) for one in suite_audits("all")}
-    private = {name: entry for name, entry in clusterings().items() if entry.noise is not NoiseShape.NONE}
-    assert found >= {(name, unit.value) for name, entry in private.items() for unit in entry.units}
+    private = {
+        name: entry
+        for name, entry in clusterings().items()
+        if entry.noise is not NoiseShape.NONE
+    }
+    assert found >= {
+        (name, unit.value) for name, entry in private.items() for unit in entry.units
+    }
     trusts = {one.trust for one in suite_audits("all") if one.algorithm == "fastlloyd"}
     assert trusts == {"oblivious", "central", "distributed"}
     assert any(one.adversary == "server" for one in suite_audits("all"))
@@ -301,16 +449,29 @@ def test_the_suite_covers_every_combination_that_exists() -> None:
 
 def test_requests_are_read() -> None:
     request = parse_request(
-        ["algorithm=glloyd", "trust=central,oblivious", "n_examples=none", "epsilon=2", "workers=3"]
+        [
+            "algorithm=glloyd",
+            "trust=central,oblivious",
+            "n_examples=none",
+            "epsilon=2",
+            "workers=3",
+        ]
     )
     assert [one.trust for one in request.audits] == ["central", "oblivious"]
     assert request.audits[0].values == {"n_examples": None, "epsilon": 2}
     assert request.workers == 3
     # Some options are lists.
-    shares = parse_request(["algorithm=feddp_kmeans", "budget_shares=0.2,0.2,0.45,0.15", "output=a,b"])
-    assert (shares.audits[0].values, shares.output) == ({"budget_shares": "0.2,0.2,0.45,0.15"}, Path("a,b"))
+    shares = parse_request(
+        ["algorithm=feddp_kmeans", "budget_shares=0.2,0.2,0.45,0.15", "output=a,b"]
+    )
+    assert (shares.audits[0].values, shares.output) == (
+        {"budget_shares": "0.2,0.2,0.45,0.15"},
+        Path("a,b"),
+    )
     assert [plain(text) for text in ("1e-5", "True", "paper")] == [1e-5, True, "paper"]
-    assert {one.trials for one in parse_request(["--all", "trials=700"]).audits} == {700}
+    assert {one.trials for one in parse_request(["--all", "trials=700"]).audits} == {
+        700
+    }
 
 
 def test_a_suite_shares_its_confidence(monkeypatch: pytest.MonkeyPatch) -> None:

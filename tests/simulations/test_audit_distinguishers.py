@@ -1,4 +1,6 @@
-"""Distinguishers on made-up views with known answers, and information that is computed by hand."""
+"""Distinguishers on made-up views with known answers, and information that is computed
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +33,36 @@ from simulations.audit.views import Adversary, HiddenWords, View
 Array = NDArray[np.float64]
 
 
-def part_of(delta: list[float], scales: list[float], laplace: list[bool], rate: float = 1.0) -> Part:
-    return Part((), np.zeros(len(delta)), np.array(delta), np.array(scales), np.array(laplace), rate)
+def part_of(
+    delta: list[float], scales: list[float], laplace: list[bool], rate: float = 1.0
+) -> Part:
+    return Part(
+        (),
+        np.zeros(len(delta)),
+        np.array(delta),
+        np.array(scales),
+        np.array(laplace),
+        rate,
+    )
 
 
 def test_likelihood_ratios_are_those_of_the_densities() -> None:
     residual = np.array([0.7, -2.0])
     gaussian = part_of([1.0, -3.0], [2.0, 5.0], [False, False])
     expected = sum(
-        (r**2 - (r - d) ** 2) / (2.0 * s**2) for r, d, s in zip(residual, gaussian.delta, gaussian.scales, strict=True)
+        (r**2 - (r - d) ** 2) / (2.0 * s**2)
+        for r, d, s in zip(residual, gaussian.delta, gaussian.scales, strict=True)
     )
-    assert log_likelihood_ratio(residual, gaussian) == pytest.approx(expected, rel=1e-12)
+    assert log_likelihood_ratio(residual, gaussian) == pytest.approx(
+        expected, rel=1e-12
+    )
     laplace = part_of([1.0, -3.0], [2.0, 5.0], [True, True])
     expected = (0.7 - 0.3) / 2.0 + (2.0 - 1.0) / 5.0
     assert log_likelihood_ratio(residual, laplace) == pytest.approx(expected, rel=1e-12)
     mixed = part_of([1.0, -3.0], [2.0, 5.0], [False, True])
-    assert log_likelihood_ratio(residual, mixed) == pytest.approx((0.49 - 0.09) / 8.0 + 0.2, rel=1e-12)
+    assert log_likelihood_ratio(residual, mixed) == pytest.approx(
+        (0.49 - 0.09) / 8.0 + 0.2, rel=1e-12
+    )
 
 
 def test_the_ratio_of_a_sampled_client_is_that_of_the_mixture() -> None:
@@ -88,13 +104,18 @@ def test_a_learnt_direction_finds_what_is_there(noise: Array) -> None:
 
 
 def test_a_learnt_direction_finds_noise_that_is_used_twice(noise: Array) -> None:
-    """The same stream for two arrays of which the target moves one; and half-used streams."""
+    """The same stream for two arrays of which the target moves one.
+
+    And half-used streams.
+    """
     signal = np.array([0.2, 0.0, 0.0, 0.0])
     twice = noise[:, [0, 0, 2, 3]]
     assert separation(twice, twice[::-1] + signal) > 50.0
     half = noise.copy()
     half[:, 1] = 0.9 * noise[:, 0] + math.sqrt(0.19) * noise[:, 1]
-    assert separation(half, half[::-1] + signal) == pytest.approx(0.2 / math.sqrt(0.19), abs=0.15)
+    assert separation(half, half[::-1] + signal) == pytest.approx(
+        0.2 / math.sqrt(0.19), abs=0.15
+    )
 
 
 def test_a_constant_feature_is_no_obstacle(noise: Array) -> None:
@@ -102,9 +123,15 @@ def test_a_constant_feature_is_no_obstacle(noise: Array) -> None:
     assert separation(absent, absent[::-1] + 1.0) > 1.0
 
 
-def test_a_row_that_is_shorter_than_what_was_learnt_from_has_a_score(noise: Array) -> None:
+def test_a_row_that_is_shorter_than_what_was_learnt_from_has_a_score(
+    noise: Array,
+) -> None:
     direction = learn_direction(noise, noise[::-1] + 1.0)
-    assert direction.scores(noise[:5, :2]).shape == direction.scores(np.hstack([noise[:5], noise[:5]])).shape == (5,)
+    assert (
+        direction.scores(noise[:5, :2]).shape
+        == direction.scores(np.hstack([noise[:5], noise[:5]])).shape
+        == (5,)
+    )
 
 
 def fastlloyd() -> tuple[Case, Array]:
@@ -127,10 +154,14 @@ def test_information_of_a_row_by_hand() -> None:
     sign = -1.0 if start[0, 0] > 0.0 else 1.0
 
     def row(share: float) -> Array:
-        return np.array([[start[0, 0] + sign * math.floor(share * 0.8 * 2**16) / 2**16]])
+        return np.array(
+            [[start[0, 0] + sign * math.floor(share * 0.8 * 2**16) / 2**16]]
+        )
 
     assert information_at(case, row(1.0)) == pytest.approx(1.0, abs=1e-4)
-    assert information_at(case, row(0.5)) == pytest.approx(2 / 3 * 0.25 + 1 / 3, abs=1e-4)
+    assert information_at(case, row(0.5)) == pytest.approx(
+        2 / 3 * 0.25 + 1 / 3, abs=1e-4
+    )
     assert information_at(case, start) == pytest.approx(1 / 3, abs=1e-6)
     # Dropped beyond the radius.
     assert information_at(case, row(1.01)) == 0.0
@@ -141,7 +172,9 @@ def test_the_pilot_finds_the_worst_row() -> None:
     run = make_runner(setup.case, setup.neighbours, Adversary.CLIENTS)
     found = Observer(setup.case, setup.neighbours).features(run(False)).information
     assert found.share == pytest.approx(1.0, abs=1e-3)
-    assert found.gaussian_claimed == pytest.approx(gaussian_noise_multiplier(1.0, 1e-5) ** -2, rel=1e-6)
+    assert found.gaussian_claimed == pytest.approx(
+        gaussian_noise_multiplier(1.0, 1e-5) ** -2, rel=1e-6
+    )
 
 
 def test_scores_of_a_view_made_by_hand() -> None:
@@ -151,8 +184,18 @@ def test_scores_of_a_view_made_by_hand() -> None:
     run = make_runner(case, neighbours, Adversary.CLIENTS)
     view = run(True)
     part = Truth(neighbours).part(case.plan, 1, initial_state(case.plan), (0, 1))
-    values = np.rint(part.base + part.delta + 0.5 * part.scales).astype(np.int64).view(np.uint64)
-    made = View((replace(view.sums[0], values=values),), (), np.zeros(0), view.plan, view.attempts)
+    values = (
+        np.rint(part.base + part.delta + 0.5 * part.scales)
+        .astype(np.int64)
+        .view(np.uint64)
+    )
+    made = View(
+        (replace(view.sums[0], values=values),),
+        (),
+        np.zeros(0),
+        view.plan,
+        view.attempts,
+    )
     features = Observer(case, neighbours).features(made)
     shift = part.delta / part.scales
     expected = float(np.sum((shift + 0.5) * shift - shift**2 / 2.0))
@@ -163,10 +206,18 @@ def test_scores_of_a_view_made_by_hand() -> None:
 
 
 def test_the_seed_score_takes_seeded_noise_off() -> None:
-    """With noise from the plan's seed the ratio is that of no noise at all; with secure noise it is anything."""
-    (case,) = build_cases("glloyd", "central", "record", "edge", {"max_iter": 2, "noise": "seeded"})
+    """With noise from the plan's seed the ratio is that of no noise at all.
+
+    With secure noise it is anything.
+    """
+    (case,) = build_cases(
+        "glloyd", "central", "record", "edge", {"max_iter": 2, "noise": "seeded"}
+    )
     neighbours = case.candidates[0]
-    observer, run = Observer(case, neighbours), make_runner(case, neighbours, Adversary.CLIENTS)
+    observer, run = (
+        Observer(case, neighbours),
+        make_runner(case, neighbours, Adversary.CLIENTS),
+    )
     present, absent = (observer.features(run(kind)) for kind in (True, False))
     half = 0.5 * present.information.gaussian
     assert present.scores[SEED] == pytest.approx(half, rel=1e-6)
@@ -186,13 +237,22 @@ def test_the_words_score_finds_a_sum_in_the_clear() -> None:
 
 
 def test_the_unmasked_score_is_the_ratio_of_the_targets_own_vector() -> None:
-    """One share of the noise hides less than all do: what a server would look at if there were no masks."""
+    """One share of the noise hides less than all do.
+
+    What a server would look at if there were no masks.
+    """
     (case,) = build_cases("glloyd", "distributed", "record", "edge", {"max_iter": 1})
     neighbours = case.candidates[0]
-    observer, view = Observer(case, neighbours), make_runner(case, neighbours, Adversary.SERVER)(True)
+    observer, view = (
+        Observer(case, neighbours),
+        make_runner(case, neighbours, Adversary.SERVER)(True),
+    )
     part = Truth(neighbours).part(case.plan, 1, initial_state(case.plan), (0,))
     for share, expected in ((1.0, 0.5), (0.0, -0.5)):
         clear = (part.base + share * part.delta).astype(np.int64).view(np.uint64)
-        words = tuple(replace(one, values=clear) if one.members == (0,) else one for one in view.words)
+        words = tuple(
+            replace(one, values=clear) if one.members == (0,) else one
+            for one in view.words
+        )
         score = observer.features(replace(view, words=words)).scores[UNMASKED]
         assert score == pytest.approx(expected * part.gaussian, rel=1e-9)

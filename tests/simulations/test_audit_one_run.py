@@ -1,4 +1,7 @@
-"""Lower bounds from one run with many canaries: small cases by hand, and mechanisms whose epsilon is known."""
+"""Lower bounds from one run with many canaries.
+
+Small cases by hand, and mechanisms whose epsilon is known.
+"""
 
 from __future__ import annotations
 
@@ -33,37 +36,58 @@ def test_guesses_by_hand() -> None:
     assert count_guesses(scores, present, n_high=2, n_low=2) == Guesses(6, 4, 3)
     assert count_guesses(scores, present, n_high=3, n_low=0) == Guesses(6, 3, 2)
     assert count_guesses(scores, present, n_high=0, n_low=1) == Guesses(6, 1, 1)
-    assert count_guesses(np.array([np.inf, 0.0]), np.array([True, False]), n_high=1, n_low=1).n_correct == 2
+    assert (
+        count_guesses(
+            np.array([np.inf, 0.0]), np.array([True, False]), n_high=1, n_low=1
+        ).n_correct
+        == 2
+    )
 
 
 def test_pure_privacy_is_a_binomial_tail() -> None:
     rate = math.exp(1.5) / (1.0 + math.exp(1.5))
     for correct in (0, 12, 20):
-        assert binomial_p_value(Guesses(50, 20, correct), 1.5, 0.0) == pytest.approx(binom.sf(correct - 1, 20, rate))
+        assert binomial_p_value(Guesses(50, 20, correct), 1.5, 0.0) == pytest.approx(
+            binom.sf(correct - 1, 20, rate)
+        )
 
 
 def test_delta_term_by_hand() -> None:
     """Two canaries, two guesses, both right, epsilon 0: W has masses 1/4, 1/2, 1/4."""
-    # i = 1: mass of {1} is 1/2; i = 2: mass of {0, 1} is 3/4, halved 3/8. The larger is 1/2; times 2 m delta.
-    assert binomial_p_value(Guesses(2, 2, 2), 0.0, 0.01) == pytest.approx(0.25 + 2 * 2 * 0.01 * 0.5)
+    # i = 1: mass of {1} is 1/2; i = 2: mass of {0, 1} is 3/4, halved 3/8. The larger is
+    # 1/2; times 2 m delta.
+    assert binomial_p_value(Guesses(2, 2, 2), 0.0, 0.01) == pytest.approx(
+        0.25 + 2 * 2 * 0.01 * 0.5
+    )
     # The number of canaries counts, not that of guesses.
-    assert binomial_p_value(Guesses(10, 2, 2), 0.0, 0.01) == pytest.approx(0.25 + 2 * 10 * 0.01 * 0.5)
+    assert binomial_p_value(Guesses(10, 2, 2), 0.0, 0.01) == pytest.approx(
+        0.25 + 2 * 10 * 0.01 * 0.5
+    )
     assert binomial_p_value(Guesses(10, 2, 2), 0.0, 0.5) == 1.0
-    # W is 0, 1, 2, 3 with 1/8, 3/8, 3/8, 1/8; two right: i = 1 gives 3/8, i = 2 gives 4/16.
-    assert binomial_p_value(Guesses(3, 3, 2), 0.0, 0.01) == pytest.approx(0.5 + 2 * 3 * 0.01 * 0.375)
+    # W is 0, 1, 2, 3 with 1/8, 3/8, 3/8, 1/8; two right: i = 1 gives 3/8, i = 2 gives
+    # 4/16.
+    assert binomial_p_value(Guesses(3, 3, 2), 0.0, 0.01) == pytest.approx(
+        0.5 + 2 * 3 * 0.01 * 0.375
+    )
 
 
 def test_delta_term_covers_a_mechanism_that_fails_altogether() -> None:
-    """With probability delta every coin is released, otherwise noise: (0, delta)-DP, and all guesses may be right."""
+    """With probability delta every coin is released, otherwise noise.
+
+    (0, delta)-DP, and all guesses may be right.
+    """
     for delta in (0.001, 0.01, 0.1):
         for count in (5, 50, 500):
             assert binomial_p_value(Guesses(count, count, count), 0.0, delta) >= delta
 
 
 def largest_possible(mu: float, guesses: int, correct: int) -> float:
-    """The largest P[V >= correct] that the two relations of the theorem allow, by linear programming over the p_j.
+    """The largest P[V >= correct] that the two relations of the theorem allow, by
+    linear programming over the p_j.
 
-    The convex region alpha_c <= 1 - f(beta_(c-1)) is replaced by tangents, which allow a little more."""
+    The convex region alpha_c <= 1 - f(beta_(c-1)) is replaced by tangents, which allow
+    a little more.
+    """
     from scipy.optimize import linprog
 
     points = norm.ppf(np.linspace(1e-6, 1.0 - 1e-6, 400))
@@ -77,13 +101,21 @@ def largest_possible(mu: float, guesses: int, correct: int) -> float:
             rows.append(alpha - slope * beta)
             limits.append(value - slope * norm.cdf(point))
     found = linprog(
-        -(index >= correct).astype(float), A_ub=np.array(rows), b_ub=limits, A_eq=[np.ones(guesses + 1)], b_eq=[1.0]
+        -(index >= correct).astype(float),
+        A_ub=np.array(rows),
+        b_ub=limits,
+        A_eq=[np.ones(guesses + 1)],
+        b_eq=[1.0],
     )
     return float(-found.fun)
 
 
-@pytest.mark.parametrize(("mu", "guesses", "correct"), [(0.5, 4, 3), (1.0, 6, 5), (2.0, 5, 5), (1.0, 8, 7)])
-def test_recursion_agrees_with_linear_programming(mu: float, guesses: int, correct: int) -> None:
+@pytest.mark.parametrize(
+    ("mu", "guesses", "correct"), [(0.5, 4, 3), (1.0, 6, 5), (2.0, 5, 5), (1.0, 8, 7)]
+)
+def test_recursion_agrees_with_linear_programming(
+    mu: float, guesses: int, correct: int
+) -> None:
     largest = largest_possible(mu, guesses, correct)
     observed = Guesses(guesses, guesses, correct)
     assert gdp_rejected(observed, mu, min(largest * 1.02, 1.0 - 1e-9))
@@ -96,18 +128,37 @@ def test_abstaining_is_worth_the_same_as_fewer_canaries_where_it_should_be() -> 
         for level in (0.05, 0.3):
             for correct in (15, 18, 20):
                 if gdp_rejected(Guesses(40, 20, correct), mu, level):
-                    assert one_run_bound(Guesses(40, 20, correct), 1e-5, OneRunMethod.GDP, 1.0 - level).mu >= mu  # type: ignore[operator]
+                    assert (
+                        one_run_bound(
+                            Guesses(40, 20, correct),
+                            1e-5,
+                            OneRunMethod.GDP,
+                            1.0 - level,
+                        ).mu
+                        >= mu
+                    )  # type: ignore[operator]
     one = one_run_bound(Guesses(1000, 100, 100), 1e-5, OneRunMethod.GDP).epsilon
-    assert one > one_run_bound(Guesses(1000, 100, 90), 1e-5, OneRunMethod.GDP).epsilon > 0.0
+    assert (
+        one
+        > one_run_bound(Guesses(1000, 100, 90), 1e-5, OneRunMethod.GDP).epsilon
+        > 0.0
+    )
 
 
-def randomised_response(generator: np.random.Generator, coins: np.ndarray, epsilon: float) -> np.ndarray:
-    """Each coin is told truly with probability e^epsilon / (1 + e^epsilon); noise only breaks ties."""
+def randomised_response(
+    generator: np.random.Generator, coins: np.ndarray, epsilon: float
+) -> np.ndarray:
+    """Each coin is told truly with probability e^epsilon / (1 + e^epsilon).
+
+    Noise only breaks ties.
+    """
     true = generator.random(coins.size) < 1.0 / (1.0 + math.exp(-epsilon))
     return np.where(coins == true, 1.0, -1.0) + 1e-3 * generator.random(coins.size)
 
 
-def gaussian(generator: np.random.Generator, coins: np.ndarray, mu: float) -> np.ndarray:
+def gaussian(
+    generator: np.random.Generator, coins: np.ndarray, mu: float
+) -> np.ndarray:
     """Each coin is shifted by mu under unit noise of its own."""
     return mu * coins + generator.normal(size=coins.size)
 
@@ -136,7 +187,13 @@ def audits(
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_randomised_response_is_bounded_and_nearly_reached(epsilon: float) -> None:
     values = audits(
-        randomised_response, epsilon, OneRunMethod.BINOMIAL, canaries=2000, share=0.5, repeats=40, confidence=0.999
+        randomised_response,
+        epsilon,
+        OneRunMethod.BINOMIAL,
+        canaries=2000,
+        share=0.5,
+        repeats=40,
+        confidence=0.999,
     )
     assert max(values) <= epsilon
     if epsilon >= 1.0:
@@ -144,10 +201,14 @@ def test_randomised_response_is_bounded_and_nearly_reached(epsilon: float) -> No
 
 
 @pytest.mark.parametrize("mu", [0.5, 2.0, 5.0])
-def test_gaussians_are_bounded_by_both_methods_and_better_by_the_second(mu: float) -> None:
+def test_gaussians_are_bounded_by_both_methods_and_better_by_the_second(
+    mu: float,
+) -> None:
     truth, means = gaussian_epsilon(mu, 1e-5), {}
     for method in OneRunMethod:
-        values = audits(gaussian, mu, method, canaries=1000, share=0.2, repeats=12, confidence=0.95)
+        values = audits(
+            gaussian, mu, method, canaries=1000, share=0.2, repeats=12, confidence=0.95
+        )
         assert max(values) <= truth
         means[method] = np.mean(values)
     if mu >= 2.0:
@@ -155,9 +216,17 @@ def test_gaussians_are_bounded_by_both_methods_and_better_by_the_second(mu: floa
 
 
 def test_binomial_bound_is_tight_for_randomised_response_at_low_confidence() -> None:
-    """At 50% confidence the bound is around the truth, so about half of the audits may exceed it."""
+    """At 50% confidence the bound is around the truth, so about half of the audits may
+    exceed it.
+    """
     values = audits(
-        randomised_response, 1.0, OneRunMethod.BINOMIAL, canaries=400, share=1.0, repeats=100, confidence=0.5
+        randomised_response,
+        1.0,
+        OneRunMethod.BINOMIAL,
+        canaries=400,
+        share=1.0,
+        repeats=100,
+        confidence=0.5,
     )
     assert 0.15 <= np.mean([value > 1.0 for value in values]) <= 0.5
 
@@ -166,14 +235,22 @@ def test_nothing_is_said_where_guesses_are_coins() -> None:
     for method in OneRunMethod:
         assert one_run_bound(Guesses(1000, 1000, 500), 1e-5, method).epsilon == 0.0
         assert one_run_bound(Guesses(1, 1, 1), 1e-5, method).epsilon == 0.0
-        assert 2.0 < one_run_bound(Guesses(1000, 1000, 1000), 1e-5, method).epsilon < math.inf
-        few, many = (one_run_bound(Guesses(n, n, n), 1e-9, method).epsilon for n in (20, 2000))
+        assert (
+            2.0
+            < one_run_bound(Guesses(1000, 1000, 1000), 1e-5, method).epsilon
+            < math.inf
+        )
+        few, many = (
+            one_run_bound(Guesses(n, n, n), 1e-9, method).epsilon for n in (20, 2000)
+        )
         assert 1.0 < few < many
 
 
 def test_mistakes_are_one_sentence() -> None:
     for broken in (lambda: Guesses(5, 0, 0), lambda: Guesses(5, 6, 2)):
-        with pytest.raises(LocalMisuseError, match="guesses, but they must be between 1"):
+        with pytest.raises(
+            LocalMisuseError, match="guesses, but they must be between 1"
+        ):
             broken()
     with pytest.raises(LocalMisuseError, match="3 guesses are right"):
         Guesses(5, 2, 3)

@@ -1,4 +1,6 @@
-"""What adversaries get: exactly what the protocol shows them, through messages as without, and nothing else."""
+"""What adversaries get: exactly what the protocol shows them, through messages as
+without, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_what_is_watched_is_what_passed_by(trust: str) -> None:
         assert np.array_equal(one.aggregate.values, sent) is (trust != "oblivious")
         assert np.array_equal(one.broadcast, one.released) is (trust != "oblivious")
         # Masked: no client's vector is what it sent.
-        assert not any(np.array_equal(a, b) for a, b in zip(one.sent, one.received, strict=True))
+        assert not any(
+            np.array_equal(a, b) for a, b in zip(one.sent, one.received, strict=True)
+        )
         noise = (one.released - sent).view(np.int64)
         assert np.array_equal(one.released, sent) is (trust == "distributed")
         assert np.abs(noise).max() < 2.0**40
@@ -58,25 +62,46 @@ def residuals_of(view: View, truth: Truth) -> list[NDArray[np.float64]]:
 
 
 def test_the_noise_that_is_left_is_what_the_guarantee_counts_on() -> None:
-    """Variance 1 after colluding shares are taken off; all shares together would have 4 / 3."""
-    options = AuditOptions("glloyd", trust="distributed", case="edge", values={"max_iter": 1, "n_clusters": 20})
+    """Variance 1 after colluding shares are taken off.
+
+    All shares together would have 4 / 3.
+    """
+    options = AuditOptions(
+        "glloyd",
+        trust="distributed",
+        case="edge",
+        values={"max_iter": 1, "n_clusters": 20},
+    )
     setup = prepare(options)
     truth = Truth(setup.neighbours)
     for adversary in Adversary:
         assert colluding(setup.case.plan, adversary, 4) == (3,)
         run = make_runner(setup.case, setup.neighbours, adversary)
-        noise = np.concatenate([np.concatenate(residuals_of(run(False), truth)) for _ in range(75)])
+        noise = np.concatenate(
+            [np.concatenate(residuals_of(run(False), truth)) for _ in range(75)]
+        )
         # 3,000 values: the estimate's deviation is 0.026, and 6 of them are 0.16.
         assert np.mean(np.square(noise)) == pytest.approx(1.0, abs=0.16)
 
 
 def test_an_oblivious_server_gets_no_sum_and_no_result() -> None:
-    options = AuditOptions("glloyd", trust="oblivious", adversary="server", case="edge", values={"max_iter": 1})
+    options = AuditOptions(
+        "glloyd",
+        trust="oblivious",
+        adversary="server",
+        case="edge",
+        values={"max_iter": 1},
+    )
     setup = prepare(options)
     view = make_runner(setup.case, setup.neighbours, Adversary.SERVER)(True)
     assert view.sums == ()
     assert view.result.size == 0
-    assert [one.name for one in view.words] == ["client 0", "client 1", "aggregate", "own noise"]
+    assert [one.name for one in view.words] == [
+        "client 0",
+        "client 1",
+        "aggregate",
+        "own noise",
+    ]
     for one in view.words[:3]:
         # Small numbers where a sum stood in the clear.
         assert np.abs(one.values.view(np.int64)).min() > 2.0**32
@@ -92,11 +117,14 @@ def test_adversaries_are_those_of_the_guarantee() -> None:
 
 def test_a_view_ends_where_the_adversary_stops() -> None:
     values = {"n_examples": None}
-    setup = prepare(AuditOptions("glloyd", trust="oblivious", case="edge", until=0, values=values))
+    setup = prepare(
+        AuditOptions("glloyd", trust="oblivious", case="edge", until=0, values=values)
+    )
     view = make_runner(setup.case, setup.neighbours, Adversary.CLIENTS, until=0)(True)
     assert view.attempts == ((0, 0),)
     assert [one.round_index for one in view.sums] == [0]
-    # Under `oblivious` the count is public all the same, and a lone client knows its own share.
+    # Under `oblivious` the count is public all the same, and a lone client knows its
+    # own share.
     assert view.sums[0].members == (0,)
 
 
@@ -116,30 +144,57 @@ def test_views_through_messages_hold_the_planned_noise(
     trust: str, adversary: str, retries: int, values: dict[str, object]
 ) -> None:
     values = {"max_iter": 1, **values}
-    options = AuditOptions("glloyd", trust=trust, adversary=adversary, case="edge", retries=retries, values=values)
+    options = AuditOptions(
+        "glloyd",
+        trust=trust,
+        adversary=adversary,
+        case="edge",
+        retries=retries,
+        values=values,
+    )
     setup = prepare(options)
-    run = make_runner(setup.case, setup.neighbours, setup.adversary, Engine.MESSAGES, retries=retries)
+    run = make_runner(
+        setup.case, setup.neighbours, setup.adversary, Engine.MESSAGES, retries=retries
+    )
     view = run(True)
     noise = np.concatenate(residuals_of(view, Truth(setup.neighbours)))
     # Residuals hold the target besides the noise: some deviations, not 2^40 of them.
     assert np.abs(noise).max() < 12.0
-    both = retries and trust == "distributed" and adversary == "server" and "dropout" not in values
+    both = (
+        retries
+        and trust == "distributed"
+        and adversary == "server"
+        and "dropout" not in values
+    )
     places = [(one.round_index, one.attempt) for one in view.sums]
     if both:
         assert places == [(1, 0), (1, 1)]
         assert [len(one.members) for one in view.sums] == [3, 2]
     if retries and "dropout" not in values:
         assert view.attempts == ((1, 0), (1, 1))
-        assert epsilon_after(view.plan, view.attempts) > 1.1 * epsilon_after(view.plan, view.attempts[:1])
+        assert epsilon_after(view.plan, view.attempts) > 1.1 * epsilon_after(
+            view.plan, view.attempts[:1]
+        )
 
 
 def test_an_oblivious_server_learns_nothing_from_a_late_reply() -> None:
     values = {"max_iter": 1, "n_clients": 4}
-    setup = prepare(AuditOptions("glloyd", trust="oblivious", case="edge", values=values))
-    run = make_runner(setup.case, setup.neighbours, Adversary.SERVER, Engine.MESSAGES, retries=1)
+    setup = prepare(
+        AuditOptions("glloyd", trust="oblivious", case="edge", values=values)
+    )
+    run = make_runner(
+        setup.case, setup.neighbours, Adversary.SERVER, Engine.MESSAGES, retries=1
+    )
     view = run(True)
     assert view.sums == ()
     sums = [one for one in view.words if one.name == "aggregate"]
-    assert [(one.round_index, one.attempt, len(one.members)) for one in sums] == [(1, 0, 4), (1, 1, 3)]
-    for values_seen in (sums[0].values, sums[1].values, sums[0].values - sums[1].values):
+    assert [(one.round_index, one.attempt, len(one.members)) for one in sums] == [
+        (1, 0, 4),
+        (1, 1, 3),
+    ]
+    for values_seen in (
+        sums[0].values,
+        sums[1].values,
+        sums[0].values - sums[1].values,
+    ):
         assert np.abs(values_seen.view(np.int64)).min() > 2.0**32

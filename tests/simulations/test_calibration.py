@@ -12,7 +12,9 @@ import pytest
 from simulations.calibration import EPSILONS, ROWS, SHAPES, main, summary
 
 
-def test_there_are_twelve_shapes_from_a_thousand_to_three_hundred_thousand_rows() -> None:
+def test_there_are_twelve_shapes_from_a_thousand_to_three_hundred_thousand_rows() -> (
+    None
+):
     assert len(SHAPES) == 12
     assert (min(ROWS), max(ROWS)) == (1_000, 300_000)
     assert (min(EPSILONS), max(EPSILONS)) == (0.25, 10.0)
@@ -30,7 +32,9 @@ def test_a_shape_is_drawn_again_for_the_same_seed(name: str) -> None:
 def test_coverage_and_width_by_hand() -> None:
     cell = {"shape": "x", "n_rows": 10, "epsilon": 1.0, "column": 0}
     values = [(1.0, 1.96), (-1.0, 0.5), (1.0, 3.92), (-1.0, 1.96)]
-    cells = pd.DataFrame([cell | {"error": error, "half_width": width} for error, width in values])
+    cells = pd.DataFrame(
+        [cell | {"error": error, "half_width": width} for error, width in values]
+    )
     found = summary(cells).loc["x"]
     assert found["coverage"] == 0.75
     # The median half-width is 1.96, the root mean square error 1.
@@ -38,10 +42,26 @@ def test_coverage_and_width_by_hand() -> None:
     assert found["n"] == 4
 
 
-def test_the_command_prints_its_table_and_draws_its_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_its_table_and_draws_its_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     picture, numbers = tmp_path / "calibration.png", tmp_path / "calibration.json"
     shapes = ["--shapes", "Gaussian", "lognormal"]
-    assert main(["--quick", "--seeds", "1", *shapes, "--figure", str(picture), "--output", str(numbers)]) == 0
+    assert (
+        main(
+            [
+                "--quick",
+                "--seeds",
+                "1",
+                *shapes,
+                "--figure",
+                str(picture),
+                "--output",
+                str(numbers),
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "Gaussian" in printed
     assert "coverage" in printed

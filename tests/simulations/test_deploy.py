@@ -1,4 +1,6 @@
-"""Certificates, keys, folders and the comparison of results, without any of Flower's programs."""
+"""Certificates, keys, folders and the comparison of results, without any of Flower's
+programs.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,21 @@ import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key, load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import (
+    load_pem_private_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 
 import simulations.deploy
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DisagreementError, RefusalError
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    DisagreementError,
+    RefusalError,
+)
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
@@ -34,7 +45,10 @@ from simulations.flower_processes import DeploymentError
 
 def handshake(authority: Path, certificate: Path, key: Path, name: str) -> None:
     """Both ends of TLS in memory; raises where the client does not trust the server."""
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=str(authority))
+    server, client = (
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
+        ssl.create_default_context(cafile=str(authority)),
+    )
     server.load_cert_chain(certificate, key)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     near = client.wrap_bio(to_client, to_server, server_hostname=name)
@@ -49,7 +63,9 @@ def handshake(authority: Path, certificate: Path, key: Path, name: str) -> None:
                 continue
 
 
-def test_the_certificate_holds_for_one_address_and_under_its_own_authority(tmp_path: Path) -> None:
+def test_the_certificate_holds_for_one_address_and_under_its_own_authority(
+    tmp_path: Path,
+) -> None:
     made = make_credentials(tmp_path / "a", [])
     other = make_credentials(tmp_path / "b", [])
     handshake(made.authority, made.certificate, made.key, "127.0.0.1")
@@ -68,7 +84,9 @@ def test_the_certificate_holds_for_one_address_and_under_its_own_authority(tmp_p
             assert load_pem_private_key(path.read_bytes(), None).public_key() != public
 
 
-def test_keys_are_what_flower_takes_and_only_their_owner_reads_them(tmp_path: Path) -> None:
+def test_keys_are_what_flower_takes_and_only_their_owner_reads_them(
+    tmp_path: Path,
+) -> None:
     folders = [tmp_path / "node-0", tmp_path / "node-1"]
     made = make_credentials(tmp_path / "certificates", folders)
     publics = set()
@@ -126,14 +144,19 @@ def test_a_folder_gives_each_node_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ['age,name,"height, cm"\n', ""])
-def test_a_site_says_which_columns_of_its_file_are_clustered(tmp_path: Path, header: str) -> None:
+def test_a_site_says_which_columns_of_its_file_are_clustered(
+    tmp_path: Path, header: str
+) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for name in ("a.csv", "b.csv"):
-        (data / name).write_text(header + ("31,x,170\n47,y,160\n" if header else "31,170\n47,160\n"))
+        (data / name).write_text(
+            header + ("31,x,170\n47,y,160\n" if header else "31,170\n47,160\n")
+        )
     own = make_sites(tmp_path / "out", str(data), 0, default_policy(1.0))[1].node_config
     loaded = load_declared(
-        str(own["data-path"]), Layout.of(own["columns"], dialect=Dialect(header=own["header"] == "yes"))
+        str(own["data-path"]),
+        Layout.of(own["columns"], dialect=Dialect(header=own["header"] == "yes")),
     )
     assert loaded.points.tolist() == [[31.0, 170.0], [47.0, 160.0]]
     assert loaded.names == (("age", "height, cm") if header else ("x0", "x1"))
@@ -152,22 +175,47 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     assert main(["--output", str(tmp_path)]) == 2
     assert "not empty" in capsys.readouterr().err
     # As it is typed; tests/e2e/test_deployment_tls.py calls it.
-    words = ["-m", "simulations.deploy", "--algorithm", "fastloyd", "--data", "iris", "--output", str(tmp_path / "new")]
-    done = subprocess.run([sys.executable, *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    words = [
+        "-m",
+        "simulations.deploy",
+        "--algorithm",
+        "fastloyd",
+        "--data",
+        "iris",
+        "--output",
+        str(tmp_path / "new"),
+    ]
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert "did you mean 'fastlloyd'?" in done.stderr
     assert not (tmp_path / "new" / "superlink").exists()
 
 
 def test_run_configurations_are_read_as_flower_reads_them() -> None:
-    assert run_settings(["a-b=1 c='x y'", 'd="z" e=true a-b=2']) == {"a-b": 2, "c": "x y", "d": "z", "e": True}
+    assert run_settings(["a-b=1 c='x y'", 'd="z" e=true a-b=2']) == {
+        "a-b": 2,
+        "c": "x y",
+        "d": "z",
+        "e": True,
+    }
     for wrong in ("epsilon", "epsilon=1.0 and", "trust=central", "a=1 a=2"):
         with pytest.raises(ConfigurationError, match="no NAME=VALUE"):
             run_settings([wrong])
 
 
 def test_the_duration_is_left_open_where_the_rounds_are_not_known() -> None:
-    settings = {"bounds": "0,1", "num-clients": 3, "algorithm": "fastlloyd", "n-features": 2}
+    settings = {
+        "bounds": "0,1",
+        "num-clients": 3,
+        "algorithm": "fastlloyd",
+        "n-features": 2,
+    }
     assert "the server says" in expected_duration(settings)
     assert "round trips of 6 s" in expected_duration({**settings, "n-examples": 1000})
 
@@ -179,7 +227,9 @@ def written(folder: Path, centroids: list[list[float]], **report: object) -> Sit
     place.mkdir(parents=True)
     np.savez(place / "centroids.npz", centroids=np.array(centroids))
     # Who wrote it is no difference.
-    (place / "privacy_report.json").write_text(json.dumps({"epsilon": 1.0, "provenance": folder.name, **report}))
+    (place / "privacy_report.json").write_text(
+        json.dumps({"epsilon": 1.0, "provenance": folder.name, **report})
+    )
     return site
 
 
@@ -200,8 +250,13 @@ def test_results_are_compared_to_the_last_bit(tmp_path: Path) -> None:
         collect([written(tmp_path / "g", [[0.0, float("nan")]])])
 
 
-def test_a_policy_that_no_node_would_start_with_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(RefusalError, match=r"does not limit max-epsilon-total, max-delta, .*, min-cohort"):
+def test_a_policy_that_no_node_would_start_with_is_refused_before_anything_runs(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        RefusalError,
+        match=r"does not limit max-epsilon-total, max-delta, .*, min-cohort",
+    ):
         make_sites(tmp_path, "iris", 3, "max-epsilon-per-run = 2.0\n")
 
 
@@ -211,11 +266,15 @@ def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
     typed = re.search(r'flwr run \. --stream --run-config "(.*)"', page)
     assert text is not None
     assert typed is not None
-    pins = re.sub(r'"64 hexadecimal digits"', lambda found: f'"{found.start():064x}"', text[1])
+    pins = re.sub(
+        r'"64 hexadecimal digits"', lambda found: f'"{found.start():064x}"', text[1]
+    )
     (tmp_path / "policy.toml").write_text(pins)
     policy = ClientPolicy.from_toml(tmp_path / "policy.toml", base=DEPLOYED)
     settings = run_settings([typed[1]])
     config = strategy_from_run_config(settings).config
     n_clients = settings["num-clients"]
-    plan = draft_plan(config, run_id=1, n_clients=n_clients, seed=0, n_features=config.n_features)
+    plan = draft_plan(
+        config, run_id=1, n_clients=n_clients, seed=0, n_features=config.n_features
+    )
     policy.check(Asked(plan, worst_case(plan), Past()))

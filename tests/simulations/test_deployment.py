@@ -1,4 +1,6 @@
-"""Processes of a deployment on loopback end with their block, and the relay counts what goes through."""
+"""Processes of a deployment on loopback end with their block, and the relay counts what
+goes through.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def echo() -> Iterator[int]:
 def test_the_relay_counts_both_directions_of_all_connections(echo: int) -> None:
     with relayed(echo) as relay:
         for size in (10, 3000):
-            with socket.create_connection((HOST, relay.port), timeout=180.0) as connection:
+            with socket.create_connection(
+                (HOST, relay.port), timeout=180.0
+            ) as connection:
                 connection.sendall(b"x" * size)
                 connection.shutdown(socket.SHUT_WR)
                 received = b""
@@ -81,7 +85,10 @@ def test_the_relay_counts_both_directions_of_all_connections(echo: int) -> None:
 
 def test_a_connection_is_refused_where_nobody_listens() -> None:
     (port,) = free_ports(1)
-    with relayed(port) as relay, socket.create_connection((HOST, relay.port), timeout=180.0) as connection:
+    with (
+        relayed(port) as relay,
+        socket.create_connection((HOST, relay.port), timeout=180.0) as connection,
+    ):
         assert connection.recv(1) == b""
         assert relay.traffic == Traffic()
 
@@ -93,21 +100,31 @@ def test_node_settings_are_toml() -> None:
         "flag": True,
         "share": 0.5,
     }
-    assert settings_text(settings) == "data-path='/a b/rows.npy' partition-id=3 flag=true share=0.5"
+    assert (
+        settings_text(settings)
+        == "data-path='/a b/rows.npy' partition-id=3 flag=true share=0.5"
+    )
     with pytest.raises(ConfigurationError, match="data-path"):
         settings_text({"data-path": "it's"})
 
 
-def test_a_superlink_that_ends_is_reported_with_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_superlink_that_ends_is_reported_with_its_last_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = script(tmp_path, "print('the port is taken'); raise SystemExit(3)")
     for module in (deployment, flower_commands):
         monkeypatch.setattr(module, "program", lambda name: program)
-    with pytest.raises(DeploymentError, match=r"ended with 3.*the port is taken"), deployed(tmp_path, []):
+    with (
+        pytest.raises(DeploymentError, match=r"ended with 3.*the port is taken"),
+        deployed(tmp_path, []),
+    ):
         pass
 
 
 @linux
-def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_process_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # As Flower's SuperLink does with its SuperExec: a child in a session of its own.
     program = script(
         tmp_path,
@@ -118,7 +135,11 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest
     )
     for module in (deployment, flower_commands):
         monkeypatch.setattr(module, "program", lambda name: program)
-    monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: (tmp_path / "child").is_file())
+    monkeypatch.setattr(
+        deployment,
+        "is_healthy",
+        lambda port, credentials: (tmp_path / "child").is_file(),
+    )
 
     def interrupted() -> None:
         with deployed(tmp_path, []):
@@ -136,9 +157,13 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path, monkeypatch: pytest
 
 
 @linux
-def test_every_node_is_guarded_and_runs_one_app_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_node_is_guarded_and_runs_one_app_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = script(
-        tmp_path, "import os, time\nprint('SuperNode ID: 1, PATH', os.environ['PATH'], flush=True)\ntime.sleep(60)"
+        tmp_path,
+        "import os, time\nprint('SuperNode ID: 1, PATH', os.environ['PATH'],"
+        " flush=True)\ntime.sleep(60)",
     )
     for module in (deployment, flower_commands):
         monkeypatch.setattr(module, "program", lambda name: program)
@@ -149,7 +174,10 @@ def test_every_node_is_guarded_and_runs_one_app_only(tmp_path: Path, monkeypatch
         assert there.allowed_app == digest_of(build_fab_from_disk(app))
         for name in ("node-0", "node-1"):
             programs = tmp_path / "federation" / name / ".flwr" / "guarded-programs"
-            assert f"PATH {programs}\n" in (tmp_path / "federation" / name / "log").read_text()
+            assert (
+                f"PATH {programs}\n"
+                in (tmp_path / "federation" / name / "log").read_text()
+            )
             assert there.allowed_app in (programs / "flwr-clientapp").read_text()
 
 
@@ -159,7 +187,9 @@ def test_a_failed_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(module, "program", lambda name: program)
     with relayed(1) as relay:
         there = Deployment(tmp_path, 1, relay)
-        with pytest.raises(DeploymentError, match=r"ended with 1 .*no such run-config key"):
+        with pytest.raises(
+            DeploymentError, match=r"ended with 1 .*no such run-config key"
+        ):
             there.run("k=1")
 
 
@@ -173,9 +203,15 @@ def test_credentials_are_on_every_command_line(tmp_path: Path) -> None:
         assert str(credentials.authority) in text
     assert "--enable-supernode-auth" in superlink
     assert node[node.index("--auth-supernode-private-key") + 1] == str(keys[0])
-    for text in (" ".join(superlink_command(1, None)), " ".join(supernode_command({}, 1, 2, None, None))):
+    for text in (
+        " ".join(superlink_command(1, None)),
+        " ".join(supernode_command({}, 1, 2, None, None)),
+    ):
         assert "--insecure" in text
-    with pytest.raises(ConfigurationError, match="2 keys for 3 SuperNodes"), deployed(tmp_path, [{}] * 3, credentials):
+    with (
+        pytest.raises(ConfigurationError, match="2 keys for 3 SuperNodes"),
+        deployed(tmp_path, [{}] * 3, credentials),
+    ):
         pass
 
 
@@ -201,9 +237,16 @@ def test_a_guard_ends_everything_if_the_command_is_killed(tmp_path: Path) -> Non
         f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
         "time.sleep(600)",
     )
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=deployment.PROJECT, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        cwd=deployment.PROJECT,
+        check=False,
+    )
     assert killed.returncode == -signal.SIGKILL
     deadline = time.monotonic() + 120.0
-    while marked_processes(tmp_path / "superlink" / ".flwr") and time.monotonic() < deadline:
+    while (
+        marked_processes(tmp_path / "superlink" / ".flwr")
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     assert marked_processes(tmp_path / "superlink" / ".flwr") == []

@@ -1,4 +1,6 @@
-"""Engines behind the one entry: evaluations within a run, and what a Ray run is told of the data."""
+"""Engines behind the one entry: evaluations within a run, and what a Ray run is told of
+the data.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,14 @@ def settings_of(*overrides: str) -> Any:
 
 
 def test_an_exact_evaluation_says_what_the_metrics_say() -> None:
-    row = run_job(settings_of("data=iris", "evaluation=exact", "metrics=[accuracy,purity]", "privacy.epsilon=4"))
+    row = run_job(
+        settings_of(
+            "data=iris",
+            "evaluation=exact",
+            "metrics=[accuracy,purity]",
+            "privacy.epsilon=4",
+        )
+    )
     assert row["status"] == "done", row["reason"]
     # Rows are rounded to the grid of 2^-16 before they are summed.
     assert row["evaluation_cost"] == pytest.approx(row["nicv"], rel=1e-3)
@@ -41,16 +50,28 @@ def test_an_exact_evaluation_says_what_the_metrics_say() -> None:
 
 
 def test_a_private_evaluation_is_within_its_noise_and_the_budget() -> None:
-    row = run_job(settings_of("data=digits", "evaluation=private", "metrics=[accuracy]", "privacy.epsilon=4"))
+    row = run_job(
+        settings_of(
+            "data=digits",
+            "evaluation=private",
+            "metrics=[accuracy]",
+            "privacy.epsilon=4",
+        )
+    )
     assert row["status"] == "done", row["reason"]
     assert 0.0 < row["evaluation_cost_noise"] < 0.5
-    assert abs(row["evaluation_cost"] - row["nicv"]) < 4.0 * row["evaluation_cost_noise"]
+    assert (
+        abs(row["evaluation_cost"] - row["nicv"]) < 4.0 * row["evaluation_cost_noise"]
+    )
     assert abs(row["evaluation_accuracy"] - row["accuracy"]) < 0.1
     assert 3.99 < row["epsilon"] <= 4.0
 
 
 def test_an_evaluation_needs_rounds() -> None:
-    with pytest.raises(ConfigurationError, match="'optimal' runs on all rows in one place, without rounds"):
+    with pytest.raises(
+        ConfigurationError,
+        match="'optimal' runs on all rows in one place, without rounds",
+    ):
         settings_of("data=iris", "algorithm=optimal", "evaluation=private")
 
 
@@ -71,16 +92,26 @@ class Told(Exception):
     ],
 )
 def test_ray_is_told_of_files_and_names_only(
-    monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...], source: str, bounds: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: tuple[str, ...],
+    source: str,
+    bounds: str | None,
 ) -> None:
     settings = settings_of("engine=ray", *overrides)
     seen: dict[str, Any] = {}
 
-    def run_on_ray(run_config: dict[str, Any], *, n_nodes: int, folder: Path, **_: Any) -> RayResult:
-        assert all(isinstance(value, str | int | float | bool) for value in run_config.values())
+    def run_on_ray(
+        run_config: dict[str, Any], *, n_nodes: int, folder: Path, **_: Any
+    ) -> RayResult:
+        assert all(
+            isinstance(value, str | int | float | bool) for value in run_config.values()
+        )
         seen.update(run_config, n_nodes=n_nodes)
         if source == "file":
-            table = load_source(run_config["data"], partition_column=run_config.get("partition-column", ""))
+            table = load_source(
+                run_config["data"],
+                partition_column=run_config.get("partition-column", ""),
+            )
             np.testing.assert_array_equal(table.points, load_data_set(settings).points)
         if bounds == "own":
             seen["box"] = read_ranges(run_config["bounds"]).matched(None)
@@ -98,7 +129,9 @@ def test_ray_is_told_of_files_and_names_only(
         assert (seen["partition-seed"], seen["mixture-rows-per-client"]) == (4, 50)
     if bounds == "own":
         points = load_data_set(settings).points
-        assert seen["box"] == Bounds(tuple(points.min(axis=0).tolist()), tuple(points.max(axis=0).tolist()))
+        assert seen["box"] == Bounds(
+            tuple(points.min(axis=0).tolist()), tuple(points.max(axis=0).tolist())
+        )
     elif bounds is not None:
         assert seen["bounds"] == bounds
     if "partition=by_value" in overrides:
@@ -107,25 +140,51 @@ def test_ray_is_told_of_files_and_names_only(
 
 
 def test_a_ray_run_becomes_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_of("engine=ray", "data=iris", "algorithm=fastlloyd", "evaluation=private")
+    settings = settings_of(
+        "engine=ray", "data=iris", "algorithm=fastlloyd", "evaluation=private"
+    )
     same = run_settings(settings_of("data=iris", "algorithm=fastlloyd"))[0]
     metrics = {"n_iterations": 3, "evaluation": {"cost": {"value": 0.25, "noise": 0.5}}}
 
     def run_on_ray(run_config: dict[str, Any], **_: Any) -> RayResult:
         assert run_config["n-classes"] == 3
-        return RayResult(same.centers, same.centers, np.ones(3), same.privacy, metrics, 12.5, 10**9, Path())
+        return RayResult(
+            same.centers,
+            same.centers,
+            np.ones(3),
+            same.privacy,
+            metrics,
+            12.5,
+            10**9,
+            Path(),
+        )
 
     monkeypatch.setattr(ray_job, "run_on_ray", run_on_ray)
     outcome, _ = run_settings(settings)
     assert isinstance(outcome, Outcome)
-    assert (outcome.n_iterations, outcome.seconds, outcome.cost_curve) == (3, 12.5, None)
-    assert outcome.columns == {"peak_bytes": 10**9, "evaluation_cost": 0.25, "evaluation_cost_noise": 0.5}
+    assert (outcome.n_iterations, outcome.seconds, outcome.cost_curve) == (
+        3,
+        12.5,
+        None,
+    )
+    assert outcome.columns == {
+        "peak_bytes": 10**9,
+        "evaluation_cost": 0.25,
+        "evaluation_cost_noise": 0.5,
+    }
 
 
 def test_options_without_effect_are_refused_and_what_data_fill_in_is_left_out() -> None:
     feddp = ("data=iris", "algorithm=feddp_kmeans", "data.server=held_out")
-    with pytest.raises(ConfigurationError, match=r"weights_bound is 3.0, but unit is 'record'"):
+    with pytest.raises(
+        ConfigurationError, match=r"weights_bound is 3.0, but unit is 'record'"
+    ):
         settings_of(*feddp, "algorithm.weights_bound=3")
-    settings = settings_of("data=mixture", "data.rows_per_client=30", "data.server=own", "algorithm=feddp_kmeans")
+    settings = settings_of(
+        "data=mixture",
+        "data.rows_per_client=30",
+        "data.server=own",
+        "algorithm=feddp_kmeans",
+    )
     assert settings["algorithm"]["examples_per_client"] == 30
     assert "examples-per-client" not in run_config_of(settings)

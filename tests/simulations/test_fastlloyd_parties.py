@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PlanError, ProtocolError
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DPKMeansError,
+    PlanError,
+    ProtocolError,
+)
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.task import TASKS
@@ -79,7 +84,9 @@ def rows(n: int = 200, seed: int = 0) -> np.ndarray:
     return CENTRES[rng.integers(0, 3, n)] + rng.normal(0.0, 0.05, (n, 2))
 
 
-def play(params: Params, kind: type = MaskedClient) -> tuple[list[Any], Server, list[tuple[Any, Any]]]:
+def play(
+    params: Params, kind: type = MaskedClient
+) -> tuple[list[Any], Server, list[tuple[Any, Any]]]:
     clients = [kind(i, rows(seed=i), params) for i in range(params.num_clients)]
     server, seen = Server(params), []
     for _ in range(params.iters or 0):
@@ -91,12 +98,16 @@ def play(params: Params, kind: type = MaskedClient) -> tuple[list[Any], Server, 
     return clients, server, seen
 
 
-def test_the_authors_example_runs_as_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_authors_example_runs_as_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (folder,) = fastlloyd_parties.__path__
     monkeypatch.syspath_prepend(folder)
     script = tmp_path / "example.py"
     script.write_text(EXAMPLE)
-    left = runpy.run_path(str(script), {"client_data": [rows(seed=i) for i in range(5)]})
+    left = runpy.run_path(
+        str(script), {"client_data": [rows(seed=i) for i in range(5)]}
+    )
     assert left["server"].due is None
     assert len(left["server"].steps) == left["params"].iters
     for one, other in itertools.pairwise(left["clients"]):
@@ -109,7 +120,9 @@ def test_the_authors_example_runs_as_printed(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_masked_sums_are_unreadable_alone_and_right_together() -> None:
     masked, _, seen = play(Params(k=3, dim=2, epsilon=1e4, num_clients=3, seed=5))
-    unmasked, _, read = play(Params(k=3, dim=2, epsilon=1e4, num_clients=3, seed=5), UnmaskedClient)
+    unmasked, _, read = play(
+        Params(k=3, dim=2, epsilon=1e4, num_clients=3, seed=5), UnmaskedClient
+    )
     np.testing.assert_allclose(masked[0].centroids, unmasked[0].centroids, atol=0.01)
     totals, counts = seen[0]
     for one in (*totals, *counts):
@@ -117,20 +130,32 @@ def test_masked_sums_are_unreadable_alone_and_right_together() -> None:
         assert len(np.unique(one.ravel() >> np.uint64(44))) == one.size
     in_clear = read[0][1][0]
     assert in_clear.sum() == 200.0
-    # Nor can their sum be read by the server: key authors' streams stay in it until clients take them off.
+    # Nor can their sum be read by the server: key authors' streams stay in it until
+    # clients take them off.
     assert len(np.unique(np.sum(counts, axis=0, dtype=np.uint64) >> np.uint64(44))) == 3
 
 
 @pytest.mark.parametrize("dp", ["laplace", "none"])
 def test_other_mechanisms_find_the_centres(dp: str) -> None:
-    clients, server, _ = play(Params(k=3, dim=2, dp=dp, epsilon=20.0, num_clients=2, seed=1, iters=5))
+    clients, server, _ = play(
+        Params(k=3, dim=2, dp=dp, epsilon=20.0, num_clients=2, seed=1, iters=5)
+    )
     found = clients[0].centroids
     assert np.abs(found[:, None] - CENTRES).sum(axis=2).min(axis=0).max() < 0.1
     assert server.report.is_private == (dp == "laplace")
 
 
 def test_laplace_noise_has_its_sensitivity_and_its_price() -> None:
-    params = Params(k=2, dim=3, dp="laplace", epsilon=2.0, max_dist=0.25, num_clients=2, iters=4, seed=1)
+    params = Params(
+        k=2,
+        dim=3,
+        dp="laplace",
+        epsilon=2.0,
+        max_dist=0.25,
+        num_clients=2,
+        iters=4,
+        seed=1,
+    )
     values = np.random.default_rng(0).uniform(-1, 1, (50, 3))
     for index in range(2):
         MaskedClient(index, values, params)
@@ -140,12 +165,21 @@ def test_laplace_noise_has_its_sensitivity_and_its_price() -> None:
     each = 1 / sums.noise_multiplier, 1 / counts.noise_multiplier
     assert sum(each) == pytest.approx(2.0 / 4, rel=1e-6)
     assert each[0] / each[1] == pytest.approx(36 ** (1 / 3), rel=1e-6)
-    step, state = build_algorithm(server.plan).rounds[1], server.clusters or initial_state(server.plan)
-    moved = check_sensitivity(step.blocks, lambda points: step.statistic(points, state), 3)
+    step, state = (
+        build_algorithm(server.plan).rounds[1],
+        server.clusters or initial_state(server.plan),
+    )
+    moved = check_sensitivity(
+        step.blocks, lambda points: step.statistic(points, state), 3
+    )
     assert 0.5 < moved["relative_sums"] <= 1.0
-    half = replace(sums, sensitivity=replace(sums.sensitivity, bound=sums.sensitivity.bound / 2))
+    half = replace(
+        sums, sensitivity=replace(sums.sensitivity, bound=sums.sensitivity.bound / 2)
+    )
     with pytest.raises(PlanError, match="relative_sums"):
-        check_sensitivity((half, counts), lambda points: step.statistic(points, state), 3)
+        check_sensitivity(
+            (half, counts), lambda points: step.statistic(points, state), 3
+        )
 
 
 def test_what_does_not_fit_is_refused_by_a_sentence() -> None:
@@ -177,6 +211,8 @@ def test_a_changed_release_is_refused() -> None:
     clients = [MaskedClient(i, rows(seed=i), params) for i in range(2)]
     server = Server(params)
     steps = [client.step(params) for client in clients]
-    total, count = server.step([one[0] for one in steps], [one[1] for one in steps], params)
+    total, count = server.step(
+        [one[0] for one in steps], [one[1] for one in steps], params
+    )
     with pytest.raises(ProtocolError, match="not what the server released"):
         clients[0].update(total + np.uint64(1), count)

@@ -1,4 +1,6 @@
-"""ProxyLloyd as a paper: made of the pages, so that nothing in it is older than they are."""
+"""ProxyLloyd as a paper: made of the pages, so that nothing in it is older than they
+are.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def test_it_has_all_of_the_method_its_bounds_and_its_pictures() -> None:
     titles = re.findall(r"^## (.+)$", METHOD.read_text(), re.MULTILINE)
     assert len(titles) > 8
     assert [title for title in titles[1:] if f"<h3>{title}</h3>" not in text] == []
-    pictures = [Path(unquote(urlsplit(one).path)) for one in re.findall(r'src="([^"]+)"', text)]
+    pictures = [
+        Path(unquote(urlsplit(one).path)) for one in re.findall(r'src="([^"]+)"', text)
+    ]
     assert len(pictures) == 4
     assert all(picture.is_file() for picture in pictures)
     # Every row with what it says, and without the names of tests.
@@ -29,9 +33,13 @@ def test_it_has_all_of_the_method_its_bounds_and_its_pictures() -> None:
     assert all(urlsplit(one).scheme for one in re.findall(r'href="([^"]*)"', text))
 
 
-def test_a_row_that_is_gone_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_row_that_is_gone_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     shorter = tmp_path / "README.md"
-    shorter.write_text(re.sub(r"^\| S13 .*$", "", PROOFS.read_text(), flags=re.MULTILINE))
+    shorter.write_text(
+        re.sub(r"^\| S13 .*$", "", PROOFS.read_text(), flags=re.MULTILINE)
+    )
     monkeypatch.setattr(module, "PROOFS", shorter)
     with pytest.raises(module.ConfigurationError, match="S13"):
         paper()
@@ -50,7 +58,9 @@ def test_the_command_writes_it(
     assert not (tmp_path / "paper.pdf").exists()
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no Chromium here")
+@pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="there is no Chromium here"
+)
 def test_chromium_prints_it(tmp_path: Path) -> None:
     assert main([str(tmp_path / "paper.pdf")]) == 0
     printed = (tmp_path / "paper.pdf").read_bytes()

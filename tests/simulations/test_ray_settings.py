@@ -1,4 +1,7 @@
-"""What Flower and Ray are told, and what is read off a failed run's output; no process is started."""
+"""What Flower and Ray are told, and what is read off a failed run's output.
+
+No process is started.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,13 @@ import pytest
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from simulations.ray_engine import EngineError, RaySuperLink, failure_of, run_on_ray
 from simulations.ray_processes import is_supported, marked_processes
-from simulations.ray_settings import RayBackend, app_file, connection_file, environment, federation_config
+from simulations.ray_settings import (
+    RayBackend,
+    app_file,
+    connection_file,
+    environment,
+    federation_config,
+)
 
 LOG = Path("flwr.log")
 CONFIG: dict[str, Any] = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3}
@@ -22,16 +31,36 @@ CONFIG: dict[str, Any] = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3
 
 @pytest.mark.parametrize(
     "value",
-    ["", 'it\'s "quoted" \\ here', "tab\tline\nend\x7f\x01", "café 😀", 0, -1, 2**40, 0.1, 1e-7, 1e300, True, False],
+    [
+        "",
+        'it\'s "quoted" \\ here',
+        "tab\tline\nend\x7f\x01",
+        "café 😀",
+        0,
+        -1,
+        2**40,
+        0.1,
+        1e-7,
+        1e300,
+        True,
+        False,
+    ],
 )
 def test_every_scalar_survives_the_apps_file(value: Any) -> None:
-    read = tomllib.loads(app_file({"some-key": value}))["tool"]["flwr"]["app"]["config"]["some-key"]
+    read = tomllib.loads(app_file({"some-key": value}))["tool"]["flwr"]["app"][
+        "config"
+    ]["some-key"]
     assert read == value
     assert type(read) is type(value)
 
 
 def test_infinity_survives_too() -> None:
-    assert tomllib.loads(app_file({"epsilon": math.inf}))["tool"]["flwr"]["app"]["config"]["epsilon"] == math.inf
+    assert (
+        tomllib.loads(app_file({"epsilon": math.inf}))["tool"]["flwr"]["app"]["config"][
+            "epsilon"
+        ]
+        == math.inf
+    )
 
 
 def test_no_other_type_is_written() -> None:
@@ -77,7 +106,9 @@ def test_a_federation_has_two_nodes_at_least() -> None:
         federation_config(1, RayBackend())
 
 
-def test_everything_stays_in_the_home_and_below_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_stays_in_the_home_and_below_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "somewhere:6379")
     monkeypatch.setenv("FLWR_HOME", "/the/users/own")
     own = environment(tmp_path, RayBackend(object_store_bytes=10**8))
@@ -87,42 +118,61 @@ def test_everything_stays_in_the_home_and_below_loopback(tmp_path: Path, monkeyp
     assert own["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
     assert own["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert environment(tmp_path, RayBackend(address="a:1"))["RAY_ADDRESS"] == "a:1"
-    assert tomllib.loads(connection_file(4711))["superlink"]["local"]["address"] == "127.0.0.1:4711"
+    assert (
+        tomllib.loads(connection_file(4711))["superlink"]["local"]["address"]
+        == "127.0.0.1:4711"
+    )
 
 
 def test_the_apps_own_error_comes_back_with_its_class() -> None:
     output = (
-        "\x1b[92mINFO \x1b[0m: Starting\nplan: 3 rounds\nWARNING: x\n"
-        "ConfigurationError: algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?\nINFO: end\n"
+        "\x1b[92mINFO \x1b[0m: Starting\nplan: 3 rounds\nWARNING:"
+        " x\nConfigurationError: algorithm is 'fastloyd', which is not known: did you"
+        " mean 'fastlloyd'?\nINFO: end\n"
     )
     error = failure_of(output, LOG)
     assert type(error) is ConfigurationError
-    assert str(error) == "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"
+    assert (
+        str(error)
+        == "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"
+    )
 
 
 def test_a_clients_reason_is_added() -> None:
     output = (
-        "\x1b[36m(ClientAppActor pid=77)\x1b[0m cannot answer: x.csv has no rows: add some.\n"
-        "RefusalError: node 5 refused (DataError): this client could not answer.\n"
+        "\x1b[36m(ClientAppActor pid=77)\x1b[0m cannot answer: x.csv has no rows: add"
+        " some.\nRefusalError: node 5 refused (DataError): this client could not"
+        " answer.\n"
     )
     error = failure_of(output, LOG)
     assert type(error) is RefusalError
-    assert str(error).endswith("this client could not answer. The first client's reason: x.csv has no rows: add some.")
+    assert str(error).endswith(
+        "this client could not answer. The first client's reason: x.csv has no rows:"
+        " add some."
+    )
 
 
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
         (
-            "Traceback\n  File\nValueError: a: b\nRuntimeError: An error was encountered.\n",
+            (
+                "Traceback\n  File\nValueError: a: b\nRuntimeError: An error was"
+                " encountered.\n"
+            ),
             "RuntimeError: An error was",
         ),
-        ("ray.exceptions.RayActorError: the actor died\n", "RayActorError: the actor died"),
+        (
+            "ray.exceptions.RayActorError: the actor died\n",
+            "RayActorError: the actor died",
+        ),
         ("Error: no SuperLink\n", "Error: no SuperLink"),
         ("", "it left no error"),
     ],
 )
-def test_other_failures_name_the_last_error_and_the_log(output: str, expected: str) -> None:
+def test_other_failures_name_the_last_error_and_the_log(
+    output: str, expected: str
+) -> None:
     error = failure_of(output, LOG)
     assert type(error) is EngineError
     assert expected in str(error)
@@ -137,7 +187,9 @@ def test_other_failures_name_the_last_error_and_the_log(output: str, expected: s
         ({"data": None}, "data is None of type NoneType"),
     ],
 )
-def test_a_wrong_configuration_starts_nothing(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+def test_a_wrong_configuration_starts_nothing(
+    tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         run_on_ray(CONFIG | change, n_nodes=2, folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -145,7 +197,9 @@ def test_a_wrong_configuration_starts_nothing(tmp_path: Path, change: dict[str, 
 
 def test_the_data_source_is_never_left_to_a_default(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="has no data"):
-        run_on_ray({"algorithm": "glloyd", "n-clusters": 3}, n_nodes=2, folder=tmp_path / "run")
+        run_on_ray(
+            {"algorithm": "glloyd", "n-clusters": 3}, n_nodes=2, folder=tmp_path / "run"
+        )
 
 
 def test_closing_a_superlink_that_never_started_leaves_nothing() -> None:

@@ -20,7 +20,13 @@ ROWS = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
 
 def report(algorithm: str = "glloyd") -> PrivacyReport:
     model = FederatedKMeans(
-        2, bounds=(-1.0, 1.0), algorithm=algorithm, delta=1e-5, n_examples=400, random_state=0, engine="direct"
+        2,
+        bounds=(-1.0, 1.0),
+        algorithm=algorithm,
+        delta=1e-5,
+        n_examples=400,
+        random_state=0,
+        engine="direct",
     )
     return model.fit([ROWS, ROWS]).privacy_
 
@@ -28,7 +34,8 @@ def report(algorithm: str = "glloyd") -> PrivacyReport:
 def test_one_gaussian_release_by_hand() -> None:
     whole = report()
     one = replace(whole, releases=(replace(whole.releases[0], noise_multiplier=2.0),))
-    # alpha / (2 sigma^2) at order alpha, and the conversion of Canonne, Kamath and Steinke 2020, Proposition 12.
+    # alpha / (2 sigma^2) at order alpha, and the conversion of Canonne, Kamath and
+    # Steinke 2020, Proposition 12.
     orders = np.arange(1.01, 60, 0.01)
     costs = orders / 8 + np.log1p(-1 / orders) - np.log(1e-5 * orders) / (orders - 1)
     assert renyi_epsilon(one) == pytest.approx(costs.min(), rel=1e-3)
@@ -39,7 +46,11 @@ def test_it_is_above_an_exact_price_and_infinite_without_noise() -> None:
     assert ours.epsilon < renyi_epsilon(ours) < 1.3 * ours.epsilon
     # Half the noise that is claimed is seen.
     half = replace(
-        ours, releases=tuple(replace(one, noise_multiplier=one.noise_multiplier / 2) for one in ours.releases)
+        ours,
+        releases=tuple(
+            replace(one, noise_multiplier=one.noise_multiplier / 2)
+            for one in ours.releases
+        ),
     )
     assert renyi_epsilon(half) > 1.9 * ours.epsilon
     assert math.isinf(renyi_epsilon(report("lloyd")))
@@ -49,7 +60,9 @@ def test_it_is_above_an_exact_price_and_infinite_without_noise() -> None:
         renyi_epsilon(report("sulloyd"), 0.1)
 
 
-def test_the_command_prints_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "privacy_report.json"
     path.write_text(report().to_json())
     assert main([str(path)]) == 0

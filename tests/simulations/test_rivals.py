@@ -1,4 +1,6 @@
-"""Rivals: their rounds under masks, what one row moves, each step by hand, and the table of the comparison."""
+"""Rivals: their rounds under masks, what one row moves, each step by hand, and the
+table of the comparison.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ from flwr_dpkmeans.sums.task import TASKS
 from simulations import rivals, sweep
 from simulations.rivals import installed_methods, register_rivals, rival_runs
 from simulations.rivals.__main__ import main
-from simulations.rivals.locality_hashing import discrete_laplace, lsh_clustering, noise_multiplier
+from simulations.rivals.locality_hashing import (
+    discrete_laplace,
+    lsh_clustering,
+    noise_multiplier,
+)
 from simulations.rivals.pe_means import (
     CANDIDATES,
     HDPEMeansOptions,
@@ -38,8 +44,18 @@ from simulations.rivals.pe_means import (
     packed_ball,
 )
 from simulations.rivals.rival_figure import draw
-from simulations.rivals.rival_table import beside_published, compared, markdown, verdict, wins
-from simulations.rivals.uniform_grid import UniformGridOptions, grid_side, weighted_kmeans
+from simulations.rivals.rival_table import (
+    beside_published,
+    compared,
+    markdown,
+    verdict,
+    wins,
+)
+from simulations.rivals.uniform_grid import (
+    UniformGridOptions,
+    grid_side,
+    weighted_kmeans,
+)
 
 Array = NDArray[np.float64]
 NAMES = ("pe_means", "hdpe_means", "eugkm")
@@ -57,18 +73,31 @@ def _registered() -> Iterator[None]:
 
 def parts(n: int = 900, seed: int = 4) -> list[Array]:
     generator = np.random.default_rng(seed)
-    rows = CENTERS[generator.integers(0, 2, n)] + 0.05 * generator.standard_normal((n, 4))
+    rows = CENTERS[generator.integers(0, 2, n)] + 0.05 * generator.standard_normal(
+        (n, 4)
+    )
     return list(np.array_split(rows, 3))
 
 
 def fitted(algorithm: Options, tables: list[Array], **values: Any) -> FederatedKMeans:
-    given: dict[str, Any] = {"bounds": (-1.0, 1.0), "epsilon": 20.0, "noise": "seeded", "random_state": 2}
+    given: dict[str, Any] = {
+        "bounds": (-1.0, 1.0),
+        "epsilon": 20.0,
+        "noise": "seeded",
+        "random_state": 2,
+    }
     return FederatedKMeans(2, algorithm=algorithm, **(given | values)).fit(tables)
 
 
 def built(algorithm: str, **options: Any) -> tuple[Algorithm, State]:
     values = {"n_clusters": 2, "bounds": ((-1,), (1,)), "n_examples": 1000, **options}
-    plan = draft_plan(parse_run(algorithm=algorithm, **values), run_id=1, n_clients=3, seed=7, n_features=4)
+    plan = draft_plan(
+        parse_run(algorithm=algorithm, **values),
+        run_id=1,
+        n_clients=3,
+        seed=7,
+        n_features=4,
+    )
     found = build_algorithm(plan)
     return found, found.initial_state(plan.seed)
 
@@ -101,15 +130,26 @@ def test_rounds_run_under_masks_with_noise_of_all_parties(options: Options) -> N
     ("algorithm", "options"),
     [
         ("pe_means", {"mutants": 4, "max_iter": 2}),
-        ("hdpe_means", {"mutants": 4, "max_iter": 2, "latent_dimensions": 2, "radius": 0.7}),
+        (
+            "hdpe_means",
+            {"mutants": 4, "max_iter": 2, "latent_dimensions": 2, "radius": 0.7},
+        ),
         ("eugkm", {"hybrid": True}),
     ],
 )
-def test_one_row_moves_each_release_by_its_bound_and_no_further(algorithm: str, options: dict[str, Any]) -> None:
+def test_one_row_moves_each_release_by_its_bound_and_no_further(
+    algorithm: str, options: dict[str, Any]
+) -> None:
     found, state = built(algorithm, **options)
-    state = state.changed(**{CANDIDATES: state[CANDIDATES][:2]}) if CANDIDATES in state.arrays else state
+    state = (
+        state.changed(**{CANDIDATES: state[CANDIDATES][:2]})
+        if CANDIDATES in state.arrays
+        else state
+    )
     for step in found.rounds:
-        used = check_sensitivity(step.blocks, lambda rows, one=step: one.statistic(rows, state), n_features=4)  # type: ignore[misc]
+        used = check_sensitivity(
+            step.blocks, lambda rows, one=step: one.statistic(rows, state), n_features=4
+        )  # type: ignore[misc]
         assert all(0.9 < share <= 1.0 for share in used.values()), used
 
 
@@ -129,17 +169,28 @@ def test_votes_weigh_the_candidates_and_noise_halves_the_mutants() -> None:
     after = found.rounds[0].advance(state, released(found, votes))
     order = np.argsort(-after.counts)
     assert after.counts[order].tolist() == [700.0, 300.0]
-    assert np.array_equal(after.centroids[order], round_to_grid(np.clip(state[CANDIDATES][[3, 17]], -1.0, 1.0)))
+    assert np.array_equal(
+        after.centroids[order],
+        round_to_grid(np.clip(state[CANDIDATES][[3, 17]], -1.0, 1.0)),
+    )
     assert len(after[CANDIDATES]) == 26
     assert found.rounds[0].admits is not None
     assert found.rounds[0].admits(after)
-    assert not found.rounds[0].admits(after.changed(**{CANDIDATES: after[CANDIDATES] / 3.0}))
+    assert not found.rounds[0].admits(
+        after.changed(**{CANDIDATES: after[CANDIDATES] / 3.0})
+    )
     noise = released(found, np.linspace(-1.0, 1.0, 26))
     assert len(found.rounds[0].advance(state, noise)[CANDIDATES]) == 2 * (6 + 1)
 
 
 def test_the_largest_votes_that_add_up_to_all_rows_are_kept() -> None:
-    assert above_threshold(np.array([4.0, 1.0, -2.0, 7.0, 0.5]), 11).tolist() == [4.0, 0.0, 0.0, 7.0, 0.0]
+    assert above_threshold(np.array([4.0, 1.0, -2.0, 7.0, 0.5]), 11).tolist() == [
+        4.0,
+        0.0,
+        0.0,
+        7.0,
+        0.0,
+    ]
     assert above_threshold(np.array([4.0, -2.0, 1.0]), 50).tolist() == [4.0, 0.0, 1.0]
 
 
@@ -148,14 +199,26 @@ def test_candidates_start_apart_and_mutants_stay_in_the_ball() -> None:
     gaps = np.linalg.norm(start[:, None] - start[None], axis=2)[~np.eye(40, dtype=bool)]
     assert np.linalg.norm(start, axis=1).max() < 2.0
     assert gaps.min() >= 2.0 * 2.0 / 8.0
-    near = mutated(np.array([[0.0, 0.0], [0.0, 1.0]]), 5000, 1.0, np.random.default_rng(0))
+    near = mutated(
+        np.array([[0.0, 0.0], [0.0, 1.0]]), 5000, 1.0, np.random.default_rng(0)
+    )
     assert np.linalg.norm(near, axis=1).max() <= 1.0 + 1e-12
-    # A step is u / |v|^(1 / 1.75) of a hundredth; by Mantegna's formula u has standard deviation .50745.
+    # A step is u / |v|^(1 / 1.75) of a hundredth; by Mantegna's formula u has standard
+    # deviation .50745.
     v = np.linspace(0.0, 8.0, 4001)[1:]
     for length in (0.3, 1.0, 3.0):
-        shares = np.array([math.erfc(length * one ** (1 / 1.75) / 0.50745 / math.sqrt(2.0)) for one in v])
-        longer = float((np.exp(-(v**2) / 2.0) * shares).sum() * 0.002 * math.sqrt(2.0 / math.pi))
-        assert np.mean(np.abs(near[:5000, 0]) > 0.01 * length) == pytest.approx(longer, abs=0.02)
+        shares = np.array(
+            [
+                math.erfc(length * one ** (1 / 1.75) / 0.50745 / math.sqrt(2.0))
+                for one in v
+            ]
+        )
+        longer = float(
+            (np.exp(-(v**2) / 2.0) * shares).sum() * 0.002 * math.sqrt(2.0 / math.pi)
+        )
+        assert np.mean(np.abs(near[:5000, 0]) > 0.01 * length) == pytest.approx(
+            longer, abs=0.02
+        )
 
 
 def test_hdpe_means_pays_for_every_step_and_adds_a_vector_of_noise() -> None:
@@ -169,15 +232,24 @@ def test_hdpe_means_pays_for_every_step_and_adds_a_vector_of_noise() -> None:
     moved = found.cluster_centers_[np.abs(found.cluster_centers_).max(axis=1) < 1.0]
     assert len(moved)
     assert all(len(set(row.tolist())) == 6 for row in moved)
-    with pytest.raises(ConfigurationError, match="there are 4 columns, but 'hdpe_means' projects onto"):
+    with pytest.raises(
+        ConfigurationError, match="there are 4 columns, but 'hdpe_means' projects onto"
+    ):
         built("hdpe_means")
 
 
-def test_a_grid_has_the_papers_number_of_cells_and_noise_of_both_signs_cancels() -> None:
+def test_a_grid_has_the_papers_number_of_cells_and_noise_of_both_signs_cancels() -> (
+    None
+):
     assert grid_side(5000, 2, 1.0) == int(500**0.5)
     assert grid_side(10_000, 4, 0.5) == int((500.0 ** (8 / 6)) ** 0.25)
-    assert (grid_side(100, 6, 0.1), grid_side(10**7, 2, 1.0)) == (2, int((2**17) ** 0.5))
-    with pytest.raises(PlanError, match="a grid of 20 cells in each of 4 columns has more than 131072"):
+    assert (grid_side(100, 6, 0.1), grid_side(10**7, 2, 1.0)) == (
+        2,
+        int((2**17) ** 0.5),
+    )
+    with pytest.raises(
+        PlanError, match="a grid of 20 cells in each of 4 columns has more than 131072"
+    ):
         built("eugkm", cells_per_column=20)
     cells = np.array([[-0.5], [-0.25], [0.5], [0.25], [0.25]])
     found, counts = weighted_kmeans(cells, np.array([10.0, 30.0, 20.0, 5.0, -5.0]), 2)
@@ -188,23 +260,33 @@ def test_a_grid_has_the_papers_number_of_cells_and_noise_of_both_signs_cancels()
 
 def test_a_tree_of_hashes_finds_clear_clusters_at_the_price_of_its_releases() -> None:
     generator = np.random.default_rng(1)
-    # 21 counts with 20 times the noise: as Gaussian ones of the same variance of privacy loss, to a few thousandths.
+    # 21 counts with 20 times the noise: as Gaussian ones of the same variance of
+    # privacy loss, to a few thousandths.
     alone = gaussian_noise_multiplier(1.0, 1e-5)
-    assert noise_multiplier(1.0, 1e-5) == pytest.approx(alone * math.sqrt(1.0 + 21.0 / 20.0**2), rel=5e-3)
+    assert noise_multiplier(1.0, 1e-5) == pytest.approx(
+        alone * math.sqrt(1.0 + 21.0 / 20.0**2), rel=5e-3
+    )
     drawn = np.array([discrete_laplace(5.0, generator) for _ in range(4000)])
     q = math.exp(-1.0 / 5.0)
     assert drawn.var() == pytest.approx(2.0 * q / (1.0 - q) ** 2, rel=0.12)
     rows = np.concatenate(parts(40_000))
-    found = lsh_clustering(rows, 2, epsilon=1.0, delta=1e-5, radius=1.0, generator=generator)
-    assert np.linalg.norm(found[:, None] - CENTERS[None], axis=2).min(axis=0).max() < 0.2
+    found = lsh_clustering(
+        rows, 2, epsilon=1.0, delta=1e-5, radius=1.0, generator=generator
+    )
+    assert (
+        np.linalg.norm(found[:, None] - CENTERS[None], axis=2).min(axis=0).max() < 0.2
+    )
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed_methods, "find_spec", lambda name: None)
     with pytest.raises(
-        ConfigurationError, match="'mst' needs the package mbi, which is not installed: pip install mbi"
+        ConfigurationError,
+        match="'mst' needs the package mbi, which is not installed: pip install mbi",
     ):
-        installed_methods.mst_kmeans(np.zeros((9, 2)), 2, epsilon=1.0, delta=1e-3, seed=0)
+        installed_methods.mst_kmeans(
+            np.zeros((9, 2)), 2, epsilon=1.0, delta=1e-3, seed=0
+        )
 
 
 def test_the_distribution_names_what_is_registered() -> None:
@@ -216,9 +298,17 @@ def test_the_distribution_names_what_is_registered() -> None:
         assert getattr(import_module(module), kind) is TASKS[name]
 
 
-def rows_of(name: str, costs: dict[str, list[list[float]]], epsilons: tuple[float, ...]) -> list[dict[str, Any]]:
+def rows_of(
+    name: str, costs: dict[str, list[list[float]]], epsilons: tuple[float, ...]
+) -> list[dict[str, Any]]:
     return [
-        {"data.name": name, "algorithm.name": method, "seed": seed, "privacy.epsilon": epsilon, "cost": cost}
+        {
+            "data.name": name,
+            "algorithm.name": method,
+            "seed": seed,
+            "privacy.epsilon": epsilon,
+            "cost": cost,
+        }
         | {"status": "done"}
         for method, seeds in costs.items()
         for seed, values in enumerate(seeds)
@@ -228,10 +318,20 @@ def rows_of(name: str, costs: dict[str, list[list[float]]], epsilons: tuple[floa
 
 def test_areas_are_compared_with_the_sets_that_are_lost_first() -> None:
     epsilons = (0.25, 0.5, 1.0, 2.0, 4.0)
-    won = {"optimal": [[1.0]], "proxy_lloyd": [[2.0] * 5] * 2, "fastlloyd": [[4.0] * 5, [5.0] * 5, [9.0]]}
+    won = {
+        "optimal": [[1.0]],
+        "proxy_lloyd": [[2.0] * 5] * 2,
+        "fastlloyd": [[4.0] * 5, [5.0] * 5, [9.0]],
+    }
     lost = {"optimal": [[1.0]], "proxy_lloyd": [[3.0] * 5], "pe_means": [[2.0] * 5]}
-    first, second = compared(rows_of("iris", won, epsilons) + rows_of("adult", lost, epsilons))
-    assert (first.name, first.best_rival, first.lead) == ("adult", "pe_means", pytest.approx(2.0 / 3.0))
+    first, second = compared(
+        rows_of("iris", won, epsilons) + rows_of("adult", lost, epsilons)
+    )
+    assert (first.name, first.best_rival, first.lead) == (
+        "adult",
+        "pe_means",
+        pytest.approx(2.0 / 3.0),
+    )
     # From .25 to 4, with mean costs of 4.5; a seed without all epsilons does not count.
     area = second.areas["fastlloyd"]
     assert (area.mean, area.n_seeds) == (pytest.approx(4.5 * 3.75), 2)
@@ -251,19 +351,45 @@ def test_areas_are_compared_with_the_sets_that_are_lost_first() -> None:
 def test_the_command_writes_goes_on_and_refuses_runs_of_other_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rival_runs, "cluster", lambda method, rows, k, epsilon, seed: rows.points[:k])
-    command = ["--sets", "iris", "--methods", "optimal", "proxy_lloyd", "balcan", "--seeds", "1"]
-    command += ["--workers", "0", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out")]
-    # What the folder and the methods that are asked for cannot make is said before a run.
+    monkeypatch.setattr(
+        rival_runs, "cluster", lambda method, rows, k, epsilon, seed: rows.points[:k]
+    )
+    command = [
+        "--sets",
+        "iris",
+        "--methods",
+        "optimal",
+        "proxy_lloyd",
+        "balcan",
+        "--seeds",
+        "1",
+    ]
+    command += [
+        "--workers",
+        "0",
+        "--data-dir",
+        str(tmp_path),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    # What the folder and the methods that are asked for cannot make is said before a
+    # run.
     assert main([*command, "--methods", "balcan"]) == 2
-    assert "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or" in capsys.readouterr().err
+    assert (
+        "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
     assert main(command) == 0
     assert "11 runs, 0 were finished before, 0 failed" in capsys.readouterr().err
     assert "| balcan | 1 | 0 | 1 | 0 |" in (tmp_path / "out" / "rivals.md").read_text()
     # Of runs that are not asked for but stand in the table too.
     journal = tmp_path / "out" / "journal.jsonl"
-    journal.write_text(re.sub(r'(?<=lgorithm.name": "balcan")(.*"code": ")', r"\1x", journal.read_text()))
+    journal.write_text(
+        re.sub(
+            r'(?<=lgorithm.name": "balcan")(.*"code": ")', r"\1x", journal.read_text()
+        )
+    )
     assert main([*command, "--methods", "optimal", "proxy_lloyd"]) == 2
     assert "5 of 11 finished runs" in capsys.readouterr().err
     monkeypatch.setattr(sweep, "code_version", lambda _: "another")

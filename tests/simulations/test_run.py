@@ -1,4 +1,6 @@
-"""The entry for experiments: one run from the configuration that is shipped, and what is refused."""
+"""The entry for experiments: one run from the configuration that is shipped, and what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -42,25 +44,64 @@ def row_of(*overrides: str) -> dict[str, Any]:
 
 
 def test_one_experiment_writes_its_row_and_report(tmp_path: Path) -> None:
-    overrides = ["data=iris", "algorithm=glloyd", "trust=central", "privacy.epsilon=0.5", "seed=3"]
-    command = [sys.executable, "-m", "simulations.run", *overrides, f"output={tmp_path}"]
-    completed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    overrides = [
+        "data=iris",
+        "algorithm=glloyd",
+        "trust=central",
+        "privacy.epsilon=0.5",
+        "seed=3",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "simulations.run",
+        *overrides,
+        f"output={tmp_path}",
+    ]
+    completed = subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, check=False
+    )
     assert completed.returncode == 0, completed.stderr
     row = json.loads(completed.stdout)
     assert row == json.loads((tmp_path / "row.json").read_text())
     assert "warning: The noise comes from a seeded generator" in completed.stderr
-    assert (row["algorithm.name"], row["trust.name"], row["seed"], row["data.name"]) == ("glloyd", "central", 3, "iris")
-    assert (row["status"], row["reason"], row["engine.name"]) == ("done", None, "inprocess")
+    assert (
+        row["algorithm.name"],
+        row["trust.name"],
+        row["seed"],
+        row["data.name"],
+    ) == ("glloyd", "central", 3, "iris")
+    assert (row["status"], row["reason"], row["engine.name"]) == (
+        "done",
+        None,
+        "inprocess",
+    )
     assert 0.499 < row["epsilon"] <= row["privacy.epsilon"] == 0.5
     assert 0.0 < row["nicv"] < 16.0
     assert not json.loads((tmp_path / "privacy_report.json").read_text())["is_private"]
 
 
-def test_the_mixture_of_the_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["algorithm=feddp_kmeans", "data=mixture", "privacy.epsilon=0.5", f"output={tmp_path}"]) == 0
+def test_the_mixture_of_the_paper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "algorithm=feddp_kmeans",
+                "data=mixture",
+                "privacy.epsilon=0.5",
+                f"output={tmp_path}",
+            ]
+        )
+        == 0
+    )
     row = json.loads(capsys.readouterr().out)
     assert (row["privacy.unit"], row["engine.name"]) == ("record", "inprocess")
-    assert (row["data.name"], row["n_clients"], row["data.n_clusters"]) == ("mixture", 2, 10)
+    assert (row["data.name"], row["n_clients"], row["data.n_clusters"]) == (
+        "mixture",
+        2,
+        10,
+    )
     assert (row["n_rows"], row["n_columns"], row["n_found_clusters"]) == (100, 100, 10)
     assert 0.499 < row["epsilon"] <= 0.5
     report = json.loads((tmp_path / "privacy_report.json").read_text())
@@ -73,14 +114,30 @@ def test_the_mixture_of_the_paper(tmp_path: Path, capsys: pytest.CaptureFixture[
         (
             "feddp_kmeans",
             "feddp_kmeans",
-            ("privacy.unit=client", "engine=direct", "engine.masking=false", "n_clients=150", "data.n_clusters=5"),
-            {"privacy.unit": "client", "engine.name": "direct", "engine.masking": False, "data.n_clusters": 5},
+            (
+                "privacy.unit=client",
+                "engine=direct",
+                "engine.masking=false",
+                "n_clients=150",
+                "data.n_clusters=5",
+            ),
+            {
+                "privacy.unit": "client",
+                "engine.name": "direct",
+                "engine.masking": False,
+                "data.n_clusters": 5,
+            },
         ),
         (
             "server_kmeans_plus_plus",
             "server_kmeans++",
             ("privacy.unit=client", "engine=direct", "n_clients=20", "trust=central"),
-            {"trust.name": "central", "privacy.unit": "client", "n_iterations": 5, "engine.masking": True},
+            {
+                "trust.name": "central",
+                "privacy.unit": "client",
+                "n_iterations": 5,
+                "engine.masking": True,
+            },
         ),
         (
             "sphere_packing",
@@ -93,11 +150,18 @@ def test_the_mixture_of_the_paper(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_baselines_and_client_level_on_the_mixture(
     algorithm: str, name: str, overrides: tuple[str, ...], expected: dict[str, Any]
 ) -> None:
-    row = row_of(f"algorithm={algorithm}", "data=mixture", "privacy.epsilon=0.5", *overrides)
+    row = row_of(
+        f"algorithm={algorithm}", "data=mixture", "privacy.epsilon=0.5", *overrides
+    )
     assert {key: row[key] for key in expected} == expected
-    assert (row["algorithm.name"], row["data.name"], row["privacy.noise"]) == (name, "mixture", "seeded")
+    assert (row["algorithm.name"], row["data.name"], row["privacy.noise"]) == (
+        name,
+        "mixture",
+        "seeded",
+    )
     assert 0.499 < row["epsilon"] <= 0.5
-    # 100 coordinates of variance 0.5 around the right means; 0.5 + 1/12 around one centre for all.
+    # 100 coordinates of variance 0.5 around the right means; 0.5 + 1/12 around one
+    # centre for all.
     assert 45.0 < row["cost_per_point"] < 80.0
 
 
@@ -112,8 +176,16 @@ def test_the_baselines_and_client_level_on_the_mixture(
         (("algorithm=proxy_lloyd", "data.server=own"), True),
     ],
 )
-def test_server_points_come_with_the_algorithms_that_need_them(overrides: tuple[str, ...], has_points: bool) -> None:
-    common = ("data=mixture", "data.n_clusters=3", "data.rows_per_client=100", "n_clients=3", "privacy.epsilon=4")
+def test_server_points_come_with_the_algorithms_that_need_them(
+    overrides: tuple[str, ...], has_points: bool
+) -> None:
+    common = (
+        "data=mixture",
+        "data.n_clusters=3",
+        "data.rows_per_client=100",
+        "n_clients=3",
+        "privacy.epsilon=4",
+    )
     settings = settings_of(*common, "engine=direct", "engine.masking=false", *overrides)
     data = load_data_set(settings)
     points = server_points_of(settings, data)
@@ -139,33 +211,59 @@ def test_server_points_may_come_from_a_file(tmp_path: Path) -> None:
     assert np.array_equal(server_points_of(settings, data), points)  # type: ignore[arg-type]
     assert run_job(settings)["status"] == "done"
     without = settings_of(*overrides)
-    with pytest.raises(ConfigurationError, match="'feddp_kmeans' starts from the server's own points, but there are"):
+    with pytest.raises(
+        ConfigurationError,
+        match="'feddp_kmeans' starts from the server's own points, but there are",
+    ):
         run_settings(without)
 
 
 def test_files_of_bounds_and_server_points_are_matched_by_name(tmp_path: Path) -> None:
-    files = {name: tmp_path / f"{name}.csv" for name in ("rows", "server", "bounds", "array")}
-    files["rows"].write_text("a,b\n" + "".join(f"{i % 5},{i * 100}\n" for i in range(60)))
+    files = {
+        name: tmp_path / f"{name}.csv" for name in ("rows", "server", "bounds", "array")
+    }
+    files["rows"].write_text(
+        "a,b\n" + "".join(f"{i % 5},{i * 100}\n" for i in range(60))
+    )
     files["server"].write_text("b,a\n100,1\n2000,4\n")
     files["bounds"].write_text("feature,lower,upper\nb,0,6000\na,0,5\n")
     files["array"].write_text("1,2\n3,4\n")
-    overrides = ["algorithm=proxy_lloyd", "data=file", "data.n_clusters=2", f"data.bounds='{files['bounds']}'"]
-    settings = settings_of(*overrides, f"data.path='{files['rows']}'", f"data.server='{files['server']}'")
+    overrides = [
+        "algorithm=proxy_lloyd",
+        "data=file",
+        "data.n_clusters=2",
+        f"data.bounds='{files['bounds']}'",
+    ]
+    settings = settings_of(
+        *overrides, f"data.path='{files['rows']}'", f"data.server='{files['server']}'"
+    )
     data = load_data_set(settings)
     assert data.server_points is not None
     assert data.server_points.tolist() == [[1.0, 100.0], [4.0, 2000.0]]
     assert bounds_of(settings, data, None) == Bounds((0.0, 0.0), (5.0, 6000.0))
     unnamed = settings_of(*overrides, f"data.path='{files['array']}'")
-    with pytest.raises(ConfigurationError, match="whose rows have the names of columns, but the data have none"):
+    with pytest.raises(
+        ConfigurationError,
+        match="whose rows have the names of columns, but the data have none",
+    ):
         bounds_of(unnamed, load_data_set(unnamed), None)
 
 
 def test_rows_may_come_from_a_file_with_a_column_of_labels(tmp_path: Path) -> None:
     table = load_bundled("iris")
-    lines = [",".join([*(str(value) for value in row), "abc"[row.argmax() % 3]]) for row in table.points]
+    lines = [
+        ",".join([*(str(value) for value in row), "abc"[row.argmax() % 3]])
+        for row in table.points
+    ]
     path = tmp_path / "my rows.csv"
     path.write_text("\n".join(["a,b,c,d,kind", *lines]) + "\n")
-    given = ("data=file", f"data.path='{path}'", "data.n_clusters=3", "data.label_column=kind", "metrics=[purity]")
+    given = (
+        "data=file",
+        f"data.path='{path}'",
+        "data.n_clusters=3",
+        "data.label_column=kind",
+        "metrics=[purity]",
+    )
     row = row_of(*given, "data.bounds='0,10'", "engine=direct")
     assert (row["data.name"], row["n_rows"], row["n_columns"]) == (str(path), 150, 4)
     assert 0.0 < row["purity"] <= 1.0
@@ -174,7 +272,9 @@ def test_rows_may_come_from_a_file_with_a_column_of_labels(tmp_path: Path) -> No
 
 
 def test_held_out_points_are_no_clients_rows() -> None:
-    settings = settings_of("data=iris", "data.server=held_out", "algorithm=feddp_kmeans", "engine=direct")
+    settings = settings_of(
+        "data=iris", "data.server=held_out", "algorithm=feddp_kmeans", "engine=direct"
+    )
     data = load_data_set(settings)
     every = load_bundled("iris").points
     assert data.server_points is not None
@@ -186,14 +286,25 @@ def test_held_out_points_are_no_clients_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "more"), [("fastlloyd", {"alpha": 0.8, "schedule": "step"}), ("proxy_lloyd", {})]
+    ("algorithm", "more"),
+    [("fastlloyd", {"alpha": 0.8, "schedule": "step"}), ("proxy_lloyd", {})],
 )
-def test_both_engines_and_the_estimator_find_the_same(algorithm: str, more: dict[str, Any]) -> None:
-    common = ("data=iris", f"algorithm={algorithm}", "seed=5", "n_clients=3", "privacy.epsilon=2")
+def test_both_engines_and_the_estimator_find_the_same(
+    algorithm: str, more: dict[str, Any]
+) -> None:
+    common = (
+        "data=iris",
+        f"algorithm={algorithm}",
+        "seed=5",
+        "n_clients=3",
+        "privacy.epsilon=2",
+    )
     inprocess = settings_of(*common)
     direct = settings_of(*common, "engine=direct")
     unmasked = settings_of(*common, "engine=direct", "engine.masking=false")
-    (first, data), (second, _), (third, _) = (run_settings(one) for one in (inprocess, direct, unmasked))
+    (first, data), (second, _), (third, _) = (
+        run_settings(one) for one in (inprocess, direct, unmasked)
+    )
     assert np.array_equal(first.centers, second.centers)
     assert np.array_equal(first.centers, third.centers)
     assert first.privacy.epsilon == second.privacy.epsilon == third.privacy.epsilon
@@ -214,9 +325,17 @@ def test_both_engines_and_the_estimator_find_the_same(algorithm: str, more: dict
     assert model.privacy_.epsilon == first.privacy.epsilon
 
 
-def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds() -> None:
-    noisy = ("algorithm=sulloyd", "algorithm.post_processing=none", "privacy.epsilon=0.1")
-    settings = settings_of("data=iris", "data.bounds=[0,8]", "metrics=[centroid_error]", *noisy)
+def test_metrics_measure_the_centroids_that_were_released_also_beyond_the_bounds() -> (
+    None
+):
+    noisy = (
+        "algorithm=sulloyd",
+        "algorithm.post_processing=none",
+        "privacy.epsilon=0.1",
+    )
+    settings = settings_of(
+        "data=iris", "data.bounds=[0,8]", "metrics=[centroid_error]", *noisy
+    )
     outcome, data = run_settings(settings)
     assert outcome.centers.min() < 0.0
     row = result_row(settings, outcome, data)
@@ -233,7 +352,13 @@ def test_rows_beyond_the_bounds_are_measured_where_they_are() -> None:
 
 @pytest.mark.parametrize("algorithm", ["glloyd", "lloyd", "optimal"])
 def test_rows_that_no_client_has_are_not_measured(algorithm: str) -> None:
-    given = (f"algorithm={algorithm}", "data=iris", "data.bounds=range", "privacy.epsilon=4", "engine=direct")
+    given = (
+        f"algorithm={algorithm}",
+        "data=iris",
+        "data.bounds=range",
+        "privacy.epsilon=4",
+        "engine=direct",
+    )
     sizes = ("partition=fixed_sizes", "partition.sizes=[40,10]", "metrics=[accuracy]")
     settings = settings_of(*given, *sizes)
     outcome, data = run_settings(settings)
@@ -245,17 +370,28 @@ def test_rows_that_no_client_has_are_not_measured(algorithm: str) -> None:
     assert np.array_equal(data.points, whole.points[rows])
     assert np.array_equal(data.labels, whole.labels[rows])
     assert row["n_rows"] == len(rows) == 50
-    distances = ((whole.points[rows][:, None] - outcome.centers) ** 2).sum(axis=2).min(axis=1)
+    distances = (
+        ((whole.points[rows][:, None] - outcome.centers) ** 2).sum(axis=2).min(axis=1)
+    )
     assert row["cost_per_point"] == pytest.approx(distances.mean())
     # Rows that are all taken are those that were loaded.
-    assert row_of(*given, "partition=fixed_sizes", "partition.sizes=[100,50]")["n_rows"] == 150
+    assert (
+        row_of(*given, "partition=fixed_sizes", "partition.sizes=[100,50]")["n_rows"]
+        == 150
+    )
 
 
 WRONG = [
-    (("data=iris", "algorithm=fastlloyd", "algorithm.schedule=stepp"), "did you mean 'step'?"),
+    (
+        ("data=iris", "algorithm=fastlloyd", "algorithm.schedule=stepp"),
+        "did you mean 'step'?",
+    ),
     (("data=irs",), "did you mean 'iris'?"),
     (("data=iris", "seed=1,2"), "sweep over them with -m"),
-    (("data=iris", "-m", "workers=-1"), "workers is -1, but it must be an integer of at least 0"),
+    (
+        ("data=iris", "-m", "workers=-1"),
+        "workers is -1, but it must be an integer of at least 0",
+    ),
     (("data=iris", "-m", "output=a,b"), "a sweep has one output"),
     (("data=iris", "~seed"), "takes a key away"),
     (("data=iris", "-m", "seed=range(3,0)"), "has no value"),
@@ -265,12 +401,21 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), WRONG, ids=[" ".join(given) for given, _ in WRONG])
+@pytest.mark.parametrize(
+    ("arguments", "sentence"), WRONG, ids=[" ".join(given) for given, _ in WRONG]
+)
 def test_a_wrong_value_is_one_sentence(
-    arguments: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "out"
-    named = () if any(one.startswith("output") for one in arguments) else (f"output={folder}",)
+    named = (
+        ()
+        if any(one.startswith("output") for one in arguments)
+        else (f"output={folder}",)
+    )
     assert main([*arguments, *named]) == 2
     said = capsys.readouterr()
     assert sentence in said.err
@@ -279,16 +424,36 @@ def test_a_wrong_value_is_one_sentence(
     assert not folder.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     for more in ((), ("-m",)):
-        assert main(["data=iris", "engine=direct", "workers=0", *more, f"output={tmp_path / 'file' / 'x'}"]) == 2
+        assert (
+            main(
+                [
+                    "data=iris",
+                    "engine=direct",
+                    "workers=0",
+                    *more,
+                    f"output={tmp_path / 'file' / 'x'}",
+                ]
+            )
+            == 2
+        )
         assert "cannot be written" in capsys.readouterr().err
 
 
 def test_a_sweep_writes_a_table_that_says_what_was_swept(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
-    sweep = ["-m", "data=iris", "engine=direct", "algorithm=glloyd,lloyd", "seed=range(0,2)", "workers=0"]
+    sweep = [
+        "-m",
+        "data=iris",
+        "engine=direct",
+        "algorithm=glloyd,lloyd",
+        "seed=range(0,2)",
+        "workers=0",
+    ]
     assert main([*sweep, "variant=of my own", f"output='{folder}'"]) == 0
     table, experiment, figures = read_table(folder)
     assert (experiment, figures) == ("", [])
@@ -304,9 +469,14 @@ def test_a_sweep_writes_a_table_that_says_what_was_swept(tmp_path: Path) -> None
     assert table.loc[table["algorithm.name"] == "glloyd", "epsilon"].notna().all()
 
 
-def test_help_and_configuration_are_hydras(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_configuration_are_hydras(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for options, said in (
-        (["--cfg", "job", "algorithm=glloyd", "seed=4"], ("seed: 4\n", "  name: glloyd\n")),
+        (
+            ["--cfg", "job", "algorithm=glloyd", "seed=4"],
+            ("seed: 4\n", "  name: glloyd\n"),
+        ),
         (["--help"], ("algorithm: balcan, ", "data: adult, ")),
     ):
         monkeypatch.setattr(sys, "argv", ["run.py", *options])

@@ -24,15 +24,23 @@ def test_a_tree_adds_masked_vectors_exactly_and_its_groups_are_noise() -> None:
     assert not is_readable
 
 
-def test_without_masks_a_group_would_be_readable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale.keys, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
+def test_without_masks_a_group_would_be_readable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        scale.keys, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+    )
     assert scale.tree(50, 7, 3)[1:] == (True, True)
 
 
-def test_growth_is_measured_and_drawn_and_its_slope_is_that_of_a_power(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_is_measured_and_drawn_and_its_slope_is_that_of_a_power(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     timings = tuple(Timing((3.0 * size**2,), (1.0,)) for size in (1, 2, 4))
     assert scale.Growth("rows N", (1, 2, 4), timings).slope == pytest.approx(2.0)
-    monkeypatch.setattr(scale, "START", {name: min(size, 300) for name, size in scale.START.items()})
+    monkeypatch.setattr(
+        scale, "START", {name: min(size, 300) for name, size in scale.START.items()}
+    )
     curves = tuple(scale.growth(1, 1))
     assert [one.sizes for one in curves] == [(300, 600), (8, 16), (8, 16), (4, 8)]
     assert scale.growth_table(curves).row_count == 4
@@ -45,7 +53,9 @@ def test_what_others_published_is_marked_as_such() -> None:
     assert table.row_count > 0
 
 
-@pytest.mark.parametrize("given", ["--fan=1", "--tree=22", "--length=0", "--clients=1", "--repeats=0"])
+@pytest.mark.parametrize(
+    "given", ["--fan=1", "--tree=22", "--length=0", "--clients=1", "--repeats=0"]
+)
 def test_sizes_that_make_no_tree_or_time_nothing_are_refused_at_once(
     given: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,12 +69,18 @@ def test_sizes_that_make_no_tree_or_time_nothing_are_refused_at_once(
 def test_the_planner_counts_the_neighbours_that_clients_have(n_clients: int) -> None:
     roster = Roster.of(0, {node: bytes([node]) * 32 for node in range(n_clients)})
     for max_silent in range(5):
-        plan = SimpleNamespace(n_clients=n_clients, max_silent=max_silent, dropout=Dropout.RETRY)
+        plan = SimpleNamespace(
+            n_clients=n_clients, max_silent=max_silent, dropout=Dropout.RETRY
+        )
         n_neighbours = len(roster.neighbours(0, max_silent))
         assert _pairs(cast("Plan", plan)) == (n_neighbours, n_neighbours)
 
 
-def test_where_sums_are_recovered_a_client_agrees_with_each_neighbour_in_each_round() -> None:
-    plan = SimpleNamespace(n_clients=100, max_silent=5, dropout=Dropout.RECOVER, all_rounds=range(3))
+def test_where_sums_are_recovered_a_client_agrees_with_each_neighbour_in_each_round() -> (
+    None
+):
+    plan = SimpleNamespace(
+        n_clients=100, max_silent=5, dropout=Dropout.RECOVER, all_rounds=range(3)
+    )
     degree = recovery_graph(100, 5).degree
     assert _pairs(cast("Plan", plan)) == (degree, 4 * degree)

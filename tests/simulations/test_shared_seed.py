@@ -1,4 +1,7 @@
-"""The paper's masks from one shared seed: sums are right, and any client opens any other."""
+"""The paper's masks from one shared seed.
+
+Sums are right, and any client opens any other.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.local import run_direct
 from simulations import shared_seed, table3
 from simulations.round_cost import Problem
-from simulations.shared_seed import Pairwise, SharedSeed, iterate, opened_by_a_client, plan_of
+from simulations.shared_seed import (
+    Pairwise,
+    SharedSeed,
+    iterate,
+    opened_by_a_client,
+    plan_of,
+)
 
 
 def problem(n_clients: int = 3) -> Problem:
@@ -47,15 +56,30 @@ def test_both_masks_give_the_same_centroids() -> None:
 
 def test_any_client_opens_any_other() -> None:
     masks, exact = SharedSeed(3), np.arange(7, dtype=np.uint64)
-    assert np.array_equal(opened_by_a_client(masks, 2, 1, masks.hide(2, 1, exact)), exact)
+    assert np.array_equal(
+        opened_by_a_client(masks, 2, 1, masks.hide(2, 1, exact)), exact
+    )
     with pytest.raises(AttributeError):
         opened_by_a_client(Pairwise(3), 2, 1, exact)  # type: ignore[arg-type]
 
 
-def test_table_3_times_both_and_warns(tmp_path: object, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--only", "TimeSynth-10K-2-2", "--repeats", "1", "--iterations", "3", "--output", str(tmp_path)]
+def test_table_3_times_both_and_warns(
+    tmp_path: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "--only",
+        "TimeSynth-10K-2-2",
+        "--repeats",
+        "1",
+        "--iterations",
+        "3",
+        "--output",
+        str(tmp_path),
+    ]
     assert table3.main([*arguments, "--shared-seed"]) == 0
     told = capsys.readouterr()
-    assert "let every client unmask every other one's sums" in " ".join(told.err.split())
+    assert "let every client unmask every other one's sums" in " ".join(
+        told.err.split()
+    )
     page = (tmp_path / "table3.md").read_text()  # type: ignore[operator]
     assert "shared seed, bare CPU ms" in page

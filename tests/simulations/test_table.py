@@ -1,4 +1,6 @@
-"""The table of a sweep: a journal that survives a kill, and one Parquet file with columns of one type each."""
+"""The table of a sweep: a journal that survives a kill, and one Parquet file with
+columns of one type each.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,24 @@ import pytest
 pytest.importorskip("hydra")
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
-from simulations.table import JOURNAL_FILE, TABLE_FILE, Journal, only_sweep, read_table, write_table
+from simulations.table import (
+    JOURNAL_FILE,
+    TABLE_FILE,
+    Journal,
+    only_sweep,
+    read_table,
+    write_table,
+)
 
 INF = float("inf")
 
 
 def test_infinities_and_what_is_no_number_stay_what_they_are(tmp_path: Path) -> None:
-    rows = [{"job": "a", "davies_bouldin": INF}, {"job": "b", "davies_bouldin": math.nan}, {"job": "c"}]
+    rows = [
+        {"job": "a", "davies_bouldin": INF},
+        {"job": "b", "davies_bouldin": math.nan},
+        {"job": "c"},
+    ]
     journal = Journal(tmp_path)
     journal.add(rows)
     again = list(Journal(tmp_path).finished().values())
@@ -34,8 +47,25 @@ def test_infinities_and_what_is_no_number_stay_what_they_are(tmp_path: Path) -> 
 
 def test_columns_have_one_type(tmp_path: Path) -> None:
     rows = [
-        {"k": 10, "epsilon": 1, "shares": None, "flag": True, "curve": [2.0, 1.0], "big": 1, "odd": True, "none": None},
-        {"k": "auto", "epsilon": 0.5, "shares": "0.2 0.8", "flag": False, "curve": None, "big": 2**70, "odd": 1},
+        {
+            "k": 10,
+            "epsilon": 1,
+            "shares": None,
+            "flag": True,
+            "curve": [2.0, 1.0],
+            "big": 1,
+            "odd": True,
+            "none": None,
+        },
+        {
+            "k": "auto",
+            "epsilon": 0.5,
+            "shares": "0.2 0.8",
+            "flag": False,
+            "curve": None,
+            "big": 2**70,
+            "odd": 1,
+        },
         {"epsilon": None, "curve": []},
     ]
     frame, _, _ = read_table(write_table(tmp_path, rows, experiment="mine", figures=[]))
@@ -45,14 +75,25 @@ def test_columns_have_one_type(tmp_path: Path) -> None:
     assert frame["shares"].isna().tolist() == [True, False, True]
     assert frame["shares"][1] == "0.2 0.8"
     assert frame["flag"].tolist()[:2] == [True, False]
-    assert [None if one is None else list(one) for one in frame["curve"]] == [[2.0, 1.0], None, []]
+    assert [None if one is None else list(one) for one in frame["curve"]] == [
+        [2.0, 1.0],
+        None,
+        [],
+    ]
     assert frame["big"].tolist()[:2] == [1.0, 2.0**70]
     assert frame["odd"].tolist()[:2] == ["True", "1"]
     assert frame["none"].isna().all()
 
 
 def test_the_table_carries_its_experiment_and_figures(tmp_path: Path) -> None:
-    figures = [{"name": "a", "kind": "curve", "title": "ε ≤ 1", "where": {"algorithm.name": ["x", "y"]}}]
+    figures = [
+        {
+            "name": "a",
+            "kind": "curve",
+            "title": "ε ≤ 1",
+            "where": {"algorithm.name": ["x", "y"]},
+        }
+    ]
     path = write_table(tmp_path, [{"job": "a"}], experiment="mine", figures=figures)
     metadata = pq.read_schema(path).metadata
     assert metadata[b"experiment"] == b"mine"
@@ -64,7 +105,9 @@ def test_the_table_carries_its_experiment_and_figures(tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_no_row_and_harms_none(tmp_path: Path) -> None:
-    Journal(tmp_path).add([{"job": "a", "status": "done"}, {"job": "b", "status": "done"}])
+    Journal(tmp_path).add(
+        [{"job": "a", "status": "done"}, {"job": "b", "status": "done"}]
+    )
     path = tmp_path / JOURNAL_FILE
     whole = path.read_bytes()
     for cut in range(1, len(whole) // 2):
@@ -77,7 +120,16 @@ def test_a_torn_last_line_is_no_row_and_harms_none(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_no_rows_are_left_out(tmp_path: Path) -> None:
-    lines = [b"[]", b"3", b"null", b'{"status": "done"}', b"\xff\xfe", b"", b'{"job": "a", "n": 1}', b'{"job": "a"}']
+    lines = [
+        b"[]",
+        b"3",
+        b"null",
+        b'{"status": "done"}',
+        b"\xff\xfe",
+        b"",
+        b'{"job": "a", "n": 1}',
+        b'{"job": "a"}',
+    ]
     (tmp_path / JOURNAL_FILE).write_bytes(b"\n".join(lines) + b"\n")
     assert Journal(tmp_path).finished() == {"a": {"job": "a"}}
     assert Journal(tmp_path / "nowhere").finished() == {}
@@ -86,7 +138,12 @@ def test_lines_that_are_no_rows_are_left_out(tmp_path: Path) -> None:
 def test_a_second_sweep_is_kept_out_while_the_first_runs(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     with only_sweep(folder):
-        with pytest.raises(ConfigurationError, match=r"another sweep is at work in .*folder"), only_sweep(folder):
+        with (
+            pytest.raises(
+                ConfigurationError, match=r"another sweep is at work in .*folder"
+            ),
+            only_sweep(folder),
+        ):
             raise AssertionError
         with only_sweep(tmp_path):
             pass
@@ -97,13 +154,20 @@ def test_a_second_sweep_is_kept_out_while_the_first_runs(tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
-        with pytest.raises(LocalMisuseError, match="cannot be written"), only_sweep(folder):
+        with (
+            pytest.raises(LocalMisuseError, match="cannot be written"),
+            only_sweep(folder),
+        ):
             raise AssertionError
 
 
 def test_what_is_no_table_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no table")
-    for path in (tmp_path, tmp_path / "text.parquet", tmp_path / "nowhere" / TABLE_FILE):
+    for path in (
+        tmp_path,
+        tmp_path / "text.parquet",
+        tmp_path / "nowhere" / TABLE_FILE,
+    ):
         with pytest.raises(DataError, match="is no readable table"):
             read_table(path)
     (tmp_path / "table.csv").write_text("job,nicv\na,1.5\n")

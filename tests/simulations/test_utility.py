@@ -18,13 +18,18 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run_jobs(_: object, jobs: list[utility.Job], **options: object) -> list[float]:
         del options
-        return [(4.0 if job.algorithm == "proxy_lloyd" else 8.0) + job.epsilon for job in jobs]
+        return [
+            (4.0 if job.algorithm == "proxy_lloyd" else 8.0) + job.epsilon
+            for job in jobs
+        ]
 
     monkeypatch.setattr(utility, "run_jobs", run_jobs)
 
 
 def write_reference(folder: Path, optimum: bool = True) -> str:
-    cells = {f"iris|FastLloyd|{epsilon}": {"mean": 12.0, "se": 1.0} for epsilon in (0.5, 1.0)}
+    cells = {
+        f"iris|FastLloyd|{epsilon}": {"mean": 12.0, "se": 1.0} for epsilon in (0.5, 1.0)
+    }
     cells |= {"iris|opt|": {"mean": 2.0, "se": 0.0}} if optimum else {}
     path = folder / "reference.json"
     path.write_text(json.dumps(cells))
@@ -32,11 +37,28 @@ def write_reference(folder: Path, optimum: bool = True) -> str:
 
 
 def lines_of(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line.startswith("│")]
+    return [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in text.splitlines()
+        if line.startswith("│")
+    ]
 
 
-def test_proxy_lloyd_stands_beside_fastlloyd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--sets", "iris:3", "--seeds", "2", "--epsilons", "0.5", "1", "--methods", "fastlloyd", "proxy_lloyd"]
+def test_proxy_lloyd_stands_beside_fastlloyd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [
+        "--sets",
+        "iris:3",
+        "--seeds",
+        "2",
+        "--epsilons",
+        "0.5",
+        "1",
+        "--methods",
+        "fastlloyd",
+        "proxy_lloyd",
+    ]
     assert utility.main([*arguments, "--reference", write_reference(tmp_path)]) == 0
     lines = lines_of(capsys.readouterr().out)
     # Cost, standard error, median; reference, difference, ratio: as for every method.
@@ -53,12 +75,30 @@ def test_proxy_lloyd_stands_beside_fastlloyd(tmp_path: Path, capsys: pytest.Capt
     assert len(lines) == 7
 
 
-@pytest.mark.parametrize(("methods", "optimum"), [(["fastlloyd", "lloyd"], True), (["proxy_lloyd"], False)])
+@pytest.mark.parametrize(
+    ("methods", "optimum"), [(["fastlloyd", "lloyd"], True), (["proxy_lloyd"], False)]
+)
 def test_without_proxy_lloyd_or_an_optimum_nothing_is_added(
-    methods: list[str], optimum: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    methods: list[str],
+    optimum: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = ["--sets", "iris:3", "--seeds", "1", "--epsilons", "0.5", "1", "--methods", *methods]
-    assert utility.main([*arguments, "--reference", write_reference(tmp_path, optimum)]) == 0
+    arguments = [
+        "--sets",
+        "iris:3",
+        "--seeds",
+        "1",
+        "--epsilons",
+        "0.5",
+        "1",
+        "--methods",
+        *methods,
+    ]
+    assert (
+        utility.main([*arguments, "--reference", write_reference(tmp_path, optimum)])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "Cost per point (NICV)" in out
     assert "cost above the optimum" not in out
@@ -70,7 +110,11 @@ def test_one_fit_of_proxy_lloyd() -> None:
 
 
 def test_area_does_not_depend_on_the_order() -> None:
-    assert area_under([0.5, 1.0, 2.0], [4.0, 2.0, 2.0]) == area_under([2.0, 0.5, 1.0], [2.0, 4.0, 2.0]) == 3.5
+    assert (
+        area_under([0.5, 1.0, 2.0], [4.0, 2.0, 2.0])
+        == area_under([2.0, 0.5, 1.0], [2.0, 4.0, 2.0])
+        == 3.5
+    )
 
 
 def test_sources_are_files_or_bundled_names(tmp_path: Path) -> None:
@@ -83,5 +127,10 @@ def test_a_fit_says_nothing_between_the_rows_of_the_table(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.setattr(utility.logging, "disable", lambda level: None)
-    assert utility.run_job(utility.Job("iris", "iris", 3, "fastlloyd", 0.5, 0, "bisect", 2, None)) > 0.0
+    assert (
+        utility.run_job(
+            utility.Job("iris", "iris", 3, "fastlloyd", 0.5, 0, "bisect", 2, None)
+        )
+        > 0.0
+    )
     assert not recwarn.list

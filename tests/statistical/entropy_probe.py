@@ -1,6 +1,9 @@
-"""Everything secret that a process can draw, as text: by itself, in forks, spawned processes and threads.
+"""Everything secret that a process can draw, as text.
 
-`python entropy_probe.py` seeds all that can be seeded with constants and prints one JSON object, of who drew what.
+By itself, in forks, spawned processes and threads.
+
+`python entropy_probe.py` seeds all that can be seeded with constants and prints one
+JSON object, of who drew what.
 """
 
 from __future__ import annotations
@@ -17,7 +20,12 @@ import numpy as np
 
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.noise import NoiseKind, OpenDPNoise, SecureNoise, noise_source
+from flwr_dpkmeans.privacy.noise import (
+    NoiseKind,
+    OpenDPNoise,
+    SecureNoise,
+    noise_source,
+)
 from flwr_dpkmeans.secagg.agreement import Slots, share
 from flwr_dpkmeans.secagg.keys import (
     agree_pair_keys,
@@ -35,31 +43,57 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes
 SEED = 20240607
 PEER = public_key_of(bytes(range(32)))
 CONFIG = parse_config(
-    n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=SEED, client_sampling_rate=0.5
+    n_clusters=2,
+    bounds=((-1.0,), (1.0,)),
+    unit="client",
+    random_state=SEED,
+    client_sampling_rate=0.5,
 )
-PLAN = Plan(1, CONFIG, 3, 0, SEED, 1e-6, 100, 1, (), (PlannedRound("lloyd", "oblivious", ()),) * 128)
+PLAN = Plan(
+    1,
+    CONFIG,
+    3,
+    0,
+    SEED,
+    1e-6,
+    100,
+    1,
+    (),
+    (PlannedRound("lloyd", "oblivious", ()),) * 128,
+)
 SOURCE, BY_OPENDP = SecureNoise(), OpenDPNoise()
-"""Shared by all drawers of a process, so that a fork finds its measurements, and any buffer of bytes, warm."""
+"""Shared by all drawers of a process, so that a fork finds its measurements, and any
+buffer of bytes, warm.
+"""
 PLANTED = random.Random(SEED)
-"""A generator in the process's own memory: forks repeat it, and so do seeded processes."""
+"""A generator in the process's own memory: forks repeat it, and so do seeded processes.
+"""
 
 
 def _mask() -> bytes:
-    return stream(agree_pair_keys(generate_private_key(), {3: PEER}, 1, 2)[3], (1, 0), 2).tobytes()
+    return stream(
+        agree_pair_keys(generate_private_key(), {3: PEER}, 1, 2)[3], (1, 0), 2
+    ).tobytes()
 
 
 def _recovery_secrets() -> bytes:
     state = Recover(1, 2, bytes(32), 2, 0, False, b"", slots=Slots(1, 3, 2))
     others = {node: public_key_of(bytes([node] * 32)) for node in range(3, 9)}
-    return state.share(ShareRequest(Roster.of(0, {2: state.public_key, **others})))[0].masters
+    return state.share(ShareRequest(Roster.of(0, {2: state.public_key, **others})))[
+        0
+    ].masters
 
 
 DRAWS: dict[str, Callable[[], bytes]] = {
     "gaussian": lambda: SOURCE.discrete_gaussian(1e12, 4).tobytes(),
     "laplace": lambda: SOURCE.discrete_laplace(1e12, 4).tobytes(),
     "gaussian by OpenDP": lambda: BY_OPENDP.discrete_gaussian(1e12, 4).tobytes(),
-    "gaussian of a new source": lambda: noise_source(NoiseKind.SECURE).discrete_gaussian(1e12, 4).tobytes(),
-    "gaussian of the plan": lambda: make_noise_source(PLAN, "client", 2, 1, 0).discrete_gaussian(1e12, 4).tobytes(),
+    "gaussian of a new source": lambda: (
+        noise_source(NoiseKind.SECURE).discrete_gaussian(1e12, 4).tobytes()
+    ),
+    "gaussian of the plan": lambda: (
+        make_noise_source(PLAN, "client", 2, 1, 0).discrete_gaussian(1e12, 4).tobytes()
+    ),
     "private key": generate_private_key,
     "group key": generate_group_key,
     "mask": _mask,
@@ -73,7 +107,9 @@ DRAWS: dict[str, Callable[[], bytes]] = {
 
 def draw_all() -> dict[str, str]:
     """One draw of each kind."""
-    return {name: draw().hex() for name, draw in DRAWS.items()} | {"planted": PLANTED.randbytes(16).hex()}
+    return {name: draw().hex() for name, draw in DRAWS.items()} | {
+        "planted": PLANTED.randbytes(16).hex()
+    }
 
 
 def seed_everything() -> None:
@@ -89,7 +125,9 @@ def _in_fork(rest: int) -> list[tuple[str, dict[str, str]]]:
     pid = os.fork()
     if pid == 0:
         try:
-            found = (_in_fork(rest - 1) if rest else []) + [(f"fork {rest}", draw_all())]
+            found = (_in_fork(rest - 1) if rest else []) + [
+                (f"fork {rest}", draw_all())
+            ]
             with os.fdopen(write, "wb") as file:
                 file.write(json.dumps(found).encode())
         finally:
@@ -102,17 +140,24 @@ def _in_fork(rest: int) -> list[tuple[str, dict[str, str]]]:
 
 
 def main() -> None:
-    """Draw in this process, in its forks and theirs, in threads, and in a spawned process that is seeded alike."""
+    """Draw in this process, in its forks and theirs, in threads, and in a spawned
+    process that is seeded alike.
+    """
     seed_everything()
     drawn = {"own": draw_all()}
     for index in range(3):
-        # The parent draws between the forks, so that each starts from a buffer that was just used.
+        # The parent draws between the forks, so that each starts from a buffer that was
+        # just used.
         drawn |= {f"{name} of {index}": draws for name, draws in _in_fork(index)}
         drawn[f"own after {index}"] = draw_all()
     with ThreadPoolExecutor(4) as pool:
         threads = [pool.submit(draw_all) for _ in range(4)]
-        drawn |= {f"thread {index}": thread.result() for index, thread in enumerate(threads)}
-    with multiprocessing.get_context("spawn").Pool(1, initializer=seed_everything) as processes:
+        drawn |= {
+            f"thread {index}": thread.result() for index, thread in enumerate(threads)
+        }
+    with multiprocessing.get_context("spawn").Pool(
+        1, initializer=seed_everything
+    ) as processes:
         drawn["spawned"] = processes.apply(draw_all)
     sys.stdout.write(json.dumps(drawn))
 

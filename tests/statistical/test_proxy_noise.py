@@ -1,7 +1,8 @@
-"""Does each array of ProxyLloyd get the noise that was planned for it, in real runs and under every trust model?
+"""Does each array of ProxyLloyd get the noise that was planned for it, in real runs and
+under every trust model?
 
-A check rejects right noise with probability below 1e-7, and noise of a standard deviation 30 percent off either way
-with almost certainty.
+A check rejects right noise with probability below 1e-7, and noise of a standard
+deviation 30 percent off either way with almost certainty.
 """
 
 from __future__ import annotations
@@ -49,14 +50,25 @@ CONFIG: dict[str, Any] = {
 def variance_p(sample: Floats) -> float:
     """Two-sided p-value of variance 1, by chi-square."""
     square = float((sample**2).sum())
-    return float(2 * min(stats.chi2.cdf(square, sample.size), stats.chi2.sf(square, sample.size)))
+    return float(
+        2 * min(stats.chi2.cdf(square, sample.size), stats.chi2.sf(square, sample.size))
+    )
 
 
 def has_unit_variance(sample: Floats) -> bool:
-    """Whether the sample may have variance 1; it must be large enough to tell 30 percent of deviation either way."""
-    low, high = (float(stats.chi2.ppf(p, sample.size)) for p in (LEVEL / 2, 1.0 - LEVEL / 2))
+    """Whether the sample may have variance 1.
+
+    It must be large enough to tell 30 percent of deviation either way.
+    """
+    low, high = (
+        float(stats.chi2.ppf(p, sample.size)) for p in (LEVEL / 2, 1.0 - LEVEL / 2)
+    )
     for factor in (0.7, 1.3):
-        assert stats.chi2.cdf(high / factor**2, sample.size) - stats.chi2.cdf(low / factor**2, sample.size) < 1e-6
+        assert (
+            stats.chi2.cdf(high / factor**2, sample.size)
+            - stats.chi2.cdf(low / factor**2, sample.size)
+            < 1e-6
+        )
     return variance_p(sample) > LEVEL
 
 
@@ -68,15 +80,25 @@ def run(monkeypatch: pytest.MonkeyPatch, **values: Any) -> tuple[Federation, Tru
 
 
 def noise_by_array(federation: Federation, truth: Truth) -> dict[str, Floats]:
-    """Released minus exact, over the planned standard deviation, for each array of all rounds."""
+    """Released minus exact, over the planned standard deviation, for each array of all
+    rounds.
+    """
     plan, parts = federation.plan, {}
     # Shares of all clients are there, of which one is not counted on.
-    surplus = len(federation.clients) / plan.shares.n_honest if plan.config.trust == "distributed" else 1.0
+    surplus = (
+        len(federation.clients) / plan.shares.n_honest
+        if plan.config.trust == "distributed"
+        else 1.0
+    )
     for index, planned in enumerate(plan.rounds, start=1):
-        flat = (truth.released[index] - truth.exact_sum((index, 0))).view(np.int64) / GRID
+        flat = (truth.released[index] - truth.exact_sum((index, 0))).view(
+            np.int64
+        ) / GRID
         start = 0
         for block in planned.blocks:
-            own = flat[start : start + block.size] / (block.noise_scale * math.sqrt(surplus))
+            own = flat[start : start + block.size] / (
+                block.noise_scale * math.sqrt(surplus)
+            )
             parts.setdefault(block.name, []).append(own)
             start += block.size
         assert start == flat.size
@@ -84,7 +106,9 @@ def noise_by_array(federation: Federation, truth: Truth) -> dict[str, Floats]:
 
 
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-def test_released_arrays_have_the_planned_noise(monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
+def test_released_arrays_have_the_planned_noise(
+    monkeypatch: pytest.MonkeyPatch, trust: str
+) -> None:
     federation, truth = run(monkeypatch, trust=trust)
     found = noise_by_array(federation, truth)
     assert set(found) == {
@@ -100,18 +124,27 @@ def test_released_arrays_have_the_planned_noise(monkeypatch: pytest.MonkeyPatch,
         assert has_unit_variance(found[name]), (name, found[name].std())
         assert stats.ttest_1samp(found[name], 0.0).pvalue > LEVEL
         assert stats.kstest(found[name], "norm").pvalue > LEVEL
-        assert abs(np.corrcoef(found[name][:-1], found[name][1:])[0, 1]) < 6 / math.sqrt(found[name].size)
+        assert abs(
+            np.corrcoef(found[name][:-1], found[name][1:])[0, 1]
+        ) < 6 / math.sqrt(found[name].size)
     # The few other numbers of a run are not left without noise, or with much of it.
-    few = np.concatenate([values for name, values in found.items() if name not in LARGE])
+    few = np.concatenate(
+        [values for name, values in found.items() if name not in LARGE]
+    )
     assert variance_p(few) > LEVEL
     assert (few != 0.0).all()
 
 
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
-def test_noise_of_a_wrong_scale_is_seen(monkeypatch: pytest.MonkeyPatch, trust: str, factor: float) -> None:
+def test_noise_of_a_wrong_scale_is_seen(
+    monkeypatch: pytest.MonkeyPatch, trust: str, factor: float
+) -> None:
     def scaled(blocks: Any, *args: Any, **kwargs: Any) -> Any:
-        wrong = [replace(block, noise_multiplier=block.noise_multiplier * factor) for block in blocks]
+        wrong = [
+            replace(block, noise_multiplier=block.noise_multiplier * factor)
+            for block in blocks
+        ]
         return mechanisms.draw_noise(wrong, *args, **kwargs)
 
     plant: Callable[..., None] = plant_noise
@@ -123,15 +156,25 @@ def test_noise_of_a_wrong_scale_is_seen(monkeypatch: pytest.MonkeyPatch, trust: 
 
 @pytest.mark.parametrize("n_features", [2, 9])
 def test_every_array_however_small_has_the_noise_of_its_share(n_features: int) -> None:
-    """Drawn again and again, in units of what the accountant was told: the arrays of one number too."""
-    config = small_config(**(CONFIG | {"n_clusters": 3, "n_features": n_features, "max_iter": None}))
+    """Drawn again and again, in units of what the accountant was told.
+
+    The arrays of one number too.
+    """
+    config = small_config(
+        **(CONFIG | {"n_clusters": 3, "n_features": n_features, "max_iter": None})
+    )
     plan = draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=n_features)
     source = SeededNoise(np.random.default_rng(n_features))
     for index, planned in enumerate(plan.rounds, start=1):
         if planned.name == "proxies-2":
             continue
         events = plan.events([index])
-        draws = np.stack([mechanisms.draw_noise(planned.blocks, source, 16).view(np.int64) for _ in range(1500)])
+        draws = np.stack(
+            [
+                mechanisms.draw_noise(planned.blocks, source, 16).view(np.int64)
+                for _ in range(1500)
+            ]
+        )
         start = 0
         for block, event in zip(planned.blocks, events, strict=True):
             std = event.noise_multiplier * block.sensitivity.bound * GRID  # type: ignore[union-attr]

@@ -1,1 +1,3 @@
-"""What tests share: federations in one process, hostile parties, planted bugs, golden runs."""
+"""What tests share: federations in one process, hostile parties, planted bugs, golden
+runs.
+"""

@@ -1,4 +1,6 @@
-"""Small Flower apps as bytes and as folders, as they are and as an attacker would make them."""
+"""Small Flower apps as bytes and as folders, as they are and as an attacker would make
+them.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,23 @@ def pyproject(version: str = "0.1.0", name: str = "counted") -> str:
     )
 
 
-def app_files(version: str = "0.1.0", *, answer: str = HONEST, mark: str = "", name: str = "counted") -> dict[str, str]:
+def app_files(
+    version: str = "0.1.0",
+    *,
+    answer: str = HONEST,
+    mark: str = "",
+    name: str = "counted",
+) -> dict[str, str]:
     """Files of an app that answers one question."""
-    return {"pyproject.toml": pyproject(version, name), f"{name}.py": CLIENT.format(answer=answer, mark=mark)}
+    return {
+        "pyproject.toml": pyproject(version, name),
+        f"{name}.py": CLIENT.format(answer=answer, mark=mark),
+    }
 
 
-def packed(files: Mapping[str, str], *, links: Mapping[str, str] | None = None) -> bytes:
+def packed(
+    files: Mapping[str, str], *, links: Mapping[str, str] | None = None
+) -> bytes:
     """A FAB; links are members that say that they are symbolic links."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

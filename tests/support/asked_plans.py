@@ -35,7 +35,9 @@ class _Values(SimpleNamespace):
     __hash__ = object.__hash__
 
 
-def asked(plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0) -> Asked:
+def asked(
+    plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0
+) -> Asked:
     """What a node asks its policy, after other runs on its data that cost so much."""
     config = SimpleNamespace(
         algorithm=plan.algorithm,
@@ -59,4 +61,6 @@ def asked(plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0) 
         dropout=SimpleNamespace(value="retry"),
         n_features=plan.n_features,
     )
-    return Asked(cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ()))
+    return Asked(
+        cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ())
+    )

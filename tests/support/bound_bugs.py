@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import feddp_kmeans, lloyd_family, proxy_plan, proxy_rounds
+from flwr_dpkmeans.algorithms import (
+    feddp_kmeans,
+    lloyd_family,
+    proxy_plan,
+    proxy_rounds,
+)
 from flwr_dpkmeans.kmeans import lloyd, projected, residuals
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
@@ -18,7 +23,11 @@ Words = NDArray[np.uint64]
 
 
 def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lloyd_family, "Sensitivity", lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest))
+    patch.setattr(
+        lloyd_family,
+        "Sensitivity",
+        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
+    )
 
 
 def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
@@ -35,7 +44,10 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
 
 
 def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
-    """As a cumulative histogram would have it: a row counts in its own bin and in the next."""
+    """As a cumulative histogram would have it.
+
+    a row counts in its own bin and in the next.
+    """
     counted = proxy_rounds.numerics.distance_counts
 
     def twice(points: Array, centre: Array) -> Array:
@@ -66,14 +78,21 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
         step = iteration(task, n_features, index, *rest)
         if index != 2:
             return step
-        return replace(step, statistic=lambda rows, state: lloyd.relative_statistics(rows, state.centroids, None))
+        return replace(
+            step,
+            statistic=lambda rows, state: lloyd.relative_statistics(
+                rows, state.centroids, None
+            ),
+        )
 
     patch.setattr(lloyd_family.FastLloyd, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
     for module in (feddp_kmeans, proxy_plan):
-        patch.setattr(module, "clip_vector", lambda vector, *_, **__: lloyd.toward_zero(vector))
+        patch.setattr(
+            module, "clip_vector", lambda vector, *_, **__: lloyd.toward_zero(vector)
+        )
 
 
 def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +116,12 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         before = rows.copy()
         squares = divided(rows, radius, scratch)
         at_least = np.maximum(radius, residuals._SMALLEST_RADIUS)
-        whole = before * (residuals.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[:, None]
+        whole = (
+            before
+            * (residuals.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[
+                :, None
+            ]
+        )
         rows[:] = np.copysign(np.ceil(np.abs(whole)), whole)
         return squares
 
@@ -110,7 +134,9 @@ def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
 
 
 def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
-    def block(name: str, shape: Any, sensitivity: Sensitivity, noise: NoiseShape, *rest: float) -> Block:
+    def block(
+        name: str, shape: Any, sensitivity: Sensitivity, noise: NoiseShape, *rest: float
+    ) -> Block:
         if noise is NoiseShape.LAPLACE and name == "sums":
             sensitivity = replace(sensitivity, bound=float(shape[1]) ** 0.5)
         return Block(name, shape, sensitivity, noise, *rest)
@@ -124,7 +150,9 @@ def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
-    def relative(points: Any, centroids: Any, radius: float | None) -> tuple[Array, Array]:
+    def relative(
+        points: Any, centroids: Any, radius: float | None
+    ) -> tuple[Array, Array]:
         largest = None if radius is None else lloyd.largest_kept_square(radius)
         sums, counts = lloyd._summed(points, centroids, largest)
         return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
@@ -136,7 +164,9 @@ def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
     """A row that is nearly as near to the next centroid counts there as well."""
     summed = lloyd._summed
 
-    def twice(points: Any, centroids: Array, largest: float | None) -> tuple[Array, Array]:
+    def twice(
+        points: Any, centroids: Array, largest: float | None
+    ) -> tuple[Array, Array]:
         sums, counts = summed(points, centroids, largest)
         rows = np.asarray(points, dtype=np.float64).reshape(-1, centroids.shape[1])
         if len(rows):
@@ -149,7 +179,9 @@ def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
 
 
 def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
-    """Before sums are taken relative to the centroids, against a division by zero that is not there."""
+    """Before sums are taken relative to the centroids, against a division by zero that
+    is not there.
+    """
     summed = lloyd._summed
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
@@ -160,7 +192,9 @@ def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:
-    """Only the counts that are sent: no neighbour moves them further, but who has no rows is seen."""
+    """Only the counts that are sent: no neighbour moves them further, but who has no
+    rows is seen.
+    """
     sums_and_counts = feddp_kmeans.sums_and_counts
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:

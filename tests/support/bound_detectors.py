@@ -1,4 +1,7 @@
-"""What one unit can move, and what a run shows of it; AssertionError if it is more than the plan says."""
+"""What one unit can move, and what a run shows of it.
+
+AssertionError if it is more than the plan says.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ LAST_DIGITS = 1e-9
 GRID = 2.0**16
 
 
-def plan_for(algorithm: str, unit: str = "record", **values: Any) -> tuple[Plan, HeldPoints | None]:
+def plan_for(
+    algorithm: str, unit: str = "record", **values: Any
+) -> tuple[Plan, HeldPoints | None]:
     """A plan of three clusters, and the server's points if it needs any."""
     wanted: dict[str, Any] = {
         "n_clusters": 3,
@@ -41,12 +46,20 @@ def plan_for(algorithm: str, unit: str = "record", **values: Any) -> tuple[Plan,
         "epsilon": 4.0,
         "delta": 1e-5,
     }
-    wanted |= {"n_examples": 300, "n_features": 3, "algorithm": algorithm, "unit": unit, "trust": "central"}
+    wanted |= {
+        "n_examples": 300,
+        "n_features": 3,
+        "algorithm": algorithm,
+        "unit": unit,
+        "trust": "central",
+    }
     wanted |= values
     needed = algorithm_entry(algorithm).server_data is ServerData.NEEDED
     config = parse_run(has_server_data=needed, **wanted)
     d = int(wanted["n_features"])
-    held = hold_points(config, grid_parts([12], d, seed=3)[0] * 0.25) if needed else None
+    held = (
+        hold_points(config, grid_parts([12], d, seed=3)[0] * 0.25) if needed else None
+    )
     plan = draft_plan(
         config, run_id=1, n_clients=3, seed=5, n_features=d,
         server=None if held is None else held.facts,
@@ -55,8 +68,12 @@ def plan_for(algorithm: str, unit: str = "record", **values: Any) -> tuple[Plan,
     return plan, held
 
 
-def require_bounds(algorithm: str, unit: str = "record", *, stretched: float = 1.0, **values: Any) -> None:
-    """In the states of a real run no unit moves an array further than its sensitivity: exact, in whole grid steps.
+def require_bounds(
+    algorithm: str, unit: str = "record", *, stretched: float = 1.0, **values: Any
+) -> None:
+    """In the states of a real run no unit moves an array further than its sensitivity.
+
+    Exact, in whole grid steps.
 
     Parameters
     ----------
@@ -71,17 +88,33 @@ def require_bounds(algorithm: str, unit: str = "record", *, stretched: float = 1
     parts = grid_parts([40, 30, 30], plan.n_features or 1, seed=8)
     seen: list[Seen] = []
     try:
-        run_watched(plan, parts, server_points=None if held is None else held.kept, watch=seen.append)
+        run_watched(
+            plan,
+            parts,
+            server_points=None if held is None else held.kept,
+            watch=seen.append,
+        )
     except ProtocolError as error:
-        raise AssertionError(f"a unit moves a sum so far that the server refuses it: {error}") from error
+        raise AssertionError(
+            f"a unit moves a sum so far that the server refuses it: {error}"
+        ) from error
     for one in seen:
         assert isinstance(one.state, State)
         step = build_algorithm(one.plan).rounds[one.round_index - 1]
         state = _stretched(one.state, stretched)
         for absent, present in _neighbours(unit, plan.n_features or 1, state):
-            arrays = zip(step.blocks, step.arrays_of(absent, state), step.arrays_of(present, state), strict=True)
+            arrays = zip(
+                step.blocks,
+                step.arrays_of(absent, state),
+                step.arrays_of(present, state),
+                strict=True,
+            )
             for block, without, with_unit in arrays:
-                _require_bound(block, np.rint((with_unit - without) * GRID).astype(np.int64).ravel(), step.name)
+                _require_bound(
+                    block,
+                    np.rint((with_unit - without) * GRID).astype(np.int64).ravel(),
+                    step.name,
+                )
 
 
 def _require_bound(block: Block, steps: NDArray[np.int64], place: str) -> None:
@@ -91,17 +124,26 @@ def _require_bound(block: Block, steps: NDArray[np.int64], place: str) -> None:
         size, largest = Fraction(sum(moved)), bound
     else:
         size, largest = Fraction(sum(step * step for step in moved)), bound**2
-    assert size <= largest, f"{place}: a unit moves {block.name!r} by more than {block.sensitivity.bound:.6g}"
+    assert size <= largest, (
+        f"{place}: a unit moves {block.name!r} by more than"
+        f" {block.sensitivity.bound:.6g}"
+    )
 
 
 def _stretched(state: State, factor: float) -> State:
     """The state with other lengths in it."""
-    lengths = {name: array * factor for name, array in state.extras.items() if array.shape == (1,) and name != "seed"}
+    lengths = {
+        name: array * factor
+        for name, array in state.extras.items()
+        if array.shape == (1,) and name != "seed"
+    }
     return state.changed(**lengths)
 
 
 def _neighbours(unit: str, d: int, state: State) -> Iterator[tuple[Array, Array]]:
-    """Tables without and with one unit: in corners, on a centroid's far side, anywhere, beside few rows and many."""
+    """Tables without and with one unit: in corners, on a centroid's far side, anywhere,
+    beside few rows and many.
+    """
     generator = np.random.default_rng(2)
     anywhere = grid_parts([60], d, seed=4)[0]
     corners = np.array(list(itertools.product((-1.0, 1.0), repeat=min(d, 4))))
@@ -111,41 +153,68 @@ def _neighbours(unit: str, d: int, state: State) -> Iterator[tuple[Array, Array]
         if unit == "record":
             yield others, np.concatenate([others, row[None]])
         else:
-            yield np.zeros((0, d)), np.concatenate([row[None]] * (1 + i % 40) + [others])
+            yield (
+                np.zeros((0, d)),
+                np.concatenate([row[None]] * (1 + i % 40) + [others]),
+            )
     if unit == "client":
         yield np.zeros((0, d)), np.clip(state.centroids, -1.0, 1.0)
 
 
 def require_nothing_of_nobody(algorithm: str, unit: str = "record") -> None:
-    """A client without rows sends zeros, and two clients send together what one with all their rows would send.
+    """A client without rows sends zeros, and two clients send together what one with
+    all their rows would send.
 
-    The second only for records: what a client sends is a clipped mean where clients are protected.
+    The second only for records: what a client sends is a clipped mean where clients are
+    protected.
     """
     plan, held = plan_for(algorithm, unit)
     d = plan.n_features or 1
     one, other = grid_parts([20, 15], d, seed=9)
     seen: list[Seen] = []
-    run_watched(plan, [one, other, one[:0]], server_points=None if held is None else held.kept, watch=seen.append)
+    run_watched(
+        plan,
+        [one, other, one[:0]],
+        server_points=None if held is None else held.kept,
+        watch=seen.append,
+    )
     for passed in seen:
         assert isinstance(passed.state, State)
         step = build_algorithm(passed.plan).rounds[passed.round_index - 1]
         nothing, apart, more, both = (
-            np.concatenate([np.ravel(array) for array in step.arrays_of(rows, passed.state)])
+            np.concatenate(
+                [np.ravel(array) for array in step.arrays_of(rows, passed.state)]
+            )
             for rows in (one[:0], one, other, np.concatenate([one, other]))
         )
-        assert not nothing.any(), f"{step.name}: a client without rows does not send zeros"
+        assert not nothing.any(), (
+            f"{step.name}: a client without rows does not send zeros"
+        )
         if unit == "record" and "outer" not in step.blocks[0].name:
-            assert np.array_equal(apart + more, both), f"{step.name}: the number of clients moves the sum"
+            assert np.array_equal(apart + more, both), (
+                f"{step.name}: the number of clients moves the sum"
+            )
 
 
-def require_information(algorithm: str, unit: str = "record", *, case: str = "edge", **values: Any) -> None:
-    """No run shows more than is claimed of any target, when what its releases show is added up."""
+def require_information(
+    algorithm: str, unit: str = "record", *, case: str = "edge", **values: Any
+) -> None:
+    """No run shows more than is claimed of any target, when what its releases show is
+    added up.
+    """
     trust = values.pop("trust", "central")
     built = build_cases(algorithm, trust, unit, case, values)[0]
     for candidate in built.candidates:
         view = run_directly(built, candidate, Adversary.CLIENTS, None, True)
         truth = Truth(candidate)
-        parts = [truth.part(one.plan, one.round_index, one.state, one.members) for one in view.sums]
+        parts = [
+            truth.part(one.plan, one.round_index, one.state, one.members)
+            for one in view.sums
+        ]
         found = information_of(parts, view.plan, view.attempts)
-        assert found.bound_used <= 1.0 + LAST_DIGITS, f"{candidate.name}: {found.bound_used:.3f} of a sensitivity"
-        assert found.share <= 1.0 + LAST_DIGITS, f"{candidate.name}: {found.share:.3f} of what is claimed"
+        assert found.bound_used <= 1.0 + LAST_DIGITS, (
+            f"{candidate.name}: {found.bound_used:.3f} of a sensitivity"
+        )
+        assert found.share <= 1.0 + LAST_DIGITS, (
+            f"{candidate.name}: {found.share:.3f} of what is claimed"
+        )

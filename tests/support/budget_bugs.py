@@ -1,4 +1,7 @@
-"""Slips in what is charged, and in what a budget is divided into: patches of the real code."""
+"""Slips in what is charged, and in what a budget is divided into.
+
+Patches of the real code.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def _once(attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def report_by_round(patch: pytest.MonkeyPatch) -> None:
     honest = reporting.run_epsilon
-    patch.setattr(reporting, "run_epsilon", lambda plan, attempts: honest(plan, _once(attempts)))
+    patch.setattr(
+        reporting, "run_epsilon", lambda plan, attempts: honest(plan, _once(attempts))
+    )
 
 
 def ledger_by_round(patch: pytest.MonkeyPatch) -> None:
@@ -55,7 +60,11 @@ def worst_case_without_retries(patch: pytest.MonkeyPatch) -> None:
 def _uncharged(patch: pytest.MonkeyPatch, is_free: Callable[[Plan, int], bool]) -> None:
     """Neither the plan's price nor the calibration knows of some rounds."""
     honest = Plan._round_events
-    patch.setattr(Plan, "_round_events", lambda self, i: () if is_free(self, i) else honest(self, i))
+    patch.setattr(
+        Plan,
+        "_round_events",
+        lambda self, i: () if is_free(self, i) else honest(self, i),
+    )
 
 
 def evaluation_not_charged(patch: pytest.MonkeyPatch) -> None:
@@ -68,19 +77,33 @@ def count_not_charged(patch: pytest.MonkeyPatch) -> None:
 
 
 def delta_counted_twice(patch: pytest.MonkeyPatch) -> None:
-    """Calibration and price each look for the epsilon at twice the delta that is stated."""
+    """Calibration and price each look for the epsilon at twice the delta that is
+    stated.
+    """
     calibrate, compose, compose_too = (
         task.calibrate_gaussian,
         plan_module.compose_epsilon,
         calibration.compose_epsilon,
     )
-    patch.setattr(task, "calibrate_gaussian", lambda e, delta, *rest: calibrate(e, 2 * delta, *rest))
-    patch.setattr(plan_module, "compose_epsilon", lambda events, delta: compose(events, 2 * delta))
-    patch.setattr(calibration, "compose_epsilon", lambda events, delta: compose_too(events, 2 * delta))
+    patch.setattr(
+        task,
+        "calibrate_gaussian",
+        lambda e, delta, *rest: calibrate(e, 2 * delta, *rest),
+    )
+    patch.setattr(
+        plan_module, "compose_epsilon", lambda events, delta: compose(events, 2 * delta)
+    )
+    patch.setattr(
+        calibration,
+        "compose_epsilon",
+        lambda events, delta: compose_too(events, 2 * delta),
+    )
 
 
 def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
-    """Each round gets the noise of a run of one, and the price of a round is that of the run."""
+    """Each round gets the noise of a run of one, and the price of a round is that of
+    the run.
+    """
     iteration = lloyd_family.FastLloyd._iteration
 
     def as_one(*given: Any) -> Any:
@@ -88,4 +111,6 @@ def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(lloyd_family.FastLloyd, "_iteration", as_one)
     honest = Plan._round_events
-    patch.setattr(Plan, "_round_events", lambda self, i: honest(self, i) if i <= 1 else ())
+    patch.setattr(
+        Plan, "_round_events", lambda self, i: honest(self, i) if i <= 1 else ()
+    )

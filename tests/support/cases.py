@@ -13,10 +13,12 @@ OF_PARTIES = tuple(name for name, trust in TRUST_MODELS.items() if not trust.alo
 
 
 def pairs(*values: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Some of all combinations, so that every value of one parameter meets every value of each other one.
+    """Some of all combinations, so that every value of one parameter meets every value
+    of each other one.
 
-    What goes wrong for a combination of three values, but for no two of them, is not found; in return three parameters
-    of five values each take about 30 cases instead of 125. Equal arguments give equal cases.
+    What goes wrong for a combination of three values, but for no two of them, is not
+    found; in return three parameters of five values each take about 30 cases instead of
+    125. Equal arguments give equal cases.
 
     Examples
     --------
@@ -31,7 +33,10 @@ def pairs(*values: Iterable[Any]) -> list[tuple[Any, ...]]:
         best = max(rest, key=lambda case: len(missing & _meetings(case)))
         missing -= _meetings(best)
         chosen.append(best)
-    return [tuple(given[place] for given, place in zip(lists, case, strict=True)) for case in sorted(chosen)]
+    return [
+        tuple(given[place] for given, place in zip(lists, case, strict=True))
+        for case in sorted(chosen)
+    ]
 
 
 def _meetings(case: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:

@@ -1,4 +1,7 @@
-"""What a list of releases costs in delta at an epsilon: the inverse of `compose_epsilon`, by the same rules."""
+"""What a list of releases costs in delta at an epsilon.
+
+The inverse of `compose_epsilon`, by the same rules.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,23 @@ from flwr_dpkmeans.privacy.release import Event
 
 
 def compose_delta(events: Sequence[Event], epsilon: float) -> float:
-    """Return the total delta of `events` at the total `epsilon`, at least 0; 1.0 if any release is exact.
+    """Return the total delta of `events` at the total `epsilon`, at least 0.
 
-    Laplace releases whose epsilons sum to E above `epsilon` cost at most (exp(E) - exp(epsilon)) / (exp(E) + 1), the
-    value for randomized response, which is the worst E-DP mechanism (Kairouz, Oh and Viswanath 2015).
+    1.0 if any release is exact.
+
+    Laplace releases whose epsilons sum to E above `epsilon` cost at most (exp(E) -
+    exp(epsilon)) / (exp(E) + 1), the value for randomized response, which is the worst
+    E-DP mechanism (Kairouz, Oh and Viswanath 2015).
     """
     totals = accounting.add_up(events)
-    epsilon = require_real("epsilon", epsilon, "give a number of at least 0 such as 1.0")
+    epsilon = require_real(
+        "epsilon", epsilon, "give a number of at least 0 such as 1.0"
+    )
     if epsilon < 0.0:
-        raise LocalMisuseError(f"epsilon is {epsilon}, but it must be at least 0: give a number such as 1.0.")
+        raise LocalMisuseError(
+            f"epsilon is {epsilon}, but it must be at least 0: give a number such as"
+            " 1.0."
+        )
     if totals.exact:
         return 1.0
     if totals.mu == 0.0:
@@ -41,10 +52,18 @@ def _analysed_delta(totals: accounting.Totals, epsilon: float) -> float:
 
 
 def _mixture_delta(totals: accounting.Totals, epsilon: float) -> float:
-    """Return the smallest delta at epsilons of at most `epsilon`, by the mixture of Gaussian and pure releases."""
+    """Return the smallest delta at epsilons of at most `epsilon`, by the mixture of
+    Gaussian and pure releases.
+    """
     mixture = losses.mixture_of(totals.mu, totals.pure_epsilons)
-    epsilon = accounting._mixture_turning_epsilon(mixture, totals.closeness.additive, epsilon)
-    return min(1.0, mixture.delta(epsilon) + accounting.slack_cost(totals.closeness.additive, epsilon))
+    epsilon = accounting._mixture_turning_epsilon(
+        mixture, totals.closeness.additive, epsilon
+    )
+    return min(
+        1.0,
+        mixture.delta(epsilon)
+        + accounting.slack_cost(totals.closeness.additive, epsilon),
+    )
 
 
 def _numerical_delta(totals: accounting.Totals, epsilon: float) -> float:
@@ -53,5 +72,9 @@ def _numerical_delta(totals: accounting.Totals, epsilon: float) -> float:
     return (
         1.0
         if losses is None
-        else min(1.0, losses.delta(epsilon) + accounting.slack_cost(totals.closeness.additive, epsilon))
+        else min(
+            1.0,
+            losses.delta(epsilon)
+            + accounting.slack_cost(totals.closeness.additive, epsilon),
+        )
     )

@@ -1,4 +1,6 @@
-"""Probabilities of discrete Gaussian and Laplace variables to 40 digits, with the standard library's decimals only."""
+"""Probabilities of discrete Gaussian and Laplace variables to 40 digits, with the
+standard library's decimals only.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from functools import lru_cache
 # The series of erf at 7 standard deviations loses some 20 digits, and 140 are carried.
 _CONTEXT = decimal.Context(prec=140)
 _SUMMED_UP_TO = 300
-"""Largest scale whose sums are written out; above, sums are integrals but for a part of 1/(24 scale^2)."""
+"""Largest scale whose sums are written out.
+
+Above, sums are integrals but for a part of 1/(24 scale^2).
+"""
 
 
 def probability_below(family: str, scale: float, cut: int) -> float:
@@ -24,11 +29,17 @@ def upper_tail(family: str, scale: float) -> Callable[[int], Decimal]:
     """P(X >= cut) as a function of cut >= 1."""
     if family == "laplace":
         return lambda cut: _laplace_tail(scale, cut)
-    return lambda cut: _gaussian_tails(scale)[cut] if scale <= _SUMMED_UP_TO else _normal_tail(scale, cut)
+    return lambda cut: (
+        _gaussian_tails(scale)[cut]
+        if scale <= _SUMMED_UP_TO
+        else _normal_tail(scale, cut)
+    )
 
 
 def _laplace_tail(scale: float, cut: int) -> Decimal:
-    """The sum of (1 - r) / (1 + r) r^k over k >= cut is r^cut / (1 + r), with r = exp(-1/scale)."""
+    """The sum of (1 - r) / (1 + r) r^k over k >= cut is r^cut / (1 + r), with r =
+    exp(-1/scale).
+    """
     with decimal.localcontext(_CONTEXT):
         s = Decimal(scale)
         return (-Decimal(cut) / s).exp() / (1 + (-1 / s).exp())

@@ -1,4 +1,6 @@
-"""An in-process grid that loses, repeats, changes and reorders messages as a test says, and keeps what came."""
+"""An in-process grid that loses, repeats, changes and reorders messages as a test says,
+and keeps what came.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class Faults:
     extra: list[Message] = field(default_factory=list)
     """Delivered with the next batch of replies: late ones, forged ones."""
     on_send: Callable[[list[Message]], list[Message]] = list
-    """Sees the whole batch of requests: in another order, without some, with older ones."""
+    """Sees the whole batch of requests: in another order, without some, with older
+    ones.
+    """
     on_receive: Callable[[list[Message]], list[Message]] = list
     """The same for a batch of replies."""
 
@@ -54,9 +58,15 @@ class FaultyGrid(InProcessGrid):
         return replies
 
     def deliver(self, message: Message) -> list[Message]:
-        """Run one node's app, unless the request is lost, and return what is left of its reply."""
+        """Run one node's app, unless the request is lost, and return what is left of
+        its reply.
+        """
         if self._faults.on_request is not None and not self._faults.on_request(message):
             return []
         (reply,) = super().deliver(message)
         known = message.metadata.dst_node_id in self.contexts
-        return [reply] if self._faults.on_reply is None or not known else self._faults.on_reply(reply)
+        return (
+            [reply]
+            if self._faults.on_reply is None or not known
+            else self._faults.on_reply(reply)
+        )

@@ -1,7 +1,9 @@
-"""Seeded runs of every algorithm, trust model, unit, kind of noise and engine, as digests.
+"""Seeded runs of every algorithm, trust model, unit, kind of noise and engine, as
+digests.
 
-Renew them with ``PYTHONPATH=.:tests:tests/runs python tests/support/golden_runs.py``. A digest may change only where a
-change of results is meant; the commit that renews the file says why.
+Renew them with ``PYTHONPATH=.:tests:tests/runs python tests/support/golden_runs.py``. A
+digest may change only where a change of results is meant; the commit that renews the
+file says why.
 """
 
 from __future__ import annotations
@@ -23,10 +25,22 @@ EXTRAS: dict[str, dict[str, Any]] = {
     "bounded": {"bounds": "private", "bounds_domain": (-4.0, 4.0), "epsilon": 20.0},
     "evaluated": {"evaluation": "private", "n_classes": 3},
 }
-COUNTED = [("proxy_lloyd", "distributed", "record", "gaussian"), ("fastlloyd", "oblivious", "record", "gaussian")]
-COUNTED += [("glloyd", "central", "record", "gaussian"), ("sulloyd", "oblivious", "record", "gaussian")]
+COUNTED = [
+    ("proxy_lloyd", "distributed", "record", "gaussian"),
+    ("fastlloyd", "oblivious", "record", "gaussian"),
+]
+COUNTED += [
+    ("glloyd", "central", "record", "gaussian"),
+    ("sulloyd", "oblivious", "record", "gaussian"),
+]
 RUNS: list[Run] = [(case, engine, "plain") for case in FITS for engine in ENGINES]
-RUNS += [(case, engine, extra) for case in COUNTED for engine in ENGINES for extra in EXTRAS if extra != "plain"]
+RUNS += [
+    (case, engine, extra)
+    for case in COUNTED
+    for engine in ENGINES
+    for extra in EXTRAS
+    if extra != "plain"
+]
 
 
 def name_of(run: Run) -> str:
@@ -40,20 +54,34 @@ def rounded(value: Any) -> Any:
         return float(f"{value:.12g}")
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
-    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value
+    return (
+        [rounded(item) for item in value] if isinstance(value, list | tuple) else value
+    )
 
 
 def digest_of(run: Run) -> str:
     """SHA-256 of centroids and counts on the grid, and of the report, a part of each."""
     case, engine, extra = run
     km = estimator(case, engine=engine, **EXTRAS[extra])
-    km.fit(list(mixture().clients), list(mixture().labels) if extra == "evaluated" else None)
+    km.fit(
+        list(mixture().clients),
+        list(mixture().labels) if extra == "evaluated" else None,
+    )
     found = np.concatenate([km.cluster_centers_.ravel(), km.cluster_counts_.ravel()])
-    told = {name: value for name, value in km.privacy_.to_dict().items() if name != "provenance"}
+    told = {
+        name: value
+        for name, value in km.privacy_.to_dict().items()
+        if name != "provenance"
+    }
     report = json.dumps(rounded(told), sort_keys=True).encode()
     values = np.rint(found * 2.0**20).astype("<i8").tobytes()
-    return f"{hashlib.sha256(values).hexdigest()[:16]} {hashlib.sha256(report).hexdigest()[:16]}"
+    return (
+        f"{hashlib.sha256(values).hexdigest()[:16]}"
+        f" {hashlib.sha256(report).hexdigest()[:16]}"
+    )
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({name_of(run): digest_of(run) for run in RUNS}, indent=0) + "\n")
+    FILE.write_text(
+        json.dumps({name_of(run): digest_of(run) for run in RUNS}, indent=0) + "\n"
+    )

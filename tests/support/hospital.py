@@ -1,7 +1,9 @@
-"""A made hospital export: five parties' files, as a German clinic's system writes them, with the kinds that were drawn.
+"""A made hospital export: five parties' files, as a German clinic's system writes them,
+with the kinds that were drawn.
 
-16 columns: two ids, a date, an hour, measures with decimal commas, skewed laboratory values, words for yes and no, a
-ward's letter, an outcome, and free text with line breaks; 5% gaps, and 999 for what was not measured.
+16 columns: two ids, a date, an hour, measures with decimal commas, skewed laboratory
+values, words for yes and no, a ward's letter, an outcome, and free text with line
+breaks; 5% gaps, and 999 for what was not measured.
 """
 
 from __future__ import annotations
@@ -20,14 +22,25 @@ _SENTINELS = 0.02
 _FIRST_DAY = date(2026, 1, 1)
 
 HEADER = (
-    *("patient_id", "stay_id", "admission", "hour", "age", "sex", "weight_kg", "height_cm"),
+    *(
+        "patient_id",
+        "stay_id",
+        "admission",
+        "hour",
+        "age",
+        "sex",
+        "weight_kg",
+        "height_cm",
+    ),
     *("crp", "creatinine", "systolic", "temperature", "smoker", "ward", "died", "note"),
 )
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What patients of one kind are like: means and deviations, or logarithms' ones of laboratory values."""
+    """What patients of one kind are like: means and deviations, or logarithms' ones of
+    laboratory values.
+    """
 
     age: tuple[float, float]
     hour: tuple[float, float]
@@ -40,9 +53,22 @@ class Kind:
 
 
 KINDS = (
-    Kind((32, 8), (0, 2), (74, 9), (0.7, 0.6), (-0.2, 0.2), (126, 9), (36.8, 0.3), 0.01),
-    Kind((76, 7), (11, 2), (70, 10), (4.7, 0.5), (0.6, 0.4), (108, 9), (38.7, 0.4), 0.12),
-    Kind((57, 8), (8, 1.5), (92, 10), (1.2, 0.6), (0.1, 0.25), (148, 10), (36.7, 0.3), 0.02),
+    Kind(
+        (32, 8), (0, 2), (74, 9), (0.7, 0.6), (-0.2, 0.2), (126, 9), (36.8, 0.3), 0.01
+    ),
+    Kind(
+        (76, 7), (11, 2), (70, 10), (4.7, 0.5), (0.6, 0.4), (108, 9), (38.7, 0.4), 0.12
+    ),
+    Kind(
+        (57, 8),
+        (8, 1.5),
+        (92, 10),
+        (1.2, 0.6),
+        (0.1, 0.25),
+        (148, 10),
+        (36.7, 0.3),
+        0.02,
+    ),
 )
 
 
@@ -51,11 +77,19 @@ def _comma(value: float, digits: int) -> str:
 
 
 def _note(generator: np.random.Generator) -> str:
-    notes = ("keine", 'sagt: "es geht"', "wach;\norientiert", "Zeile 1\nZeile 2\n1;2;3", "")
+    notes = (
+        "keine",
+        'sagt: "es geht"',
+        "wach;\norientiert",
+        "Zeile 1\nZeile 2\n1;2;3",
+        "",
+    )
     return str(generator.choice(notes))
 
 
-def draw(n_rows: int, generator: np.random.Generator) -> tuple[list[list[str]], NDArray[np.int64]]:
+def draw(
+    n_rows: int, generator: np.random.Generator
+) -> tuple[list[list[str]], NDArray[np.int64]]:
     """Rows as texts, and the kind of each."""
     kinds = generator.integers(0, len(KINDS), n_rows)
     rows = []

@@ -1,4 +1,6 @@
-"""A server that keeps all it gets, works with some clients, and tells each client what it likes."""
+"""A server that keeps all it gets, works with some clients, and tells each client what
+it likes.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,21 @@ import numpy as np
 
 from flwr_dpkmeans.secagg import agreement
 from flwr_dpkmeans.secagg import recover as client
-from flwr_dpkmeans.secagg.agreement import cohort_of, combine, lock, piece, reconstruct, survivors_view
+from flwr_dpkmeans.secagg.agreement import (
+    cohort_of,
+    combine,
+    lock,
+    piece,
+    reconstruct,
+    survivors_view,
+)
 from flwr_dpkmeans.secagg.keys import FixedPointVector, agree_pair_keys
-from flwr_dpkmeans.secagg.messages import SumReply, SumRequest, UnmaskReply, UnmaskRequest
+from flwr_dpkmeans.secagg.messages import (
+    SumReply,
+    SumRequest,
+    UnmaskReply,
+    UnmaskRequest,
+)
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.roster import transcript_of
 from support.recovery_federation import PLAN, RUN, RecoveryFederation, Words
@@ -22,10 +36,12 @@ Keys = tuple[dict[int, bytes], dict[int, bytes]]
 
 @dataclass
 class HostileServer:
-    """What a server and its colluders know of one aggregation, and what they make of it.
+    """What a server and its colluders know of one aggregation, and what they make of
+    it.
 
-    `told` are cohorts by client, `named` the survivors by client; `sent` and `given` what came back, late or not.
-    Colluders are honest in their messages, but hand their states over.
+    `told` are cohorts by client, `named` the survivors by client; `sent` and `given`
+    what came back, late or not. Colluders are honest in their messages, but hand their
+    states over.
     """
 
     federation: RecoveryFederation
@@ -38,15 +54,34 @@ class HostileServer:
     vectors: dict[int, Words] = field(default_factory=dict)
 
     @classmethod
-    def watching(cls, federation: RecoveryFederation, asked: Asked, colluders: Collection[int] = ()) -> HostileServer:
+    def watching(
+        cls,
+        federation: RecoveryFederation,
+        asked: Asked,
+        colluders: Collection[int] = (),
+    ) -> HostileServer:
         """The records of an aggregation in which the server told everybody the same."""
         sent, given = federation.masked[asked], federation.unmasked.get(asked, {})
         told = dict.fromkeys(sent, federation.cohorts[asked])
         named = dict.fromkeys(given, federation.named[asked])
-        return cls(federation, asked, colluders, told, named, dict(sent), dict(given), federation.all_vectors[asked])
+        return cls(
+            federation,
+            asked,
+            colluders,
+            told,
+            named,
+            dict(sent),
+            dict(given),
+            federation.all_vectors[asked],
+        )
 
-    def ask_vectors(self, told: Mapping[int, Iterable[int]], *, blinded: bool = False) -> None:
-        """Ask every client for its vector, telling it a cohort of its own; with the first request come its boxes."""
+    def ask_vectors(
+        self, told: Mapping[int, Iterable[int]], *, blinded: bool = False
+    ) -> None:
+        """Ask every client for its vector, telling it a cohort of its own.
+
+        With the first request come its boxes.
+        """
         federation, session = self.federation, self.federation.session
         for node, nodes in told.items():
             cohort = tuple(sorted(nodes))
@@ -56,12 +91,19 @@ class HostileServer:
                 release=federation.release if federation.release is not None else None,
                 boxes={peer: box for peer, box in boxes.items() if peer in cohort},
                 cohort=cohort,
-                group_boxes={peer: box for peer, box in group_boxes.items() if peer in cohort},
+                group_boxes={
+                    peer: box for peer, box in group_boxes.items() if peer in cohort
+                },
             )
             state = federation.states[node].admit(request, federation.first_round)
-            vector = federation.generator.integers(0, 2**64, federation.length, dtype=np.uint64)
+            vector = federation.generator.integers(
+                0, 2**64, federation.length, dtype=np.uint64
+            )
             federation.states[node], self.sent[node] = state.answer(
-                request, FixedPointVector(vector), blinded=blinded, state_digest=b"state"
+                request,
+                FixedPointVector(vector),
+                blinded=blinded,
+                state_digest=b"state",
             )
             self.told[node], self.vectors[node] = cohort, vector
 
@@ -70,14 +112,18 @@ class HostileServer:
         for node, nodes in named.items():
             survivors = tuple(sorted(nodes))
             states = self.federation.states
-            states[node], self.given[node] = states[node].unmask(UnmaskRequest(*self.asked, survivors))
+            states[node], self.given[node] = states[node].unmask(
+                UnmaskRequest(*self.asked, survivors)
+            )
             self.named[node] = survivors
 
     # What follows from it.
 
     @property
     def threshold(self) -> int:
-        return agreement.recovery_graph(len(self.federation.states), self._any.max_silent).threshold
+        return agreement.recovery_graph(
+            len(self.federation.states), self._any.max_silent
+        ).threshold
 
     @property
     def _any(self) -> Recover:
@@ -88,13 +134,22 @@ class HostileServer:
 
     def transcript(self, node: int) -> bytes:
         """What a client masks under, by the cohort that it was told."""
-        return transcript_of(PLAN, cohort_of(self.federation.session.sharers, self.asked[1], self.told[node]).digest)
+        return transcript_of(
+            PLAN,
+            cohort_of(
+                self.federation.session.sharers, self.asked[1], self.told[node]
+            ).digest,
+        )
 
     def opened(self) -> dict[int, dict[int, bytes]]:
-        """Shares by holder and owner, of those whose locks open with the tickets of whoever was told the same."""
+        """Shares by holder and owner, of those whose locks open with the tickets of
+        whoever was told the same.
+        """
         shares = {}
         for holder, reply in self.given.items():
-            view = survivors_view(self.asked, self.transcript(holder), self.named[holder])
+            view = survivors_view(
+                self.asked, self.transcript(holder), self.named[holder]
+            )
             parts = {}
             for place, peer in enumerate(self.neighbours(holder), start=1):
                 if peer not in reply.shares:
@@ -104,24 +159,31 @@ class HostileServer:
                 elif peer in self.given and holder in self.given[peer].shares:
                     known = self.given[peer].shares[holder][32:64]
                     if known != self._ticket_of(peer, holder, view):
-                        continue  # it was told something else, and its ticket gives noise
+                        # it was told something else, and its ticket gives noise
+                        continue
                 else:
                     continue
                 parts[place] = combine(reply.shares[peer][64:], known)
             if len(parts) >= self.threshold:
                 opening = reconstruct(dict(list(parts.items())[: self.threshold]))
                 shares[holder] = {
-                    owner: combine(sent[:32], lock(opening, owner)) for owner, sent in reply.shares.items()
+                    owner: combine(sent[:32], lock(opening, owner))
+                    for owner, sent in reply.shares.items()
                 }
         return shares
 
     def _ticket_of(self, sender: int, recipient: int, view: bytes) -> bytes:
-        """A client's ticket for a view; the server can ask colluders for it, and sees what others sent."""
+        """A client's ticket for a view.
+
+        The server can ask colluders for it, and sees what others sent.
+        """
         held = dict(self.federation.states[sender].held)
         return agreement.ticket(held[recipient][-32:], sender, recipient, view)
 
     def keys(self) -> Keys:
-        """Self-mask seeds and private keys of this aggregation that enough shares are at hand for."""
+        """Self-mask seeds and private keys of this aggregation that enough shares are
+        at hand for.
+        """
         place = self._any.slots.place(*self.asked)
         number = self._any.slots.number
         selves: dict[int, dict[int, bytes]] = {}
@@ -132,14 +194,21 @@ class HostileServer:
                 held = dict(self.federation.states[holder].held)
                 if holder in self.colluders and owner in held:
                     selves.setdefault(owner, {})[coordinate] = piece(held[owner], place)
-                    privates.setdefault(owner, {})[coordinate] = piece(held[owner], number + place)
+                    privates.setdefault(owner, {})[coordinate] = piece(
+                        held[owner], number + place
+                    )
                 elif holder in opened and owner in opened[holder]:
                     if owner not in self.named[holder]:
-                        privates.setdefault(owner, {})[coordinate] = opened[holder][owner]
+                        privates.setdefault(owner, {})[coordinate] = opened[holder][
+                            owner
+                        ]
                     elif owner in self.sent:
-                        # The owner's ticket, made from the cohort that it was told, takes the pad away or does not.
+                        # The owner's ticket, made from the cohort that it was told,
+                        # takes the pad away or does not.
                         pad = self.sent[owner].boxes.get(holder, bytes(32))
-                        selves.setdefault(owner, {})[coordinate] = combine(opened[holder][owner], pad)
+                        selves.setdefault(owner, {})[coordinate] = combine(
+                            opened[holder][owner], pad
+                        )
         known = []
         for table in (selves, privates):
             known.append(
@@ -152,7 +221,9 @@ class HostileServer:
         return known[0], known[1]
 
     def reading(self, nodes: Collection[int], keys: Keys | None = None) -> Words | None:
-        """The sum of some clients' vectors as this server would compute it; None where it lacks a mask.
+        """The sum of some clients' vectors as this server would compute it.
+
+        None where it lacks a mask.
 
         `keys` spare it from finding them again, where nothing has come since.
         """
@@ -160,7 +231,9 @@ class HostileServer:
         slots = self._any.slots
         place = slots.place(*self.asked)
         for colluder in self.colluders:
-            selves[colluder], privates[colluder] = client._own_seed(self.federation.states[colluder], place)
+            selves[colluder], privates[colluder] = client._own_seed(
+                self.federation.states[colluder], place
+            )
         total = np.zeros(self.federation.length, dtype=np.uint64)
         for node in nodes:
             if node not in selves or node not in self.sent:
@@ -168,7 +241,9 @@ class HostileServer:
             transcript = self.transcript(node)
             length = self.federation.length
             total += self.sent[node].masked.values
-            total -= agreement.self_mask(selves[node], RUN, node, self.asked, transcript, length)
+            total -= agreement.self_mask(
+                selves[node], RUN, node, self.asked, transcript, length
+            )
             for peer in self.neighbours(node):
                 if peer not in self.told[node]:
                     continue
@@ -178,18 +253,29 @@ class HostileServer:
                 if mine not in privates:
                     return None
                 public = piece(self.federation.shared[other].public_keys, place)
-                pair = agree_pair_keys(privates[mine], {other: public}, RUN, mine)[other]
-                total -= agreement.pair_mask(pair, node, peer, self.asked, transcript, length)
+                pair = agree_pair_keys(privates[mine], {other: public}, RUN, mine)[
+                    other
+                ]
+                total -= agreement.pair_mask(
+                    pair, node, peer, self.asked, transcript, length
+                )
         return total
 
     def readable_parts(self) -> list[set[int]]:
-        """The smallest sets of clients whose sum this server can read: no mask that it lacks leads out of them."""
+        """The smallest sets of clients whose sum this server can read.
+
+        No mask that it lacks leads out of them.
+        """
         selves, privates = self.keys()
         honest = set(self.sent) - set(self.colluders)
         unknown: dict[int, set[int]] = {}
         for node in honest:
             peers = {peer for peer in self.neighbours(node) if peer in self.told[node]}
-            unknown[node] = set() if node in privates else peers - set(privates) - set(self.colluders)
+            unknown[node] = (
+                set()
+                if node in privates
+                else peers - set(privates) - set(self.colluders)
+            )
         parts, seen = [], set()
         for node in sorted(honest):
             if node in seen:
@@ -202,14 +288,21 @@ class HostileServer:
                     todo.extend(unknown[reached])
                     todo.extend(other for other in honest if reached in unknown[other])
             seen |= part
-            cancels = all(self.told.get(peer) == self.told[member] for member in part for peer in unknown[member])
+            cancels = all(
+                self.told.get(peer) == self.told[member]
+                for member in part
+                for peer in unknown[member]
+            )
             if cancels and part <= set(selves):
                 parts.append(part)
         return parts
 
     def truth(self, nodes: Collection[int]) -> Words:
         """The plain sum."""
-        return sum((self.vectors[node] for node in nodes), np.zeros(self.federation.length, dtype=np.uint64))
+        return sum(
+            (self.vectors[node] for node in nodes),
+            np.zeros(self.federation.length, dtype=np.uint64),
+        )
 
     def reads(self, nodes: Collection[int], keys: Keys | None = None) -> bool:
         """Whether the server reads the plain sum of these clients' vectors."""

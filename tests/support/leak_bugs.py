@@ -1,4 +1,7 @@
-"""Slips in what is sent, masked, logged and told, and in who takes part: patches of the real code."""
+"""Slips in what is sent, masked, logged and told, and in who takes part.
+
+Patches of the real code.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,11 @@ Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 
-def _reply_with(patch: pytest.MonkeyPatch, add: Callable[[Any, Any], None], number: Callable[[Any], float]) -> None:
+def _reply_with(
+    patch: pytest.MonkeyPatch,
+    add: Callable[[Any, Any], None],
+    number: Callable[[Any], float],
+) -> None:
     """Let a client add a number of its own to every masked reply."""
     honest_fit, honest_content = KMeansClient.fit, mod.content_of
     last: list[float] = [0.0]
@@ -67,7 +74,10 @@ def inertia_in_the_reply(patch: pytest.MonkeyPatch) -> None:
 
 
 def movement_in_the_reply(patch: pytest.MonkeyPatch) -> None:
-    """For the sake of an early stop; under ``oblivious`` the server knows the noise and subtracts it."""
+    """For the sake of an early stop.
+
+    Under ``oblivious`` the server knows the noise and subtracts it.
+    """
     honest, contribute = mod.content_of, Client._contribute
     last: list[float] = []
 
@@ -89,7 +99,9 @@ def sums_in_the_servers_log(patch: pytest.MonkeyPatch) -> None:
     honest = central.Central.broadcast
 
     def broadcast(self: Any, aggregate: Any, blocks: Any, *args: Any) -> Broadcast:
-        logging.getLogger("flwr_dpkmeans.server").info("cluster sizes %s", aggregate.values[-3:].view(np.int64) >> 16)
+        logging.getLogger("flwr_dpkmeans.server").info(
+            "cluster sizes %s", aggregate.values[-3:].view(np.int64) >> 16
+        )
         return honest(self, aggregate, blocks, *args)
 
     patch.setattr(central.Central, "broadcast", broadcast)
@@ -114,19 +126,27 @@ def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(strategy, "_step_metrics", with_size)
 
 
-def _streams_without(patch: pytest.MonkeyPatch, of: str, place: int, *, transcript: bool = True) -> None:
-    """Leave the round (0) or the attempt (1) out of the streams of a purpose, or the transcript out of its keys."""
+def _streams_without(
+    patch: pytest.MonkeyPatch, of: str, place: int, *, transcript: bool = True
+) -> None:
+    """Leave the round (0) or the attempt (1) out of the streams of a purpose, or the
+    transcript out of its keys.
+    """
     derive, stream = keys.derive_key, keys.stream
     marked: set[bytes] = set()
 
     def shorter(key: bytes, purpose: str, *context: Any) -> bytes:
         if purpose != of:
             return derive(key, purpose, *context)
-        marked.add(derived := derive(key, purpose, *(context if transcript else context[:-1])))
+        marked.add(
+            derived := derive(key, purpose, *(context if transcript else context[:-1]))
+        )
         return derived
 
     def repeated(key: bytes, asked: tuple[int, int], length: int) -> Any:
-        left = tuple(0 if key in marked and i == place else part for i, part in enumerate(asked))
+        left = tuple(
+            0 if key in marked and i == place else part for i, part in enumerate(asked)
+        )
         return stream(key, left, length)
 
     patch.setattr(keys, "derive_key", shorter)
@@ -147,7 +167,9 @@ def one_mask_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
-    """Authors keep their keys, and neither the attempt nor its roster is in the stream's."""
+    """Authors keep their keys, and neither the attempt nor its roster is in the
+    stream's.
+    """
     _streams_without(patch, "blind", 1, transcript=False)
     kept: dict[bytes, bytes] = {}
     generate, enter = keys.generate_group_key, Retry._in_attempt
@@ -156,14 +178,18 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
         new = enter(state, request)
         if not new.own_group_key:
             return new
-        return replace(new, own_group_key=kept.setdefault(state.private_key, generate()))
+        return replace(
+            new, own_group_key=kept.setdefault(state.private_key, generate())
+        )
 
     patch.setattr(Retry, "_in_attempt", entered)
 
 
 def no_blinding(patch: pytest.MonkeyPatch) -> None:
     """The server, which knows its noise, sees the noised sum, and so the exact one."""
-    patch.setattr(party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64))
+    patch.setattr(
+        party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+    )
 
 
 def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
-"""A program that lets processes die while they charge one ledger, and says what was left: run by `test_ledger_kill`.
+"""A program that lets processes die while they charge one ledger, and says what was
+left: run by `test_ledger_kill`.
 
-It imports the ledger alone, so that a fork costs a millisecond, and prints one JSON object. Processes are killed with
-SIGKILL: no handler, no ``finally``, no buffer of Python's survives.
+It imports the ledger alone, so that a fork costs a millisecond, and prints one JSON
+object. Processes are killed with SIGKILL: no handler, no ``finally``, no buffer of
+Python's survives.
 """
 
 from __future__ import annotations
@@ -25,12 +27,25 @@ from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, Past
 from simulations.deploy.ledger_report import inspect_ledger
 
-WATCHED = ("open", "lseek", "read", "write", "ftruncate", "fsync", "fstat", "stat", "close", "flock")
+WATCHED = (
+    "open",
+    "lseek",
+    "read",
+    "write",
+    "ftruncate",
+    "fsync",
+    "fstat",
+    "stat",
+    "close",
+    "flock",
+)
 TRACED = {ledger_module.__file__}
 
 
 def entry(run_id: str, index: int, epsilon: float) -> LedgerEntry:
-    return LedgerEntry(run_id, "ward-7", "ab12", index, 0, "sums", epsilon, 1e-6, "record")
+    return LedgerEntry(
+        run_id, "ward-7", "ab12", index, 0, "sums", epsilon, 1e-6, "record"
+    )
 
 
 RUN = 0.005
@@ -68,11 +83,13 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-# -- states of the two files that a charge may find ---------------------------------------------------------------
+# -- states of the two files that a charge may find ------------------------------------
 
 
 def states(folder: Path) -> dict[str, Path]:
-    """Folders with a ledger in every state that an earlier crash can leave, and a fresh one."""
+    """Folders with a ledger in every state that an earlier crash can leave, and a fresh
+    one.
+    """
     whole = folder / "three entries"
     whole.mkdir()
     for index in range(3):
@@ -97,7 +114,7 @@ def states(folder: Path) -> dict[str, Path]:
     return {name: folder / name for name in ("three entries", *contents)}
 
 
-# -- death before, within and after each call to the operating system ---------------------------------------------
+# -- death before, within and after each call to the operating system ------------------
 
 
 class Countdown:
@@ -107,7 +124,9 @@ class Countdown:
         self.points: list[str] = []
         self._die_at, self._stride = die_at, stride
 
-    def pass_by(self, point: str, last_act: Callable[[], object] = lambda: None) -> None:
+    def pass_by(
+        self, point: str, last_act: Callable[[], object] = lambda: None
+    ) -> None:
         """Note a point, or do what comes last and die there."""
         if len(self.points) == self._die_at:
             last_act()
@@ -115,7 +134,9 @@ class Countdown:
         self.points.append(point)
 
     def watch_calls(self) -> None:
-        """Put a point before and after each call, and after each number of bytes of a write."""
+        """Put a point before and after each call, and after each number of bytes of a
+        write.
+        """
         for name in WATCHED:
             owner: Any = fcntl if name == "flock" else os
             setattr(owner, name, self._watched(name, getattr(owner, name)))
@@ -126,15 +147,22 @@ class Countdown:
             if name == "write":
                 descriptor, data = arguments
                 for n_bytes in range(1, len(data), self._stride):
-                    self.pass_by("within write", lambda n_bytes=n_bytes: real(descriptor, data[:n_bytes]))
-            result = None if name == "fsync" else real(*arguments, **options)  # kill -9 leaves the page cache alone
+                    self.pass_by(
+                        "within write",
+                        lambda n_bytes=n_bytes: real(descriptor, data[:n_bytes]),
+                    )
+            result = (
+                None if name == "fsync" else real(*arguments, **options)
+            )  # kill -9 leaves the page cache alone
             self.pass_by(f"after {name}")
             return result
 
         return call
 
     def watch_instructions(self) -> None:
-        """Put a point before each bytecode instruction of the ledger's modules (before every n-th, with a stride)."""
+        """Put a point before each bytecode instruction of the ledger's modules (before
+        every n-th, with a stride).
+        """
         seen = itertools.count(1)
 
         def trace(frame: Any, event: str, _: Any) -> Any:
@@ -149,8 +177,16 @@ class Countdown:
 
 
 def sweep(folder: Path, kind: str, stride: int) -> dict[str, Any]:
-    """Die at every point of a charge, from every state, and look at what the next process finds and does."""
-    found: dict[str, Any] = {"deaths": 0, "undercharged": 0, "overcharged": 0, "alarms": [], "states": {}}
+    """Die at every point of a charge, from every state, and look at what the next
+    process finds and does.
+    """
+    found: dict[str, Any] = {
+        "deaths": 0,
+        "undercharged": 0,
+        "overcharged": 0,
+        "alarms": [],
+        "states": {},
+    }
     new, trial = entry("run-9", 0, 0.5), folder / "trial"
     place, sent = trial / "ledger", trial / "sent"
 
@@ -189,7 +225,11 @@ def put(template: Path, trial: Path) -> None:
 
 
 def aftermath(
-    place: Path, before: tuple[LedgerEntry, ...], new: LedgerEntry, sent: bool, found: dict[str, Any]
+    place: Path,
+    before: tuple[LedgerEntry, ...],
+    new: LedgerEntry,
+    sent: bool,
+    found: dict[str, Any],
 ) -> str | None:
     """Check the files after a death, and go on with them; return what is wrong."""
     report = inspect_ledger(place)
@@ -208,7 +248,11 @@ def aftermath(
     except ProtocolError:
         again = False
     if again == charged:
-        return "a release can be charged twice" if again else "a release that is not there is refused"
+        return (
+            "a release can be charged twice"
+            if again
+            else "a release that is not there is refused"
+        )
     ledger.require_usable()
     ledger.charge(entry("run-10", 0, 0.5))
     report = inspect_ledger(place)
@@ -217,11 +261,14 @@ def aftermath(
     return None
 
 
-# -- death at random instants -------------------------------------------------------------------------------------
+# -- death at random instants ----------------------------------------------------------
 
 
 def release(place: Path, name: str, max_total: float) -> None:
-    """What a client does for ever: charge, then send; "sending" is a line in the witness file."""
+    """What a client does for ever: charge, then send.
+
+    "sending" is a line in the witness file.
+    """
     ledger = FileLedger(place)
     witness = os.open(place.parent / "witness", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     while True:
@@ -231,7 +278,10 @@ def release(place: Path, name: str, max_total: float) -> None:
 
 
 def next_release(ledger: FileLedger, name: str) -> tuple[int, int]:
-    """Run and round of a client's next release, five rounds a run; a restarted client goes on after its ledger."""
+    """Run and round of a client's next release, five rounds a run.
+
+    a restarted client goes on after its ledger.
+    """
     done = sum(1 for item in ledger.entries() if item.run_id.startswith(f"{name}-"))
     return divmod(done, 5)
 
@@ -239,7 +289,9 @@ def next_release(ledger: FileLedger, name: str) -> tuple[int, int]:
 def kills(folder: Path, n_trials: int, n_clients: int, seed: int) -> dict[str, Any]:
     """Kill all clients of one ledger at random instants, again and again."""
     generator, place = random.Random(seed), folder / "ledger"
-    found: dict[str, Any] = dict.fromkeys(("kills", "torn lines", "head behind", "torn heads", "most per kill"), 0)
+    found: dict[str, Any] = dict.fromkeys(
+        ("kills", "torn lines", "head behind", "torn heads", "most per kill"), 0
+    )
     found |= {"undercharged": 0, "overcharged": 0, "alarms": []}
     over_before = 0
     for _ in range(n_trials):
@@ -258,7 +310,9 @@ def kills(folder: Path, n_trials: int, n_clients: int, seed: int) -> dict[str, A
                 found["alarms"].append(f"a client ended by itself with {ended}")
         found["kills"] += n_clients
         look(place, found)
-        found["most per kill"] = max(found["most per kill"], (found["overcharged"] - over_before) / n_clients)
+        found["most per kill"] = max(
+            found["most per kill"], (found["overcharged"] - over_before) / n_clients
+        )
         over_before = found["overcharged"]
     return found
 
@@ -266,7 +320,10 @@ def kills(folder: Path, n_trials: int, n_clients: int, seed: int) -> dict[str, A
 def look(place: Path, found: dict[str, Any]) -> None:
     """Compare the ledger with the witness."""
     if not place.exists():
-        assert not (place.parent / "witness").exists() or not (place.parent / "witness").read_bytes()
+        assert (
+            not (place.parent / "witness").exists()
+            or not (place.parent / "witness").read_bytes()
+        )
         return
     report = inspect_ledger(place)
     found["alarms"] += report.problems
@@ -276,9 +333,15 @@ def look(place: Path, found: dict[str, Any]) -> None:
         lines = head.read_bytes().split(b"\n")
         found["torn heads"] += lines[-1] != b""
         complete = lines[:-1]
-        found["head behind"] += bool(complete) and json.loads(complete[-1])["entries"] < len(report.entries)
+        found["head behind"] += bool(complete) and json.loads(complete[-1])[
+            "entries"
+        ] < len(report.entries)
     witness = place.parent / "witness"
-    sent = [tuple(line.split()) for line in witness.read_text().splitlines()] if witness.exists() else []
+    sent = (
+        [tuple(line.split()) for line in witness.read_text().splitlines()]
+        if witness.exists()
+        else []
+    )
     charged = {(item.run_id, str(item.round_index)) for item in report.entries}
     assert len(sent) == len(set(sent)), "sent twice"
     found["undercharged"] = len(set(sent) - charged)
@@ -320,7 +383,8 @@ def main() -> None:
     folder, task, *numbers = sys.argv[1:]
     logging.disable(logging.WARNING)  # each torn line is one
     if task in ("calls", "instructions"):
-        # What is tested is death, not power loss, and the disk's own time would be most of the test's.
+        # What is tested is death, not power loss, and the disk's own time would be most
+        # of the test's.
         real_fsync = os.fsync
         os.fsync = lambda _: None
         memory = "/dev/shm" if Path("/dev/shm").is_dir() else folder

@@ -14,19 +14,36 @@ from simulations.deploy.ledger_report import inspect_ledger
 from support.asked_plans import PlanValues, asked
 
 
-def entry(run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any) -> LedgerEntry:
+def entry(
+    run_id: str = "run-1", round_index: int = 0, epsilon: float = 0.5, **others: Any
+) -> LedgerEntry:
     """An entry with ordinary values for what a test does not care about."""
-    values: dict[str, Any] = {"data_id": "ward-7", "plan_digest": "ab12", "attempt": 0, "release": "sums"}
+    values: dict[str, Any] = {
+        "data_id": "ward-7",
+        "plan_digest": "ab12",
+        "attempt": 0,
+        "release": "sums",
+    }
     values |= {"delta": 1e-6, "unit": "record"} | others
-    return LedgerEntry(run_id=run_id, round_index=round_index, epsilon=epsilon, **values)
+    return LedgerEntry(
+        run_id=run_id, round_index=round_index, epsilon=epsilon, **values
+    )
 
 
 def charge(
-    ledger: FileLedger | MemoryLedger, item: LedgerEntry, total: float = math.inf, total_delta: float = math.inf
+    ledger: FileLedger | MemoryLedger,
+    item: LedgerEntry,
+    total: float = math.inf,
+    total_delta: float = math.inf,
 ) -> None:
     """Charge an entry of a run if a policy with these totals allows it."""
     policy = ClientPolicy(max_epsilon_total=total, max_delta_total=total_delta)
-    values = PlanValues(unit=item.unit, epsilon=item.epsilon, epsilon_worst_case=item.epsilon, delta=item.delta)
+    values = PlanValues(
+        unit=item.unit,
+        epsilon=item.epsilon,
+        epsilon_worst_case=item.epsilon,
+        delta=item.delta,
+    )
 
     def admit(past: Past) -> None:
         policy.check(replace(asked(values), past=past))
@@ -48,4 +65,6 @@ def put_head_back(path: Path, n_entries: int) -> None:
     """Make the head the one that was in force when the ledger had so many entries."""
     place = head_of(path)
     lines = place.read_bytes().splitlines(keepends=True)
-    place.write_bytes(b"".join(line for line in lines if json.loads(line)["entries"] <= n_entries))
+    place.write_bytes(
+        b"".join(line for line in lines if json.loads(line)["entries"] <= n_entries)
+    )

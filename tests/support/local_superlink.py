@@ -1,4 +1,6 @@
-"""`flwr run` in a home, on a port and with a SuperLink of its own, which is stopped with all that it started."""
+"""`flwr run` in a home, on a port and with a SuperLink of its own, which is stopped
+with all that it started.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from simulations.ray_processes import end_marked
 PROJECT = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT = 900.0
 STARTS, TOO_BUSY = 8, "Failed to start local SuperLink within"
-"""Flower's own patience is 15 s, which a machine with other work may take for the first imports."""
+"""Flower's own patience is 15 s, which a machine with other work may take for the first
+imports.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,20 +54,26 @@ class LocalSuperLink:
         paths: Sequence[Path] = (),
         program: Sequence[str] = (str(Path(sys.executable).with_name("flwr")),),
     ) -> subprocess.CompletedProcess[str]:
-        """Type `flwr run . --stream ...` in the folder of an app, with packages from other folders.
+        """Type `flwr run . --stream ...` in the folder of an app, with packages from
+        other folders.
 
-        Ray starts a worker for each `workers`-th part of the processors, and each imports everything by itself.
+        Ray starts a worker for each `workers`-th part of the processors, and each
+        imports everything by itself.
         """
         command = [*program, "run", ".", "--stream"]
         each = max(1, (os.cpu_count() or 1) // workers)
-        command += ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus={each}"]
+        command += [
+            "--federation-config",
+            f"num-supernodes={nodes} client-resources-num-cpus={each}",
+        ]
         if run_config:
             command += ["--run-config", run_config]
         for _ in range(STARTS):
             completed = subprocess.run(
                 command,
                 cwd=app,
-                env=self._environment() | ({"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}),
+                env=self._environment()
+                | ({"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}),
                 capture_output=True,
                 text=True,
                 timeout=RUN_TIMEOUT,
@@ -78,16 +88,21 @@ class LocalSuperLink:
         assert end_marked(self.home / ".flwr") == []
 
     def _environment(self) -> dict[str, str]:
-        """The own environment with another home, another port and no installation at run time."""
+        """The own environment with another home, another port and no installation at
+        run time.
+        """
         environment = dict(os.environ)
         environment |= {
             "HOME": str(self.home),
             "FLWR_HOME": str(self.home / ".flwr"),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(self.port),
             "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}",
+            "PATH": (
+                f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+            ),
             "RAY_DISABLE_IMPORT_WARNING": "1",
-            # Else Ray joins the cluster that was started last on this machine, which may be another test's, and end.
+            # Else Ray joins the cluster that was started last on this machine, which
+            # may be another test's, and end.
             "RAY_ADDRESS": "local",
         }
         environment.pop("PYTHONPATH", None)

@@ -1,4 +1,6 @@
-"""Clients and a server of the aggregation protocol in one memory, with everything that the server receives kept."""
+"""Clients and a server of the aggregation protocol in one memory, with everything that
+the server receives kept.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flwr_dpkmeans.secagg.keys import FixedPointVector, MaskedVector, Ring, generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.keys import (
+    FixedPointVector,
+    MaskedVector,
+    Ring,
+    generate_private_key,
+    public_key_of,
+)
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
 from flwr_dpkmeans.secagg.party import Retry, RetrySession
 from flwr_dpkmeans.secagg.roster import Roster
@@ -46,7 +54,10 @@ class Federation:
                 authored=self.authored,
                 plan_digest=b"digest of the plan",
             )
-        keys = {node: public_key_of(state.private_key) for node, state in self.states.items()}
+        keys = {
+            node: public_key_of(state.private_key)
+            for node, state in self.states.items()
+        }
         self.server = RetrySession(
             Roster.of(0, keys),
             min_cohort=self.min_cohort,
@@ -73,16 +84,27 @@ class Federation:
             for node in server.roster.node_ids
         }
 
-    def answer(self, node: int, request: SumRequest, vector: Ring, state_digest: bytes = b"state") -> SumReply:
+    def answer(
+        self,
+        node: int,
+        request: SumRequest,
+        vector: Ring,
+        state_digest: bytes = b"state",
+    ) -> SumReply:
         """Let one client answer, and move it on."""
         admitted = self.states[node].admit(request, FIRST_ROUND)
         self.states[node], reply = admitted.answer(
-            request, FixedPointVector(vector), blinded=self.authored, state_digest=state_digest
+            request,
+            FixedPointVector(vector),
+            blinded=self.authored,
+            state_digest=state_digest,
         )
         return reply
 
     def deliver(self, node: int, reply: SumReply) -> None:
-        """Hand a reply to the server, which keeps a record of it whether it accepts it or not."""
+        """Hand a reply to the server, which keeps a record of it whether it accepts it
+        or not.
+        """
         self.received.append((node, reply))
         self.server.receive(node, reply)
 
@@ -94,10 +116,15 @@ class Federation:
         repeated: bool = False,
         digests: Mapping[int, bytes] | None = None,
     ) -> dict[int, SumReply]:
-        """All clients of the roster answer; the replies of the `silent` ones do not arrive and are returned."""
+        """All clients of the roster answer.
+
+        The replies of the `silent` ones do not arrive and are returned.
+        """
         held_back = {}
         for node, request in self.requests(repeated=repeated).items():
-            reply = self.answer(node, request, vectors[node], (digests or {}).get(node, b"state"))
+            reply = self.answer(
+                node, request, vectors[node], (digests or {}).get(node, b"state")
+            )
             if node in silent:
                 held_back[node] = reply
             else:
@@ -105,36 +132,53 @@ class Federation:
         return held_back
 
     def close(self, noise: Ring) -> Ring:
-        """The server aggregates, adds noise and keeps the release; returns the aggregate before noise."""
+        """The server aggregates, adds noise and keeps the release.
+
+        Returns the aggregate before noise.
+        """
         aggregate = self.server.aggregate(blinded=self.authored)
         self.noises.append(noise)
-        self.release = Release(self.server.round_index, self.server.attempt, aggregate.values + noise)
+        self.release = Release(
+            self.server.round_index, self.server.attempt, aggregate.values + noise
+        )
         return aggregate.values
 
-    def run_round(self, round_index: int, vectors: Mapping[int, Ring], noise: Ring) -> Ring:
+    def run_round(
+        self, round_index: int, vectors: Mapping[int, Ring], noise: Ring
+    ) -> Ring:
         """One undisturbed round; returns the aggregate before noise."""
         self.open(round_index, len(noise))
         self.attempt(vectors)
         return self.close(noise)
 
     def read_release(self) -> dict[int, Ring]:
-        """What every client reads in the last release, with its boxes opened if they are due."""
+        """What every client reads in the last release, with its boxes opened if they
+        are due.
+        """
         assert self.release is not None
         read = {}
         for node in self.server.roster.node_ids:
             request = FinishRequest(self.release, self.server.take_boxes(node))
             self.states[node] = self.states[node].finish(request)
-            read[node] = self.states[node].unblind(self.release, blinded=self.authored).values
+            read[node] = (
+                self.states[node].unblind(self.release, blinded=self.authored).values
+            )
         return read
 
     def final_tags(self, digests: Mapping[int, bytes]) -> dict[int, bytes]:
         """Tags of the clients' last states."""
         return {
-            node: self.states[node].tag(self.server.round_index + 1, self.server.attempt, digests[node])
+            node: (
+                self.states[node].tag(
+                    self.server.round_index + 1, self.server.attempt, digests[node]
+                )
+            )
             for node in self.server.roster.node_ids
         }
 
 
 def altered(reply: SumReply, values: Ring) -> SumReply:
     """A reply with another vector."""
-    return SumReply(reply.round_index, reply.attempt, MaskedVector(values), reply.tag, reply.boxes)
+    return SumReply(
+        reply.round_index, reply.attempt, MaskedVector(values), reply.tag, reply.boxes
+    )

@@ -1,4 +1,7 @@
-"""The protocol at message level, for tests that play one side: contents built and read, and a server that is driven."""
+"""The protocol at message level, for tests that play one side.
+
+Contents built and read, and a server that is driven.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,14 @@ from typing import Any
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.algorithms.server_points import HeldPoints
-from flwr_dpkmeans.flower.exchange import RECORD, VECTOR_LAYOUT, VECTOR_RECORD, answers_of, content_of, message_of
+from flwr_dpkmeans.flower.exchange import (
+    RECORD,
+    VECTOR_LAYOUT,
+    VECTOR_RECORD,
+    answers_of,
+    content_of,
+    message_of,
+)
 from flwr_dpkmeans.flower.exchange import packet_of as packet_of
 from flwr_dpkmeans.secagg.messages import (
     MAX_BOXES,
@@ -71,17 +81,28 @@ WAIT = "wait"
 
 
 def copied(content: RecordDict) -> RecordDict:
-    """Copy records one by one; their values (numbers, bytes, serialised arrays) are immutable."""
+    """Copy records one by one.
+
+    Their values (numbers, bytes, serialised arrays) are immutable.
+    """
     copy = content.copy()
     for name, record in content.items():
         copy[name] = record.copy()
     return copy
 
 
-def request_content(stage: Stage, *, plan: bytes | None = None, request: Any = None, run_id: int | None = None) -> Any:
+def request_content(
+    stage: Stage,
+    *,
+    plan: bytes | None = None,
+    request: Any = None,
+    run_id: int | None = None,
+) -> Any:
     """The content of one request."""
     if request is None and stage is not Stage.KEYS:
-        content = content_of(encode_request(Request(Stage.KEYS, plan=plan, run_id=run_id)))
+        content = content_of(
+            encode_request(Request(Stage.KEYS, plan=plan, run_id=run_id))
+        )
         record: Any = content[RECORD]
         record["header"] = record["header"].replace('"keys"', f'"{stage.value}"')
         return content
@@ -155,7 +176,11 @@ def parse_request(content: RecordDict) -> Request:
 def parse_failure(content: RecordDict) -> tuple[Status, str, str]:
     """Status, code and sentence of a reply; the latter two are empty if all is well."""
     failure = packet_of(content).failure
-    return (Status.OK, "", "") if failure is None else (failure.status, failure.code, failure.sentence)
+    return (
+        (Status.OK, "", "")
+        if failure is None
+        else (failure.status, failure.code, failure.sentence)
+    )
 
 
 READERS: Mapping[str, Callable[[RecordDict], Any]] = {
@@ -181,7 +206,13 @@ class ServerRun(Server):
     """A server whose every step a test takes by hand."""
 
     def __init__(
-        self, config: Run, *, run_id: int, seed: int, node_ids: Iterable[int], held: HeldPoints | None = None
+        self,
+        config: Run,
+        *,
+        run_id: int,
+        seed: int,
+        node_ids: Iterable[int],
+        held: HeldPoints | None = None,
     ) -> None:
         nodes = tuple(node_ids)
         plan = draft_plan(
@@ -193,7 +224,9 @@ class ServerRun(Server):
             server=None if held is None else held.facts,
             public_points=None if held is None else held.public,
         )
-        super().__init__(plan, node_ids=nodes, own_points=None if held is None else held.kept)
+        super().__init__(
+            plan, node_ids=nodes, own_points=None if held is None else held.kept
+        )
 
     def keys_messages(self) -> list[Message]:
         return keys_messages(self)

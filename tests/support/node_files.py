@@ -15,8 +15,13 @@ from simulations.flower_processes import free_ports
 SOME_APP = "0123456789abcdef" * 4
 
 
-def write_node(folder: Path, *, left_out: tuple[str, ...] = (), **changes: object) -> Path:
-    """Write NODE.toml with everything that it names; changes are its keys, with underscores."""
+def write_node(
+    folder: Path, *, left_out: tuple[str, ...] = (), **changes: object
+) -> Path:
+    """Write NODE.toml with everything that it names.
+
+    Changes are its keys, with underscores.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     np.save(folder / "rows.npy", np.arange(30.0).reshape(10, 3))
     (folder / "policy.toml").write_text(default_policy(1.0))
@@ -36,8 +41,13 @@ def write_node(folder: Path, *, left_out: tuple[str, ...] = (), **changes: objec
         "identity": str(folder / "identity"),
         "output": str(folder / "results"),
     }
-    lines = [f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in (values | changes).items()]
+    lines = [
+        f"{key.replace('_', '-')} = {json.dumps(value)}"
+        for key, value in (values | changes).items()
+    ]
     path = folder / "node.toml"
-    path.write_text("\n".join(line for line in lines if line.split(" ")[0] not in left_out) + "\n")
+    path.write_text(
+        "\n".join(line for line in lines if line.split(" ")[0] not in left_out) + "\n"
+    )
     os.chmod(path, 0o600)
     return path

@@ -27,7 +27,10 @@ Words = NDArray[np.uint64]
 
 
 def _weaker(blocks: Sequence[Block], factor: float) -> list[Block]:
-    return [replace(block, noise_multiplier=block.noise_multiplier * factor) for block in blocks]
+    return [
+        replace(block, noise_multiplier=block.noise_multiplier * factor)
+        for block in blocks
+    ]
 
 
 def half_the_noise_of_the_server(patch: pytest.MonkeyPatch) -> None:
@@ -46,18 +49,29 @@ def half_the_noise_of_the_shares(patch: pytest.MonkeyPatch) -> None:
 
 def noise_drawn_once_and_kept(patch: pytest.MonkeyPatch) -> None:
     kept = lru_cache(mechanisms.draw_noise)
-    patch.setattr(base, "draw_noise", lambda blocks, *args, **kwargs: kept(tuple(blocks), *args, **kwargs))
+    patch.setattr(
+        base,
+        "draw_noise",
+        lambda blocks, *args, **kwargs: kept(tuple(blocks), *args, **kwargs),
+    )
 
 
 def one_stream_for_all_arrays(patch: pytest.MonkeyPatch) -> None:
     """Every array's noise begins with the same draws, in its own scale."""
 
-    def draw(blocks: Sequence[Block], source: Any, fraction_bits: int, **kwargs: Any) -> Words:
+    def draw(
+        blocks: Sequence[Block], source: Any, fraction_bits: int, **kwargs: Any
+    ) -> Words:
         largest = max(blocks, key=lambda block: block.size)
         if largest.noise is NoiseShape.NONE:
             return mechanisms.draw_noise(blocks, source, fraction_bits, **kwargs)
-        drawn = mechanisms.draw_noise([largest], source, fraction_bits, **kwargs).view(np.int64)
-        parts = [np.rint(drawn[: block.size] * (block.noise_scale / largest.noise_scale)) for block in blocks]
+        drawn = mechanisms.draw_noise([largest], source, fraction_bits, **kwargs).view(
+            np.int64
+        )
+        parts = [
+            np.rint(drawn[: block.size] * (block.noise_scale / largest.noise_scale))
+            for block in blocks
+        ]
         return np.concatenate(parts).astype(np.int64).view(np.uint64)
 
     patch.setattr(base, "draw_noise", draw)
@@ -73,7 +87,9 @@ def noise_from_the_plans_seed(patch: pytest.MonkeyPatch) -> None:
 
 
 def triangle_noised_twice_and_averaged(patch: pytest.MonkeyPatch) -> None:
-    """As if each triangle of the symmetric matrix had its own noise, and the mean of both were taken."""
+    """As if each triangle of the symmetric matrix had its own noise, and the mean of
+    both were taken.
+    """
 
     def draw(blocks: Sequence[Block], *args: Any, **kwargs: Any) -> Words:
         one = mechanisms.draw_noise(blocks, *args, **kwargs).view(np.int64)
@@ -98,14 +114,19 @@ def silent_clients_not_subtracted(patch: pytest.MonkeyPatch) -> None:
 
 def shares_for_the_first_cohort(patch: pytest.MonkeyPatch) -> None:
     """After a dropout fewer clients add shares that are as small as before."""
-    patch.setattr(Plan, "shares_of", lambda self, *_: Shares(self.n_clients, self.max_silent))
+    patch.setattr(
+        Plan, "shares_of", lambda self, *_: Shares(self.n_clients, self.max_silent)
+    )
 
 
 def variance_for_the_deviation(patch: pytest.MonkeyPatch) -> None:
     """The multiplier's square root is drawn."""
 
     def draw(blocks: Sequence[Block], *args: Any, **kwargs: Any) -> Words:
-        wrong = [replace(block, noise_multiplier=block.noise_multiplier**0.5) for block in blocks]
+        wrong = [
+            replace(block, noise_multiplier=block.noise_multiplier**0.5)
+            for block in blocks
+        ]
         return mechanisms.draw_noise(wrong, *args, **kwargs)
 
     patch.setattr(base, "draw_noise", draw)
@@ -144,7 +165,9 @@ def noise_of_an_attempt_used_again(patch: pytest.MonkeyPatch) -> None:
 def exact_result_beside_the_noised_one(patch: pytest.MonkeyPatch) -> None:
     """Clients get noise, but what the server publishes is read off the exact sum."""
 
-    def broadcast(self: Any, aggregate: Any, blocks: Any, fraction_bits: int, source: Any) -> Broadcast:
+    def broadcast(
+        self: Any, aggregate: Any, blocks: Any, fraction_bits: int, source: Any
+    ) -> Broadcast:
         values = base.with_noise(aggregate, blocks, fraction_bits, source)
         return Broadcast(values, as_released(aggregate.values, blocks, fraction_bits))
 

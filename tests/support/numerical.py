@@ -11,9 +11,12 @@ from flwr_dpkmeans.privacy.release import Event
 
 
 def pld_epsilon(events: Sequence[Event], delta: float) -> float:
-    """The total epsilon by privacy-loss distributions alone, pessimistic; infinite at a delta below 1e-13.
+    """The total epsilon by privacy-loss distributions alone, pessimistic.
 
-    Where nothing is sampled it shares no arithmetic with `compose_epsilon`, which uses closed forms.
+    Infinite at a delta below 1e-13.
+
+    Where nothing is sampled it shares no arithmetic with `compose_epsilon`, which uses
+    closed forms.
     """
     totals, delta = add_up(events), require_delta(delta)
     if totals.exact:

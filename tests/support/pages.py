@@ -34,7 +34,10 @@ def without_code(text: str) -> str:
 def anchors_of(page: Path) -> set[str]:
     """Anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", without_code(page.read_text()), re.MULTILINE)
-    plain = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    plain = [
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in headings
+    ]
     earlier: Counter[str] = Counter()
     anchors = set()
     for anchor in plain:
@@ -44,7 +47,19 @@ def anchors_of(page: Path) -> set[str]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Sentences of a page's text outside of code, headings and heads of tables, each on one line."""
-    text = re.sub(r"^#.*$|^\|.*\|\n(?=\|---)", "", without_code(text), flags=re.MULTILINE)
-    blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n|\n(?=[-#|] ?|\d\. )", text)]
-    return [sentence for block in blocks for sentence in re.split(r"(?<=[.:;]) (?=[A-Z`\[])", block) if sentence]
+    """Sentences of a page's text outside of code, headings and heads of tables, each on
+    one line.
+    """
+    text = re.sub(
+        r"^#.*$|^\|.*\|\n(?=\|---)", "", without_code(text), flags=re.MULTILINE
+    )
+    blocks = [
+        " ".join(block.split())
+        for block in re.split(r"\n\s*\n|\n(?=[-#|] ?|\d\. )", text)
+    ]
+    return [
+        sentence
+        for block in blocks
+        for sentence in re.split(r"(?<=[.:;]) (?=[A-Z`\[])", block)
+        if sentence
+    ]

@@ -1,4 +1,7 @@
-"""Planting a bug for a while; and the pattern of all tests: a detector is content without it, and not with it."""
+"""Planting a bug for a while.
+
+And the pattern of all tests: a detector is content without it, and not with it.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,12 @@ Bug = Callable[[pytest.MonkeyPatch], None]
 
 @contextmanager
 def planted(bug: Bug, *, in_plans: bool = True) -> Iterator[None]:
-    """Patch for a while; nothing that was computed from the patched code is remembered afterwards.
+    """Patch for a while.
 
-    `in_plans` is false for bugs in what comes after planning, where to plan anew would take long.
+    Nothing that was computed from the patched code is remembered afterwards.
+
+    `in_plans` is false for bugs in what comes after planning, where to plan anew would
+    take long.
     """
     if in_plans:
         forget_plans()
@@ -32,12 +38,19 @@ def planted(bug: Bug, *, in_plans: bool = True) -> Iterator[None]:
 
 def forget_plans() -> None:
     """Empty the caches of what is computed from plans."""
-    drafting = (planning._built, planning._planned, planning.build_algorithm, planning._started)
+    drafting = (
+        planning._built,
+        planning._planned,
+        planning.build_algorithm,
+        planning._started,
+    )
     for cached in (*drafting, planning._sampled_multiplier, plan_module.price):
         cached.cache_clear()
 
 
-def require_caught(bug: Bug, detect: Callable[[], object], match: str, *, in_plans: bool = True) -> None:
+def require_caught(
+    bug: Bug, detect: Callable[[], object], match: str, *, in_plans: bool = True
+) -> None:
     """Run a detector without a bug and with it; `match` is what it must say then."""
     detect()
     with planted(bug, in_plans=in_plans), pytest.raises(AssertionError, match=match):

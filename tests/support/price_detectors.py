@@ -1,4 +1,7 @@
-"""What was sent and who took part, beside what is charged; AssertionError if it is less."""
+"""What was sent and who took part, beside what is charged.
+
+AssertionError if it is less.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ Words = NDArray[np.uint64]
 
 
 def price_of_sent(run: Watched) -> float:
-    """Epsilon of all vectors that clients sent, late ones too, by a formula of our own: Gaussian noise only."""
+    """Epsilon of all vectors that clients sent, late ones too, by a formula of our own.
+
+    Gaussian noise only.
+    """
     plan = run.federation.plan
     squares = sum(_squares(plan.round_at(index).blocks) for index, _ in run.vectors)
     return gaussian_epsilon(math.sqrt(squares), plan.delta)
@@ -33,16 +39,23 @@ def price_of_sent(run: Watched) -> float:
 def price_of_plan(plan: Plan) -> float:
     """Likewise of every array in a plan, once."""
     rounds = [*plan.preliminary, *plan.rounds]
-    return gaussian_epsilon(math.sqrt(sum(_squares(planned.blocks) for planned in rounds)), plan.delta)
+    return gaussian_epsilon(
+        math.sqrt(sum(_squares(planned.blocks) for planned in rounds)), plan.delta
+    )
 
 
 def _squares(blocks: Sequence[Block]) -> float:
     assert all(block.noise is NoiseShape.GAUSSIAN for block in blocks)
-    return math.fsum((block.sensitivity.bound / block.noise_scale) ** 2 for block in blocks)
+    return math.fsum(
+        (block.sensitivity.bound / block.noise_scale) ** 2 for block in blocks
+    )
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Solve Phi(mu/2 - e/mu) - exp(e) Phi(-mu/2 - e/mu) = delta by bisection; a little is taken off for last digits."""
+    """Solve Phi(mu/2 - e/mu) - exp(e) Phi(-mu/2 - e/mu) = delta by bisection.
+
+    a little is taken off for last digits.
+    """
     low, high = 0.0, 1000.0
     for _ in range(200):
         middle = 0.5 * (low + high)
@@ -55,29 +68,45 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def require_priced(plan: Plan) -> None:
     """A plan says no less than what it releases costs."""
     true = price_of_plan(plan)
-    assert plan.epsilon >= true, f"the plan says epsilon {plan.epsilon:.4g}, but {true:.4g} is released"
+    assert plan.epsilon >= true, (
+        f"the plan says epsilon {plan.epsilon:.4g}, but {true:.4g} is released"
+    )
 
 
 def require_charged(run: Watched) -> None:
     """Report, worst case and every ledger state no less than what was sent costs."""
     true = price_of_sent(run)
-    told = {"the report": run.result.privacy.epsilon, "the worst case": run.federation.plan.epsilon_worst_case}
+    told = {
+        "the report": run.result.privacy.epsilon,
+        "the worst case": run.federation.plan.epsilon_worst_case,
+    }
     senders = set.intersection(*(set(vectors) for vectors in run.vectors.values()))
     for node in senders:
-        told[f"the ledger of node {node}"] = run.federation.ledgers[node].entries()[-1].epsilon
+        told[f"the ledger of node {node}"] = (
+            run.federation.ledgers[node].entries()[-1].epsilon
+        )
     for what, epsilon in told.items():
-        assert epsilon >= true, f"{what} says epsilon {epsilon:.4g}, but {true:.4g} was spent"
+        assert epsilon >= true, (
+            f"{what} says epsilon {epsilon:.4g}, but {true:.4g} was spent"
+        )
 
 
 @cache
 def _sampled_plan(rate: float) -> Plan:
     """Pricing it takes longer than many runs."""
-    values = {"client_sampling_rate": rate, "max_iter": 2, "n_features": 1, "masking": False}
+    values = {
+        "client_sampling_rate": rate,
+        "max_iter": 2,
+        "n_features": 1,
+        "masking": False,
+    }
     return plan_for("sphere_packing", "client", **values)[0]
 
 
 def participations(n_runs: int, rate: float) -> NDArray[np.bool_]:
-    """Who added something of its own, (n_runs, n_rounds, n_clients), in runs of one plan with sampled clients."""
+    """Who added something of its own, (n_runs, n_rounds, n_clients), in runs of one
+    plan with sampled clients.
+    """
     plan = _sampled_plan(rate)
     parts = [np.full((5, 1), 0.5)] * plan.n_clients
     found = []
@@ -89,7 +118,9 @@ def participations(n_runs: int, rate: float) -> NDArray[np.bool_]:
 
 
 def require_own_coins(took_part: NDArray[np.bool_], rate: float) -> None:
-    """Coins fall as often as is charged for, differ between runs of one plan, and between clients."""
+    """Coins fall as often as is charged for, differ between runs of one plan, and
+    between clients.
+    """
     n_runs = len(took_part)
     table = took_part.reshape(n_runs, -1)
     p = stats.binomtest(int(table.sum()), table.size, rate).pvalue
@@ -97,7 +128,11 @@ def require_own_coins(took_part: NDArray[np.bool_], rate: float) -> None:
     for i, j in itertools.combinations(range(table.shape[1]), 2):
         equal = int((table[:, i] == table[:, j]).sum())
         p = stats.binomtest(equal, n_runs, rate**2 + (1 - rate) ** 2).pvalue
-        assert p > SMALLEST_P, f"coins {i} and {j} are equal in {equal} of {n_runs} runs"
+        assert p > SMALLEST_P, (
+            f"coins {i} and {j} are equal in {equal} of {n_runs} runs"
+        )
     for i, column in enumerate(table.T):
         p = stats.binomtest(int(column.sum()), n_runs, rate).pvalue
-        assert p > SMALLEST_P, f"coin {i} fell {column.sum()} times in {n_runs} runs of one plan"
+        assert p > SMALLEST_P, (
+            f"coin {i} fell {column.sum()} times in {n_runs} runs of one plan"
+        )

@@ -1,4 +1,7 @@
-"""A small federation for protocol tests: real strategy, ClientApps, mod and records, and the truth inside."""
+"""A small federation for protocol tests.
+
+Real strategy, ClientApps, mod and records, and the truth inside.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ class Federation:
 
     def start(self, config: Run | None = None, **values: Any) -> KMeansResult:
         """Run the whole protocol."""
-        self.strategy = PrivateKMeans.from_config(config or small_config(**values), on_step=lambda _: None)
+        self.strategy = PrivateKMeans.from_config(
+            config or small_config(**values), on_step=lambda _: None
+        )
         with self.grid.running():
             return self.strategy.start(self.grid)
 
@@ -66,7 +71,9 @@ class Federation:
     def attempts_in_ledger(self, node: int) -> list[tuple[int, int]]:
         """What one client's ledger was charged for."""
         entries = self.ledgers[node].entries()
-        return [(entry.round_index, entry.attempt) for entry in entries if entry.is_release]
+        return [
+            (entry.round_index, entry.attempt) for entry in entries if entry.is_release
+        ]
 
     def charges(self) -> int:
         """Entries in all ledgers."""
@@ -86,18 +93,34 @@ def make_federation(
     run_id: int | None = None,
     identities: dict[int, Identity] | None = None,
 ) -> Federation:
-    """Build a federation of one node per part; `loaders` replaces ``load_data`` of single nodes."""
+    """Build a federation of one node per part.
+
+    `loaders` replaces ``load_data`` of single nodes.
+    """
     clients, own_ledgers, nodes = {}, {}, []
     for node_id, part in enumerate(parts, start=FIRST_NODE_ID):
         client = KMeansClient(part)
         ledger = (ledgers or {}).get(node_id) or MemoryLedger()
         own_policy = (policies or {}).get(node_id) or policy or ClientPolicy()
-        settings = NodeSettings(own_policy, ledger, "rows", identity=(identities or {}).get(node_id))
+        settings = NodeSettings(
+            own_policy, ledger, "rows", identity=(identities or {}).get(node_id)
+        )
         load = (loaders or {}).get(node_id) or (lambda _, client=client: client)
-        nodes.append(Node(client_app(load, mod=SecureAggregation(lambda _, settings=settings: settings))))
+        nodes.append(
+            Node(
+                client_app(
+                    load, mod=SecureAggregation(lambda _, settings=settings: settings)
+                )
+            )
+        )
         clients[node_id], own_ledgers[node_id] = client, ledger
     faults = Faults()
-    return Federation(clients, own_ledgers, FaultyGrid(nodes, run_id=run_id or next(_run_ids), faults=faults), faults)
+    return Federation(
+        clients,
+        own_ledgers,
+        FaultyGrid(nodes, run_id=run_id or next(_run_ids), faults=faults),
+        faults,
+    )
 
 
 def small_config(**values: Any) -> Run:
@@ -112,26 +135,42 @@ def small_config(**values: Any) -> Run:
     return parse_config(**(defaults | values))
 
 
-def grid_parts(sizes: Sequence[int], n_features: int = 2, seed: int = 0) -> list[NDArray[np.float64]]:
-    """Uniform rows on a grid coarse enough that every sum and distance is exact in float64."""
+def grid_parts(
+    sizes: Sequence[int], n_features: int = 2, seed: int = 0
+) -> list[NDArray[np.float64]]:
+    """Uniform rows on a grid coarse enough that every sum and distance is exact in
+    float64.
+    """
     generator = np.random.default_rng(seed)
-    return [generator.integers(-1000, 1001, (size, n_features)) / 1024.0 for size in sizes]
+    return [
+        generator.integers(-1000, 1001, (size, n_features)) / 1024.0 for size in sizes
+    ]
 
 
 def plain_lloyd(
     start: NDArray[np.float64], rounds: Sequence[Sequence[NDArray[np.float64]]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lloyd's algorithm in integers, with the parts that take part in each round; returns centroids and counts."""
+    """Lloyd's algorithm in integers, with the parts that take part in each round.
+
+    Returns centroids and counts.
+    """
     centroids = np.rint(start * GRID).astype(object)
     counts = np.zeros(len(start), dtype=object)
     for parts in rounds:
         points = np.rint(np.concatenate(list(parts)) * GRID).astype(object)
-        distances = np.stack([((points - c) ** 2).sum(axis=1) for c in centroids], axis=1)
+        distances = np.stack(
+            [((points - c) ** 2).sum(axis=1) for c in centroids], axis=1
+        )
         labels = np.array([int(np.argmin(row)) for row in distances])
-        counts = np.array([int((labels == j).sum()) for j in range(len(centroids))], dtype=object)
+        counts = np.array(
+            [int((labels == j).sum()) for j in range(len(centroids))], dtype=object
+        )
         for j in range(len(centroids)):
             if counts[j]:
-                mean = [float(total) / counts[j] for total in points[labels == j].sum(axis=0)]
+                mean = [
+                    float(total) / counts[j]
+                    for total in points[labels == j].sum(axis=0)
+                ]
                 centroids[j] = [int(np.rint(value)) for value in mean]
     return (centroids / GRID).astype(np.float64), counts.astype(np.float64)
 
@@ -141,15 +180,22 @@ def start_of(plan: Plan) -> NDArray[np.float64]:
     return np.array(initial_state(plan).centroids)
 
 
-# -- what really happened -----------------------------------------------------------------------------------------
+# -- what really happened --------------------------------------------------------------
 
 
 @dataclass
 class Truth:
-    """Recorded inside clients and trust models: exact statistics, noise and releases, which the server may not know."""
+    """Recorded inside clients and trust models.
 
-    statistics: dict[tuple[int, int], dict[int, Words]] = field(default_factory=lambda: defaultdict(dict))
-    sent: dict[tuple[int, int], dict[int, Words]] = field(default_factory=lambda: defaultdict(dict))
+    Exact statistics, noise and releases, which the server may not know.
+    """
+
+    statistics: dict[tuple[int, int], dict[int, Words]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    sent: dict[tuple[int, int], dict[int, Words]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     server_noise: list[Words] = field(default_factory=list)
     released: dict[int, Words] = field(default_factory=dict)
 
@@ -177,7 +223,9 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
         return result
 
     def recording(answer: Callable[..., Any]) -> Callable[..., Any]:
-        def recording_answer(state: Any, request: Any, vector: Any, **kwargs: Any) -> Any:
+        def recording_answer(
+            state: Any, request: Any, vector: Any, **kwargs: Any
+        ) -> Any:
             key = (request.round_index, request.attempt)
             kept.statistics[key][state.node_id] = last[0]
             kept.sent[key][state.node_id] = vector.values.copy()
@@ -187,7 +235,9 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
 
     def recording_read(plan: Any, index: int, readable: Any) -> Any:
         released = read(plan, index, readable)
-        flat = np.concatenate([np.ravel(released[block.name]) for block in plan.round_at(index).blocks])
+        flat = np.concatenate(
+            [np.ravel(released[block.name]) for block in plan.round_at(index).blocks]
+        )
         kept.released[index] = np.rint(flat * GRID).astype(np.int64).view(np.uint64)
         return released
 
@@ -205,15 +255,20 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
 
 
 def plant_noise(monkeypatch: pytest.MonkeyPatch, noise: Callable[..., Words]) -> None:
-    """Replace the mechanism's noise on the server and in the clients; called as `draw_noise` is."""
+    """Replace the mechanism's noise on the server and in the clients.
+
+    Called as `draw_noise` is.
+    """
     monkeypatch.setattr(trust_base, "draw_noise", noise)
     monkeypatch.setattr(trust_distributed, "draw_noise", noise)
 
 
-# -- what the server received -------------------------------------------------------------------------------------
+# -- what the server received ----------------------------------------------------------
 
 
-def received_vectors(messages: Sequence[Message]) -> dict[tuple[int, int], dict[int, Words]]:
+def received_vectors(
+    messages: Sequence[Message],
+) -> dict[tuple[int, int], dict[int, Words]]:
     """Masked vectors among the replies, by (round, attempt) and sender."""
     found: dict[tuple[int, int], dict[int, Words]] = defaultdict(dict)
     for message in messages:
@@ -221,7 +276,9 @@ def received_vectors(messages: Sequence[Message]) -> dict[tuple[int, int], dict[
             continue
         header = json.loads(str(message.content.config_records[RECORD]["header"]))
         data = message.content.array_records[VECTOR_RECORD]["vector"].data
-        found[header["round"], header["attempt"]][message.metadata.src_node_id] = np.frombuffer(data, dtype="<u8")
+        found[header["round"], header["attempt"]][message.metadata.src_node_id] = (
+            np.frombuffer(data, dtype="<u8")
+        )
     return found
 
 
@@ -236,7 +293,11 @@ def _flat(content: RecordDict) -> Iterator[bytes]:
     for name, config in content.config_records.items():
         yield name.encode()
         for key, value in config.items():
-            yield key.encode() + b"=" + (value if isinstance(value, bytes) else str(value).encode())
+            yield (
+                key.encode()
+                + b"="
+                + (value if isinstance(value, bytes) else str(value).encode())
+            )
     for name, arrays in content.array_records.items():
         yield name.encode()
         for key, array in arrays.items():
@@ -251,7 +312,10 @@ def signed(words: Words) -> NDArray[np.int64]:
 
 
 READABLE = 2**34
-"""Every statistic, sum and noised sum of these tests is smaller (in grid steps); a masked word rarely is."""
+"""Every statistic, sum and noised sum of these tests is smaller (in grid steps).
+
+a masked word rarely is.
+"""
 
 
 def count_readable(words: Words) -> int:
@@ -260,9 +324,13 @@ def count_readable(words: Words) -> int:
 
 
 def without_identities(report: PrivacyReport) -> dict[str, Any]:
-    """A report but for its writer: what that one knows of the others' identities, its name, data set and times."""
+    """A report but for its writer: what that one knows of the others' identities, its
+    name, data set and times.
+    """
     values = report.to_dict()
-    values["assumptions"] = [line for line in values["assumptions"] if "dentities" not in line]
+    values["assumptions"] = [
+        line for line in values["assumptions"] if "dentities" not in line
+    ]
     for own in ("party", "data_id", "started", "finished"):
         del values["provenance"][own]
     return values

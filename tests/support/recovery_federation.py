@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg.agreement import Slots
-from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of
+from flwr_dpkmeans.secagg.keys import (
+    FixedPointVector,
+    generate_private_key,
+    public_key_of,
+)
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
     Release,
@@ -41,7 +45,9 @@ class RecoveryFederation:
     gone: set[int] = field(default_factory=set)
     vectors: dict[tuple[int, int], dict[int, Words]] = field(default_factory=dict)
     masked: dict[tuple[int, int], dict[int, SumReply]] = field(default_factory=dict)
-    unmasked: dict[tuple[int, int], dict[int, UnmaskReply]] = field(default_factory=dict)
+    unmasked: dict[tuple[int, int], dict[int, UnmaskReply]] = field(
+        default_factory=dict
+    )
     shared: dict[int, ShareReply] = field(default_factory=dict)
     all_vectors: dict[tuple[int, int], dict[int, Words]] = field(default_factory=dict)
     cohorts: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
@@ -64,10 +70,22 @@ class RecoveryFederation:
         """Clients that have agreed on keys."""
         slots = Slots(*rounds, n_attempts)
         states = {
-            node: Recover(RUN, node, generate_private_key(), min_cohort, max_silent, authored, PLAN, slots=slots)
+            node: Recover(
+                RUN,
+                node,
+                generate_private_key(),
+                min_cohort,
+                max_silent,
+                authored,
+                PLAN,
+                slots=slots,
+            )
             for node in range(10, 10 + n_clients)
         }
-        roster = Roster.of(0, {node: public_key_of(state.private_key) for node, state in states.items()})
+        roster = Roster.of(
+            0,
+            {node: public_key_of(state.private_key) for node, state in states.items()},
+        )
         session = RecoverSession(
             RUN,
             roster,
@@ -103,12 +121,24 @@ class RecoveryFederation:
             group_boxes=group_boxes,
         )
 
-    def send(self, silent: Collection[int] = (), *, repeated: bool = False, blinded: bool = False) -> None:
+    def send(
+        self,
+        silent: Collection[int] = (),
+        *,
+        repeated: bool = False,
+        blinded: bool = False,
+    ) -> None:
         """Ask for vectors; `silent` clients answer, but too late."""
         session = self.session
         asked = (session.round_index, session.attempt)
-        values, replies = self.vectors.setdefault(asked, {}), self.masked.setdefault(asked, {})
-        everything, self.cohorts[asked] = self.all_vectors.setdefault(asked, {}), session.roster.node_ids
+        values, replies = (
+            self.vectors.setdefault(asked, {}),
+            self.masked.setdefault(asked, {}),
+        )
+        everything, self.cohorts[asked] = (
+            self.all_vectors.setdefault(asked, {}),
+            session.roster.node_ids,
+        )
         for node in session.roster.node_ids:
             if node in self.gone:
                 continue
@@ -116,7 +146,10 @@ class RecoveryFederation:
             state = self.states[node].admit(request, self.first_round)
             vector = self.generator.integers(0, 2**64, self.length, dtype=np.uint64)
             self.states[node], replies[node] = state.answer(
-                request, FixedPointVector(vector), blinded=blinded, state_digest=b"state"
+                request,
+                FixedPointVector(vector),
+                blinded=blinded,
+                state_digest=b"state",
             )
             everything[node] = vector
             if node not in silent:
@@ -140,9 +173,17 @@ class RecoveryFederation:
         self.gone |= set(silent)
 
     def round(
-        self, index: int, silent: Collection[int] = (), mute: Collection[int] = (), *, blinded: bool = False
+        self,
+        index: int,
+        silent: Collection[int] = (),
+        mute: Collection[int] = (),
+        *,
+        blinded: bool = False,
     ) -> Words:
-        """One whole aggregation: `silent` lose their vector, `mute` their shares; returns what the server has."""
+        """One whole aggregation: `silent` lose their vector, `mute` their shares.
+
+        Returns what the server has.
+        """
         self.session.open_round(index, self.length)
         repeated = False
         while True:

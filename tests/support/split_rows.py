@@ -1,4 +1,7 @@
-"""Federated estimators behind scikit-learn's interface of one table: its rows are dealt out to parties."""
+"""Federated estimators behind scikit-learn's interface of one table.
+
+Its rows are dealt out to parties.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""An adversary who sees each release of Gaussian rounds before deciding whether there is another one.
+"""An adversary who sees each release of Gaussian rounds before deciding whether there
+is another one.
 
-The loss of what was released so far is a random walk: with a signal of mu a round adds N(mu^2/2, mu^2) under the data
-set that the row is in. What is claimed when the walk ends is (epsilon charged by then, delta); the largest delta for
-which any way to stop respects that is found by going backwards from the end, on a grid of losses.
+The loss of what was released so far is a random walk: with a signal of mu a round adds
+N(mu^2/2, mu^2) under the data set that the row is in. What is claimed when the walk
+ends is (epsilon charged by then, delta); the largest delta for which any way to stop
+respects that is found by going backwards from the end, on a grid of losses.
 """
 
 from __future__ import annotations
@@ -20,12 +22,17 @@ LOSSES = np.arange(LEAST, MOST, STEP)
 
 
 def _excess(losses: Array) -> Array:
-    """What an outcome adds to delta, by how much its loss exceeds the epsilon that is claimed."""
+    """What an outcome adds to delta, by how much its loss exceeds the epsilon that is
+    claimed.
+    """
     return np.maximum(0.0, -np.expm1(-losses))
 
 
 def _released(values: Array, mu: float) -> Array:
-    """Mean of a value after one more release; beyond the grid it is that of the grid's ends."""
+    """Mean of a value after one more release.
+
+    Beyond the grid it is that of the grid's ends.
+    """
     width = math.ceil((10.0 * mu + mu**2) / STEP)
     steps = np.arange(-width, width + 1) * STEP
     weights = np.exp(-0.5 * ((steps - mu**2 / 2.0) / mu) ** 2)
@@ -35,19 +42,26 @@ def _released(values: Array, mu: float) -> Array:
 
 
 def _charged(values: Array, epsilon: float) -> Array:
-    """Value where a run ends and has been charged epsilon; on the private side between two points of the grid."""
+    """Value where a run ends and has been charged epsilon.
+
+    On the private side between two points of the grid.
+    """
     return np.interp(LOSSES - epsilon, LOSSES, values)
 
 
-def true_delta(mus: Sequence[float], charges: Sequence[float], n_runs: int = 1) -> float:
-    """Delta against whoever may stop each of some runs after any release, and start the next one or not.
+def true_delta(
+    mus: Sequence[float], charges: Sequence[float], n_runs: int = 1
+) -> float:
+    """Delta against whoever may stop each of some runs after any release, and start the
+    next one or not.
 
     Parameters
     ----------
     mus : sequence of float
         Signal of each release of a run.
     charges : sequence of float
-        Epsilon that the ledger has charged for the run, by the time that it has released so much.
+        Epsilon that the ledger has charged for the run, by the time that it has
+        released so much.
     n_runs : int
     """
     values = _excess(LOSSES)

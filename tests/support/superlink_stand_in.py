@@ -1,4 +1,6 @@
-"""What a SuperLink answers to a node that only asks, over TLS or without, with a clock of its own."""
+"""What a SuperLink answers to a node that only asks, over TLS or without, with a clock
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ class _Refuses(BaseHTTPRequestHandler):
         assert isinstance(self.server, StandIn)
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(self.server.status)
-        content = json.dumps({"code": self.server.code, "detail": "no"}).encode() if self.server.status == 412 else b""
+        content = (
+            json.dumps({"code": self.server.code, "detail": "no"}).encode()
+            if self.server.status == 412
+            else b""
+        )
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -48,14 +54,18 @@ class _Refuses(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def standing_in(certificate: Path | None = None, key: Path | None = None) -> Iterator[StandIn]:
+def standing_in(
+    certificate: Path | None = None, key: Path | None = None
+) -> Iterator[StandIn]:
     """Serve on loopback until the block ends."""
     with StandIn(("127.0.0.1", 0), _Refuses) as server:
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
             server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.02}
+        )
         thread.start()
         yield server
         server.shutdown()

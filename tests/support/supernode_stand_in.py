@@ -1,4 +1,7 @@
-"""A SuperNode whose SuperLink is played: its own state, loop and Runtime API on loopback, and guarded programs."""
+"""A SuperNode whose SuperLink is played.
+
+Its own state, loop and Runtime API on loopback, and guarded programs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ from flwr.app.message import remove_content_from_message
 from flwr.app.metadata import Metadata
 from flwr.supercore.date import now
 from flwr.supercore.fab import Fab
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+)
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run
 from flwr.supernode import start_client_internal
@@ -63,20 +69,32 @@ class StandInNode:
         self.sent: list[Message] = []
         self.objects: list[str] = []
         self.ended: list[str] = []
-        self.read_config = guarded_config(start_client_internal.get_fused_config_from_fab, allowed)
+        self.read_config = guarded_config(
+            start_client_internal.get_fused_config_from_fab, allowed
+        )
         self._n_runs = 0
 
     def receive(self, monkeypatch: Any) -> int | None:
         """Take in one message as Flower's own loop does, and return its run's id."""
         self._n_runs += 1
-        metadata = Metadata(self._n_runs, "", 1, NODE_ID, "", "", time.time(), 600.0, "query")
+        metadata = Metadata(
+            self._n_runs, "", 1, NODE_ID, "", "", time.time(), 600.0, "query"
+        )
         message = Message(content=RecordDict(), metadata=metadata)
         message.metadata.__dict__["_message_id"] = message.object_id
-        contents = {name: one.deflate() for name, one in get_all_nested_objects(message).items()}
+        contents = {
+            name: one.deflate() for name, one in get_all_nested_objects(message).items()
+        }
         tree, run = get_object_tree(message), Run.create_empty(self._n_runs)
-        run.fab_id, run.fab_version, run.fab_hash = "somebody/counted", "0.1.0", self.fab.hash_str
+        run.fab_id, run.fab_version, run.fab_hash = (
+            "somebody/counted",
+            "0.1.0",
+            self.fab.hash_str,
+        )
         run.series_id = self._n_runs
-        monkeypatch.setattr(start_client_internal, "get_fused_config_from_fab", self.read_config)
+        monkeypatch.setattr(
+            start_client_internal, "get_fused_config_from_fab", self.read_config
+        )
         return start_client_internal._pull_and_store_message(
             state=self.state,
             object_store=self.state.object_store,
@@ -101,12 +119,18 @@ class StandInNode:
         monkeypatch.setattr(start_client_internal, "time", SimpleNamespace(sleep=sleep))
         with contextlib.suppress(EndedError):
             watch.around(start_client_internal._push_messages)(
-                state=self.state, object_store=self.state.object_store, send=self._send, push_object=self._push
+                state=self.state,
+                object_store=self.state.object_store,
+                send=self._send,
+                push_object=self._push,
             )
 
     def _send(self, message: Message, tree: Any, _: float) -> tuple[set[str], str]:
         self.sent.append(message)
-        return {tree.object_id, *(child.object_id for child in tree.children)}, "session"
+        return {
+            tree.object_id,
+            *(child.object_id for child in tree.children),
+        }, "session"
 
     def _push(self, _run: int, _session: str, name: str, _content: bytes) -> None:
         self.objects.append(name)
@@ -121,7 +145,9 @@ class StandInNode:
     def serving(self) -> Iterator[str]:
         """Serve the Runtime API on loopback, and yield its address."""
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="on"))
+            server = uvicorn.Server(
+                uvicorn.Config(self.app, log_level="error", lifespan="on")
+            )
             thread = threading.Thread(target=server.run, args=([listening],))
             thread.start()
             try:
@@ -132,14 +158,20 @@ class StandInNode:
 
 
 @contextlib.contextmanager
-def apps_of(address: str, home: Path, allowed: frozenset[str]) -> Iterator[subprocess.Popen[bytes]]:
+def apps_of(
+    address: str, home: Path, allowed: frozenset[str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run the guarded program that starts apps; its errors go into ``home/apps.log``."""
     home.mkdir(mode=0o700, parents=True)
-    environment = os.environ | write_programs(Guard(allowed, home / "apps", home / "alerts.log"), home / "programs")
+    environment = os.environ | write_programs(
+        Guard(allowed, home / "apps", home / "alerts.log"), home / "programs"
+    )
     environment |= {"FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
     command = [str(home / "programs" / "flower-superexec"), *WORDS, address]
     with (home / "apps.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stderr=log, stdout=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment, stderr=log, stdout=log, start_new_session=True
+        )
         try:
             yield process
         finally:
@@ -148,7 +180,9 @@ def apps_of(address: str, home: Path, allowed: frozenset[str]) -> Iterator[subpr
 
 
 def kill_app(starter: int) -> None:
-    """Kill the process that runs an app: the one farthest from what starts apps, behind what it was forked from."""
+    """Kill the process that runs an app: the one farthest from what starts apps, behind
+    what it was forked from.
+    """
     process = _killed_descendant(starter)
     for _ in range(1000):
         if _state(process) in ("", "Z"):
@@ -157,7 +191,10 @@ def kill_app(starter: int) -> None:
 
 
 def _killed_descendant(starter: int) -> int:
-    """The process that was killed; one that ended as it was looked at was a helper of the app's."""
+    """The process that was killed.
+
+    One that ended as it was looked at was a helper of the app's.
+    """
     for _ in range(100):
         depth, process = max(_descendants(starter))
         with contextlib.suppress(ProcessLookupError):
@@ -172,7 +209,9 @@ def _descendants(process: int, depth: int = 0) -> Iterator[tuple[int, int]]:
     """Each living one with its distance."""
     yield depth, process
     with contextlib.suppress(FileNotFoundError):
-        for child in map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()):
+        for child in map(
+            int, Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        ):
             if _state(child) not in ("", "Z"):
                 yield from _descendants(child, depth + 1)
 
@@ -185,8 +224,13 @@ def _state(process: int) -> str:
         return ""
 
 
-def around(function: Callable[..., Any], *, kill: Callable[[], None], after: bool) -> Callable[..., Any]:
-    """Return a handler during whose first call the app is killed: before Flower's own one, or after it."""
+def around(
+    function: Callable[..., Any], *, kill: Callable[[], None], after: bool
+) -> Callable[..., Any]:
+    """Return a handler during whose first call the app is killed.
+
+    Before Flower's own one, or after it.
+    """
     done: list[bool] = []
 
     def handled(*values: Any) -> Any:

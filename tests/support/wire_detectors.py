@@ -35,9 +35,15 @@ Words = NDArray[np.uint64]
 
 
 def federation_run(
-    parts: Sequence[Array], *, late_in_round: int | None = None, run_id: int | None = None, **values: Any
+    parts: Sequence[Array],
+    *,
+    late_in_round: int | None = None,
+    run_id: int | None = None,
+    **values: Any,
 ) -> Watched:
-    """Run everything; in one round the first reply without sealed keys comes too late: the sum is asked for again.
+    """Run everything; in one round the first reply without sealed keys comes too late.
+
+    The sum is asked for again.
 
     Returns
     -------
@@ -51,13 +57,21 @@ def federation_run(
     def on_reply(reply: Message) -> list[Message]:
         replies.append(reply)
         rounds = [index for index, _ in received_vectors([reply])]
-        if rounds == [late_in_round] and not late and "boxes" not in reply.content.config_records[RECORD]:
+        if (
+            rounds == [late_in_round]
+            and not late
+            and "boxes" not in reply.content.config_records[RECORD]
+        ):
             late.append(reply)
             return []
         return [reply]
 
     federation.faults.on_reply = on_reply
-    values = {"n_features": parts[0].shape[1], "n_examples": 300, "epsilon": 4.0} | values
+    values = {
+        "n_features": parts[0].shape[1],
+        "n_examples": 300,
+        "epsilon": 4.0,
+    } | values
     with _streams() as streams:
         result = federation.start(small_config(**values))
     return Watched(federation, result, replies, streams)
@@ -65,7 +79,10 @@ def federation_run(
 
 @contextmanager
 def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
-    """The streams that clients add to their vectors: (node, (round, attempt), its first words)."""
+    """The streams that clients add to their vectors.
+
+    (node, (round, attempt), its first words).
+    """
     used: list[tuple[int, tuple[int, int], bytes]] = []
     honest, answer = keys.stream, Retry.answer
     now: list[tuple[int, tuple[int, int]]] = []
@@ -104,7 +121,9 @@ class Watched:
 
 
 def require_unreadable(run: Watched) -> None:
-    """Nothing that the server can add up or subtract, over clients, rounds and attempts, is a readable number."""
+    """Nothing that the server can add up or subtract, over clients, rounds and
+    attempts, is a readable number.
+    """
     tries: list[tuple[str, Words]] = []
     sums: list[tuple[tuple[int, int], Words]] = []
     by_place = sorted(run.vectors.items())
@@ -117,10 +136,17 @@ def require_unreadable(run: Watched) -> None:
             tries.append((f"the sum of {place}", total))
     for (place, vectors), (other, others) in itertools.combinations(by_place, 2):
         for node in set(vectors) & set(others):
-            tries.append((f"{other} less {place} of node {node}", _less(others[node], vectors[node])))
+            tries.append(
+                (
+                    f"{other} less {place} of node {node}",
+                    _less(others[node], vectors[node]),
+                )
+            )
     if blinded:
         for (place, total), (other, another) in itertools.combinations(sums, 2):
-            tries.append((f"the sum of {other} less that of {place}", _less(another, total)))
+            tries.append(
+                (f"the sum of {other} less that of {place}", _less(another, total))
+            )
     for name, words in tries:
         assert count_readable(words) <= 1, f"{name} is readable"
 
@@ -136,17 +162,25 @@ def require_single_use(run: Watched) -> None:
     places: dict[tuple[int, bytes], set[tuple[int, int]]] = {}
     for node, place, key in run.streams:
         places.setdefault((node, key), set()).add(place)
-    twice = [(node, sorted(used)) for (node, _), used in places.items() if len(used) > 1]
+    twice = [
+        (node, sorted(used)) for (node, _), used in places.items() if len(used) > 1
+    ]
     assert not twice, f"one stream, several vectors: {twice[:3]}"
 
 
 def different_parts() -> tuple[list[Array], list[Array]]:
     """As unlike as data can be: other rows, other numbers of rows, an empty client."""
-    return grid_parts([150, 100, 50], 3, seed=1), [np.full((300, 3), 0.875), np.zeros((0, 3)), np.full((90, 3), -0.5)]
+    return grid_parts([150, 100, 50], 3, seed=1), [
+        np.full((300, 3), 0.875),
+        np.zeros((0, 3)),
+        np.full((90, 3), -0.5),
+    ]
 
 
 def require_equal_replies(one: Watched, other: Watched) -> None:
-    """Apart from words and keys of fixed lengths, runs on other data bring the server the very same replies."""
+    """Apart from words and keys of fixed lengths, runs on other data bring the server
+    the very same replies.
+    """
     # Which clients are key authors is drawn by lot, so who sent what is left out.
     shown, theirs = (sorted(map(_plain, run.replies), key=repr) for run in (one, other))
     assert len(shown) == len(theirs)
@@ -171,7 +205,9 @@ def _plain(message: Message) -> dict[str, Any]:
 
 @cache
 def _numbers() -> re.Pattern[str]:
-    return re.compile(r"\d+(\.\d+)? ?s\b|run \d+|\d{10,}|(plan|provenance) [0-9a-f]{16}")
+    return re.compile(
+        r"\d+(\.\d+)? ?s\b|run \d+|\d{10,}|(plan|provenance) [0-9a-f]{16}"
+    )
 
 
 class Lines(logging.Handler):
@@ -183,7 +219,9 @@ class Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno == logging.WARNING:
-            return  # What is warned of follows from noised releases, where the server may see them.
+            # What is warned of follows from noised releases, where the server may see
+            # them.
+            return
         # Time and the run's number differ anyway, and so do digests over them.
         self.lines.append(_numbers().sub("*", record.getMessage()))
 
@@ -205,39 +243,69 @@ def require_equal_lines(one: Sequence[str], other: Sequence[str]) -> None:
     assert one
     assert len(one) == len(other)
     for mine, another in zip(one, other, strict=True):
-        assert mine == another, f"the server's log tells data apart: {mine!r} and {another!r}"
+        assert mine == another, (
+            f"the server's log tells data apart: {mine!r} and {another!r}"
+        )
 
 
 def require_equal_metrics(one: Watched, other: Watched) -> None:
-    """Every metric of the server's result is the same whatever the rows are; released movements are left out."""
+    """Every metric of the server's result is the same whatever the rows are.
+
+    Released movements are left out.
+    """
 
     def metrics(run: Watched) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):
+        for name in (
+            "train_metrics_clientapp",
+            "evaluate_metrics_clientapp",
+            "evaluate_metrics_serverapp",
+        ):
             for index, record in getattr(run.result, name).items():
-                found |= {f"{name} {index} {key}": value for key, value in dict(record).items() if key != "movement"}
+                found |= {
+                    f"{name} {index} {key}": value
+                    for key, value in dict(record).items()
+                    if key != "movement"
+                }
         return found
 
     mine, another = metrics(one), metrics(other)
-    different = {key for key in mine.keys() | another.keys() if mine.get(key) != another.get(key)}
+    different = {
+        key for key in mine.keys() | another.keys() if mine.get(key) != another.get(key)
+    }
     assert mine
     assert not different, f"the server's metrics tell data apart: {sorted(different)}"
 
 
 def tags_of(run: Watched) -> set[bytes]:
     """State tags that the server gets."""
-    records = [reply.content.config_records[RECORD] for reply in run.replies if not reply.has_error()]
-    return {tag for record in records if isinstance(tag := record.get("tag"), bytes) and tag}
+    records = [
+        reply.content.config_records[RECORD]
+        for reply in run.replies
+        if not reply.has_error()
+    ]
+    return {
+        tag for record in records if isinstance(tag := record.get("tag"), bytes) and tag
+    }
 
 
 def require_keyed_tags(one: Watched, other: Watched) -> None:
-    """Two runs of one number that end in the same states give other tags: no guess of a state can be tested."""
+    """Two runs of one number that end in the same states give other tags.
+
+    No guess of a state can be tested.
+    """
     assert tags_of(one)
-    assert tags_of(one).isdisjoint(tags_of(other)), "equal states have equal tags in two runs"
+    assert tags_of(one).isdisjoint(tags_of(other)), (
+        "equal states have equal tags in two runs"
+    )
 
 
-def require_one_opening(ask: Callable[[tuple[int, ...]], object], survivors: Sequence[tuple[int, ...]]) -> None:
-    """A client that has opened an aggregation opens it no second time, for whatever survivors."""
+def require_one_opening(
+    ask: Callable[[tuple[int, ...]], object], survivors: Sequence[tuple[int, ...]]
+) -> None:
+    """A client that has opened an aggregation opens it no second time, for whatever
+    survivors.
+    """
     answered = []
     for named in survivors:
         try:

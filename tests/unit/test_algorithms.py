@@ -1,4 +1,6 @@
-"""Rounds of every algorithm: toy examples worked out by hand, and sensitivities by brute force."""
+"""Rounds of every algorithm: toy examples worked out by hand, and sensitivities by
+brute force.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,22 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
-from flwr_dpkmeans.algorithms.lloyd_family import cluster_radius, glloyd_split, split_multiplier
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    cluster_radius,
+    glloyd_split,
+    split_multiplier,
+)
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, ReleasedSum, as_released, vector_length
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    Norm,
+    ReleasedSum,
+    as_released,
+    vector_length,
+)
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
@@ -32,9 +45,19 @@ LLOYD_FAMILY = ("fastlloyd", "glloyd", "lloyd", "sulloyd")
 
 
 def plan_of(n_features: int, **values: Any) -> Plan:
-    settings: dict[str, Any] = {"algorithm": "fastlloyd", "n_clusters": 2, "bounds": ((-1.0,), (1.0,))}
+    settings: dict[str, Any] = {
+        "algorithm": "fastlloyd",
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+    }
     settings |= {"n_examples": 1000, "max_iter": 2}
-    return draft_plan(parse_config(**(settings | values)), run_id=1, n_clients=2, seed=5, n_features=n_features)
+    return draft_plan(
+        parse_config(**(settings | values)),
+        run_id=1,
+        n_clients=2,
+        seed=5,
+        n_features=n_features,
+    )
 
 
 def built(n_features: int, **values: Any) -> Algorithm:
@@ -43,7 +66,9 @@ def built(n_features: int, **values: Any) -> Algorithm:
 
 def without_noise(arrays: Sequence[Floats], blocks: Sequence[Block]) -> ReleasedSum:
     """A release whose noise happened to be zero."""
-    flat = np.concatenate([np.ravel(np.asarray(array, dtype=np.float64)) for array in arrays])
+    flat = np.concatenate(
+        [np.ravel(np.asarray(array, dtype=np.float64)) for array in arrays]
+    )
     return as_released(encode(flat).values, blocks, 16)
 
 
@@ -63,7 +88,7 @@ def one_round(algorithm: Algorithm, index: int, points: Any, state: State) -> St
     return private_sum.advance(state, without_noise(arrays, private_sum.blocks))
 
 
-# -- FastLloyd by hand: k = 2 on a line, beta = 2, eta = 0.8 * 2 / (2 * 2) = 0.4 ----------------------------------
+# -- FastLloyd by hand: k = 2 on a line, beta = 2, eta = 0.8 * 2 / (2 * 2) = 0.4 -------
 
 TOY = [[-0.75], [-0.25], [-0.5], [0.75], [1.0], [0.0625]]
 START = state_of([[-0.5], [0.5]])
@@ -88,7 +113,9 @@ def test_the_first_radius_of_the_step_schedule_keeps_them() -> None:
     sums, counts = built(1).rounds[0].statistic(np.array(TOY), START)
     assert sums.tolist() == [[0.0], [0.25 + 0.5 - 0.4375]]
     assert counts.tolist() == [3.0, 3.0]
-    assert built(1, schedule="constant").rounds[0].statistic(np.array(TOY), START)[1].tolist() == [3.0, 1.0]
+    assert built(1, schedule="constant").rounds[0].statistic(np.array(TOY), START)[
+        1
+    ].tolist() == [3.0, 1.0]
 
 
 def test_centroids_move_by_relative_sum_over_count() -> None:
@@ -108,7 +135,10 @@ def test_two_iterations_in_the_plane() -> None:
     points = [[0.0, 0.5], [0.0, 0.25], [1.0, 1.0], [-1.0, -1.0], [-0.5, -0.75]]
     after = one_round(algorithm, 1, points, state_of([[0.5, 0.5], [-0.5, -0.5]]))
     # All are kept (the corner is sqrt(0.5) away): means of three and of two points.
-    assert after.centroids.tolist() == [[on_grid(1 / 3), on_grid(1.75 / 3)], [-0.75, -0.875]]
+    assert after.centroids.tolist() == [
+        [on_grid(1 / 3), on_grid(1.75 / 3)],
+        [-0.75, -0.875],
+    ]
     last = one_round(algorithm, 2, points, after)
     # (1, 1) is sqrt(4/9 + 25/144) = 0.786 < 0.8 away and stays.
     assert last.counts.tolist() == [3.0, 2.0]
@@ -128,13 +158,22 @@ def test_an_empty_cluster_has_count_zero_and_stays() -> None:
         assert [array.tolist() for array in nobody] == [[[0.0]] * 3, [0.0] * 3]
 
 
-def released(sums: Any, counts: Any, algorithm: Algorithm, index: int = 2) -> ReleasedSum:
-    return without_noise([np.asarray(sums), np.asarray(counts)], algorithm.rounds[index - 1].blocks)
+def released(
+    sums: Any, counts: Any, algorithm: Algorithm, index: int = 2
+) -> ReleasedSum:
+    return without_noise(
+        [np.asarray(sums), np.asarray(counts)], algorithm.rounds[index - 1].blocks
+    )
 
 
 @pytest.mark.parametrize(
     ("post_processing", "clipped", "free"),
-    [(None, 0.85, 0.375), ("fold", 0.85, 0.375), ("truncate", 1.0, 1.0), ("none", 1.15, 1.625)],
+    [
+        (None, 0.85, 0.375),
+        ("fold", 0.85, 0.375),
+        ("truncate", 1.0, 1.0),
+        ("none", 1.15, 1.625),
+    ],
 )
 def test_steps_are_clipped_and_brought_back_into_the_box(
     post_processing: str | None, clipped: float, free: float
@@ -142,14 +181,17 @@ def test_steps_are_clipped_and_brought_back_into_the_box(
     state = state_of([[0.75], [-0.5]])
     for clipping, expected in ((True, clipped), (False, free)):
         algorithm = built(1, post_processing=post_processing, radius_clipping=clipping)
-        after = algorithm.rounds[1].advance(state, released([[1.75], [0.25]], [2.0, 1.0], algorithm))
+        after = algorithm.rounds[1].advance(
+            state, released([[1.75], [0.25]], [2.0, 1.0], algorithm)
+        )
         assert after.centroids.tolist() == [[on_grid(expected)], [-0.25]]
 
 
 def test_clipping_keeps_the_direction_of_a_step() -> None:
     algorithm = built(2)
     after = algorithm.rounds[1].advance(
-        state_of([[0.0, 0.0], [0.5, 0.5]]), released([[30.0, 40.0], [0.0, 0.0]], [10.0, 5.0], algorithm)
+        state_of([[0.0, 0.0], [0.5, 0.5]]),
+        released([[30.0, 40.0], [0.0, 0.0]], [10.0, 5.0], algorithm),
     )
     assert after.centroids[0] == pytest.approx([0.48, 0.64], abs=1 / GRID)
     assert after.movements == (pytest.approx(0.8, abs=2 / GRID),)
@@ -157,12 +199,14 @@ def test_clipping_keeps_the_direction_of_a_step() -> None:
 
 def test_noisy_counts_are_used_whatever_their_sign_and_zero_moves_nothing() -> None:
     algorithm = built(1)
-    after = algorithm.rounds[1].advance(state_of([[0.25], [0.5]]), released([[0.5], [0.5]], [-2.0, 0.0], algorithm))
+    after = algorithm.rounds[1].advance(
+        state_of([[0.25], [0.5]]), released([[0.5], [0.5]], [-2.0, 0.0], algorithm)
+    )
     assert after.centroids.tolist() == [[0.0], [0.5]]
     assert after.counts.tolist() == [-2.0, 0.0]
 
 
-# -- absolute sums by hand ----------------------------------------------------------------------------------------
+# -- absolute sums by hand -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["glloyd", "sulloyd", "lloyd"])
@@ -179,11 +223,16 @@ def test_absolute_sums_replace_the_centroid(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["glloyd", "sulloyd", "lloyd"])
 @pytest.mark.parametrize(
-    ("post_processing", "expected"), [(None, 1.0), ("truncate", 1.0), ("fold", 0.5), ("none", 1.5)]
+    ("post_processing", "expected"),
+    [(None, 1.0), ("truncate", 1.0), ("fold", 0.5), ("none", 1.5)],
 )
-def test_absolute_centroids_outside_the_box(name: str, post_processing: str | None, expected: float) -> None:
+def test_absolute_centroids_outside_the_box(
+    name: str, post_processing: str | None, expected: float
+) -> None:
     algorithm = built(1, algorithm=name, post_processing=post_processing)
-    after = algorithm.rounds[1].advance(START, released([[3.0], [0.5]], [2.0, 0.0], algorithm))
+    after = algorithm.rounds[1].advance(
+        START, released([[3.0], [0.5]], [2.0, 0.0], algorithm)
+    )
     assert after.centroids.tolist() == [[expected], [0.5]]
 
 
@@ -196,13 +245,16 @@ def test_lloyd_without_noise_is_lloyd() -> None:
     for index in range(1, 7):
         state = one_round(algorithm, index, points, state)
         labels = ((points[:, None] - centroids[None]) ** 2).sum(axis=2).argmin(axis=1)
-        means = [points[labels == j].mean(axis=0) if (labels == j).any() else centroids[j] for j in range(4)]
+        means = [
+            points[labels == j].mean(axis=0) if (labels == j).any() else centroids[j]
+            for j in range(4)
+        ]
         centroids = np.rint(np.array(means) * GRID) / GRID
         assert np.array_equal(state.centroids, centroids)
         assert state.counts.tolist() == np.bincount(labels, minlength=4).tolist()
 
 
-# -- sensitivity by brute force -----------------------------------------------------------------------------------
+# -- sensitivity by brute force --------------------------------------------------------
 
 
 def exact_norm_is_within(change: Floats, block: Block) -> bool:
@@ -218,17 +270,28 @@ def grid_points(generator: np.random.Generator, rows: int, d: int) -> Floats:
     return generator.integers(-65536, 65537, (rows, d)) / GRID
 
 
-def adversarial_rows(centroids: Floats, radius: float | None, generator: np.random.Generator) -> Floats:
-    """Corners, walls, centroids, bisectors, points at the radius and one grid step on either side of it."""
+def adversarial_rows(
+    centroids: Floats, radius: float | None, generator: np.random.Generator
+) -> Floats:
+    """Corners, walls, centroids, bisectors, points at the radius and one grid step on
+    either side of it.
+    """
     k, d = centroids.shape
-    corners = [list(corner) for corner in itertools.islice(itertools.product((-1.0, 1.0), repeat=d), 16)]
+    corners = [
+        list(corner)
+        for corner in itertools.islice(itertools.product((-1.0, 1.0), repeat=d), 16)
+    ]
     rows = [*corners, [0.0] * d, *centroids.tolist(), [1.0] + [0.0] * (d - 1)]
-    rows += [((centroids[i] + centroids[j]) / 2).tolist() for i in range(k) for j in range(i)]
+    rows += [
+        ((centroids[i] + centroids[j]) / 2).tolist() for i in range(k) for j in range(i)
+    ]
     reach = radius if radius is not None else 1.0
     for centroid in centroids:
         direction = generator.normal(size=d)
         for length in (reach, reach - 1 / GRID, reach + 1 / GRID):
-            rows.append((centroid + direction / np.linalg.norm(direction) * length).tolist())
+            rows.append(
+                (centroid + direction / np.linalg.norm(direction) * length).tolist()
+            )
             rows.append((centroid + np.eye(d)[0] * length).tolist())
             rows.append((centroid + np.ones(d) / math.sqrt(d) * length).tolist())
     return np.rint(np.clip(rows, -1.0, 1.0) * GRID) / GRID
@@ -236,12 +299,15 @@ def adversarial_rows(centroids: Floats, radius: float | None, generator: np.rand
 
 @pytest.mark.parametrize("name", LLOYD_FAMILY)
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (2, 2), (3, 3), (2, 6)])
-def test_adding_or_removing_a_row_never_exceeds_a_bound(name: str, k: int, d: int) -> None:
+def test_adding_or_removing_a_row_never_exceeds_a_bound(
+    name: str, k: int, d: int
+) -> None:
     generator = np.random.default_rng(100 * k + d)
     data_sets = [np.empty((0, d)), grid_points(generator, 12, d)]
     largest: dict[str, float] = {}
     for corners in (False, True):
-        # The step schedule's two rounds have the two radii of FastLloyd; other algorithms' rounds are alike.
+        # The step schedule's two rounds have the two radii of FastLloyd; other
+        # algorithms' rounds are alike.
         algorithm = built(d, algorithm=name, n_clusters=k)
         centroids = grid_points(generator, k, d)
         if corners:
@@ -254,12 +320,20 @@ def test_adding_or_removing_a_row_never_exceeds_a_bound(name: str, k: int, d: in
                 base = private_sum.statistic(points, state)
                 for row in rows:
                     moved = private_sum.statistic(np.vstack([row, points]), state)
-                    for block, before, after in zip(private_sum.blocks, base, moved, strict=True):
+                    for block, before, after in zip(
+                        private_sum.blocks, base, moved, strict=True
+                    ):
                         change = after - before
                         assert before.shape == block.shape
-                        assert exact_norm_is_within(change, block), (block.name, row, change)
+                        assert exact_norm_is_within(change, block), (
+                            block.name,
+                            row,
+                            change,
+                        )
                         assert np.abs(change).max() <= block.entry_bound
-                        largest[block.name] = max(largest.get(block.name, 0.0), float(np.abs(change).sum()))
+                        largest[block.name] = max(
+                            largest.get(block.name, 0.0), float(np.abs(change).sum())
+                        )
     # The bounds are not empty words: some row comes near each.
     assert all(value > 0.25 for value in largest.values())
 
@@ -272,13 +346,15 @@ def test_statistics_and_centroids_stay_on_the_grid(name: str) -> None:
     for private_sum in algorithm.rounds:
         arrays = private_sum.statistic(grid_points(generator, 300, 3), state)
         noise = [generator.normal(0, 20, block.shape) for block in private_sum.blocks]
-        noisy = [np.rint((a + n) * GRID) / GRID for a, n in zip(arrays, noise, strict=True)]
+        noisy = [
+            np.rint((a + n) * GRID) / GRID for a, n in zip(arrays, noise, strict=True)
+        ]
         state = private_sum.advance(state, without_noise(noisy, private_sum.blocks))
         assert np.array_equal(np.rint(state.centroids * GRID), state.centroids * GRID)
         assert np.abs(state.centroids).max() <= 1.0
 
 
-# -- start and registry -------------------------------------------------------------------------------------------
+# -- start and registry ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", LLOYD_FAMILY)
@@ -286,14 +362,32 @@ def test_start_depends_on_the_seed_only(name: str) -> None:
     plan = plan_of(2, algorithm=name, n_clusters=5)
     start = build_algorithm(plan).initial_state(5)
     for other in (
-        plan_of(2, algorithm=name, n_clusters=5, epsilon=9.0, noise="seeded", random_state=3),
-        plan_of(2, algorithm=name, n_clusters=5, n_examples=77, bounds=((0.0,), (9.0,)), max_iter=1),
-        plan_of(2, algorithm=name, n_clusters=5, schedule="constant", alpha=0.3, trust="central"),
+        plan_of(
+            2, algorithm=name, n_clusters=5, epsilon=9.0, noise="seeded", random_state=3
+        ),
+        plan_of(
+            2,
+            algorithm=name,
+            n_clusters=5,
+            n_examples=77,
+            bounds=((0.0,), (9.0,)),
+            max_iter=1,
+        ),
+        plan_of(
+            2,
+            algorithm=name,
+            n_clusters=5,
+            schedule="constant",
+            alpha=0.3,
+            trust="central",
+        ),
         replace(plan, run_id=99, n_clients=7),
     ):
         again = build_algorithm(other).initial_state(5)
         assert np.array_equal(again.centroids, start.centroids)
-    assert not np.array_equal(build_algorithm(plan).initial_state(6).centroids, start.centroids)
+    assert not np.array_equal(
+        build_algorithm(plan).initial_state(6).centroids, start.centroids
+    )
     assert start.counts.tolist() == [0.0] * 5
     assert start.movements == ()
     assert np.abs(start.centroids).max() <= 1.0
@@ -308,14 +402,19 @@ def test_states_with_equal_values_have_equal_digests() -> None:
 
 
 def test_unknown_algorithm_gets_the_nearest_name() -> None:
-    with pytest.raises(ConfigurationError, match="algorithm is 'suloyd', which is not known: did you mean 'sulloyd'"):
+    with pytest.raises(
+        ConfigurationError,
+        match="algorithm is 'suloyd', which is not known: did you mean 'sulloyd'",
+    ):
         algorithm_entry("suloyd")
 
 
 @pytest.mark.parametrize("name", ["fastlloyd", "glloyd", "sulloyd"])
 def test_private_algorithms_need_the_number_of_rows(name: str) -> None:
     plan = replace(plan_of(2, algorithm=name), n_examples=None)
-    with pytest.raises(PlanError, match=f"'{name}' needs the number of rows: declare n_examples"):
+    with pytest.raises(
+        PlanError, match=f"'{name}' needs the number of rows: declare n_examples"
+    ):
         build_algorithm(plan)
 
 
@@ -324,9 +423,13 @@ def test_registry_says_what_the_rounds_do() -> None:
         entry = clusterings()[name]
         algorithm = built(2, algorithm=name)
         assert algorithm.name == name
-        assert {block.noise for planned in algorithm.rounds for block in planned.blocks} == {entry.noise}
+        assert {
+            block.noise for planned in algorithm.rounds for block in planned.blocks
+        } == {entry.noise}
         assert [planned.name for planned in algorithm.rounds] == ["lloyd-1", "lloyd-2"]
-        assert all(vector_length(planned.blocks) == 2 * 2 + 2 for planned in algorithm.rounds)
+        assert all(
+            vector_length(planned.blocks) == 2 * 2 + 2 for planned in algorithm.rounds
+        )
     assert clusterings()["lloyd"].noise is NoiseShape.NONE
 
 
@@ -336,12 +439,18 @@ def test_rows_count_for_no_more_however_far_from_the_box_centroids_are(
     n_clusters: int, post_processing: PostProcessing
 ) -> None:
     """Without post-processing they may be 16 times as far out as the box reaches."""
-    options = {"alpha": 100.0, "radius_clipping": False, "post_processing": post_processing.value}
+    options = {
+        "alpha": 100.0,
+        "radius_clipping": False,
+        "post_processing": post_processing.value,
+    }
     plan = plan_of(2, n_clusters=n_clusters, **options)
     step = build_algorithm(plan).rounds[1]
     far = 16.0 if post_processing is PostProcessing.NONE else 1.0
     state = initial_state(plan).changed(centroids=np.full((n_clusters, 2), far))
     blocks = plan.rounds[1].blocks
-    shares = check_sensitivity(blocks, lambda rows: step.statistic(rows, state), n_features=2)
+    shares = check_sensitivity(
+        blocks, lambda rows: step.statistic(rows, state), n_features=2
+    )
     assert max(shares.values()) <= 1.0
     assert blocks[0].entry_bound == min(step.radius or 0.0, 1.0 + far)

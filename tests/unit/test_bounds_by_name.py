@@ -1,4 +1,6 @@
-"""A bounds file with names belongs to columns with these names, in whatever order a table has them."""
+"""A bounds file with names belongs to columns with these names, in whatever order a
+table has them.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,38 @@ def run(
     for seed, ledger in enumerate(ledgers):
         points = np.random.default_rng(seed).uniform((0.0, 0.0), (100.0, 1e5), (300, 2))
         clients.append(
-            KMeansClient(points, feature_names=names, output_dir=folder / str(seed) if writes and not seed else None)
+            KMeansClient(
+                points,
+                feature_names=names,
+                output_dir=folder / str(seed) if writes and not seed else None,
+            )
         )
         settings = NodeSettings(policy or ClientPolicy(), ledger, "default")
-        nodes.append(Node(client_app(lambda _, c=clients[-1]: c, mod=SecureAggregation(lambda _, s=settings: s))))
+        nodes.append(
+            Node(
+                client_app(
+                    lambda _, c=clients[-1]: c,
+                    mod=SecureAggregation(lambda _, s=settings: s),
+                )
+            )
+        )
     grid = InProcessGrid(nodes)
     with grid.running():
-        return FastLloyd(2, bounds=str(bounds), n_examples=600, max_iter=2, **options).start(grid), ledgers, clients
+        return (
+            FastLloyd(
+                2, bounds=str(bounds), n_examples=600, max_iter=2, **options
+            ).start(grid),
+            ledgers,
+            clients,
+        )
 
 
-@pytest.mark.parametrize("rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]])
-def test_tables_are_put_in_the_order_of_the_bounds_file(tmp_path: Path, rows: list[str]) -> None:
+@pytest.mark.parametrize(
+    "rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]]
+)
+def test_tables_are_put_in_the_order_of_the_bounds_file(
+    tmp_path: Path, rows: list[str]
+) -> None:
     result, _, clients = run(tmp_path, rows, writes=True)
     assert result.confirmed
     centers = clients[0].cluster_centers_
@@ -55,49 +78,82 @@ def test_tables_are_put_in_the_order_of_the_bounds_file(tmp_path: Path, rows: li
     assert bool((centers[:, incomes] > 1000.0).all())
     assert bool((centers[:, 1 - incomes] <= 100.0).all())
     with np.load(tmp_path / "0" / "centroids.npz") as archive:
-        assert archive["feature_names"].tolist() == [row.partition(",")[0] for row in rows]
+        assert archive["feature_names"].tolist() == [
+            row.partition(",")[0] for row in rows
+        ]
 
 
-def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_table_without_names_is_matched_by_position_if_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
     rows = ["age,0,100", "income,0,100000"]
     result, _, _ = run(tmp_path, rows, names=(), allow_unnamed=True, writes=True)
     assert result.confirmed
     with np.load(tmp_path / "0" / "centroids.npz") as archive:
         assert archive["feature_names"].tolist() == ["age", "income"]
-    with pytest.raises(RefusalError, match="this client's table has no column names, but the plan names 2"):
+    with pytest.raises(
+        RefusalError,
+        match="this client's table has no column names, but the plan names 2",
+    ):
         run(tmp_path, rows, names=())
 
 
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        (["age,0,100", "incom,0,100000"], "the plan names 2 columns, of which this client's table of 2 lacks 1: use"),
-        (["age,0,100"], "the plan names 1 columns, of which this client's table of 2 lacks 0: use"),
-        (["age,0,100", "income,0,1", "more,0,1"], "this client's table has 2 features, but the plan has bounds for 3"),
+        (
+            ["age,0,100", "incom,0,100000"],
+            "the plan names 2 columns, of which this client's table of 2 lacks 1: use",
+        ),
+        (
+            ["age,0,100"],
+            "the plan names 1 columns, of which this client's table of 2 lacks 0: use",
+        ),
+        (
+            ["age,0,100", "income,0,1", "more,0,1"],
+            "this client's table has 2 features, but the plan has bounds for 3",
+        ),
     ],
 )
-def test_anything_else_is_refused_before_budget_is_spent(tmp_path: Path, rows: list[str], sentence: str) -> None:
-    """The sentence is read by the server, so it tells numbers and no name of the client's table."""
+def test_anything_else_is_refused_before_budget_is_spent(
+    tmp_path: Path, rows: list[str], sentence: str
+) -> None:
+    """The sentence is read by the server, so it tells numbers and no name of the
+    client's table.
+    """
     with pytest.raises(RefusalError) as caught:
         run(tmp_path, rows)
     assert sentence in str(caught.value)
     assert "income" not in str(caught.value)
 
 
-@pytest.mark.parametrize("rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]])
+@pytest.mark.parametrize(
+    "rows", [["age,0,100", "income,0,100000"], ["income,0,100000", "age,0,100"]]
+)
 def test_a_policy_s_bounds_are_those_of_the_own_columns_whatever_order_the_server_chooses(
     tmp_path: Path, rows: list[str]
 ) -> None:
     allowed = ClientPolicy(allowed_bounds=((0.0, 100.0), (0.0, 1e5)))
     assert run(tmp_path, rows, policy=allowed)[0].confirmed
-    wider = [row.replace("age,0,100", "age,0,500").replace("100000", "50") for row in rows]
-    with pytest.raises(RefusalError, match=r"feature 0 are \[0, 500\], but this client allows only \[0, 100\]"):
+    wider = [
+        row.replace("age,0,100", "age,0,500").replace("100000", "50") for row in rows
+    ]
+    with pytest.raises(
+        RefusalError,
+        match=r"feature 0 are \[0, 500\], but this client allows only \[0, 100\]",
+    ):
         run(tmp_path, wider, policy=allowed)
 
 
-@pytest.mark.parametrize("rows", [["income,0,50", "age,0,500"], ["age,0,500", "income,0,50"]])
+@pytest.mark.parametrize(
+    "rows", [["income,0,50", "age,0,500"], ["age,0,500", "income,0,50"]]
+)
 def test_a_server_cannot_swap_the_columns_that_a_policy_s_bounds_are_held_against(
     tmp_path: Path, rows: list[str]
 ) -> None:
     with pytest.raises(RefusalError, match="bounds of feature 0"):
-        run(tmp_path, rows, policy=ClientPolicy(allowed_bounds=((0.0, 100.0), (0.0, 1e5))))
+        run(
+            tmp_path,
+            rows,
+            policy=ClientPolicy(allowed_bounds=((0.0, 100.0), (0.0, 1e5))),
+        )

@@ -12,7 +12,9 @@ def test_every_two_values_of_different_parameters_meet() -> None:
     cases = pairs(*values)
     assert len(cases) == len(set(cases)) < 20
     for one, other in itertools.combinations(range(4), 2):
-        assert {(case[one], case[other]) for case in cases} == set(itertools.product(values[one], values[other]))
+        assert {(case[one], case[other]) for case in cases} == set(
+            itertools.product(values[one], values[other])
+        )
 
 
 def test_two_parameters_are_tried_in_full() -> None:

@@ -1,4 +1,6 @@
-"""The sentences that a person reads about a bad parameter, and what is accepted as a number."""
+"""The sentences that a person reads about a bad parameter, and what is accepted as a
+number.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ REALS = [
 
 
 @pytest.mark.parametrize(("name", "value", "bound", "mend"), INTEGERS + REALS)
-def test_names_value_bound_and_mend(name: str, value: object, bound: str, mend: str) -> None:
+def test_names_value_bound_and_mend(
+    name: str, value: object, bound: str, mend: str
+) -> None:
     text = sentence(**{name: value})
     assert text.startswith(f"{name} is {value!r}, but it must be ")
     assert bound in text
@@ -101,15 +105,21 @@ def test_truth_values_are_no_numbers(name: str, value: object) -> None:
     assert sentence(**{name: value}).startswith(f"{name} is {value!r}, but it must be ")
 
 
-@pytest.mark.parametrize("value", [3, np.int32(3), np.uint8(3), np.int64(3), 3.0, np.float64(3.0)])
-@pytest.mark.parametrize("name", ["n_clusters", "n_features", "max_iter", "max_retries"])
+@pytest.mark.parametrize(
+    "value", [3, np.int32(3), np.uint8(3), np.int64(3), 3.0, np.float64(3.0)]
+)
+@pytest.mark.parametrize(
+    "name", ["n_clusters", "n_features", "max_iter", "max_retries"]
+)
 def test_whole_numbers_of_any_type_are_integers(name: str, value: object) -> None:
     got = getattr(config(**{name: value}), name)
     assert got == 3
     assert type(got) is int
 
 
-@pytest.mark.parametrize("value", [2, np.int64(2), np.float32(2.0), np.float64(2.0), Fraction(2), 2.0])
+@pytest.mark.parametrize(
+    "value", [2, np.int64(2), np.float32(2.0), np.float64(2.0), Fraction(2), 2.0]
+)
 @pytest.mark.parametrize("name", ["epsilon", "alpha", "max_epsilon"])
 def test_real_numbers_of_any_type_are_floats(name: str, value: object) -> None:
     got = getattr(config(algorithm="fastlloyd", **{name: value}), name)
@@ -126,7 +136,9 @@ def test_an_integer_beyond_the_range_of_floats_is_refused() -> None:
 def test_what_every_run_needs_is_asked_for(name: str) -> None:
     values = {"n_clusters": 3, "bounds": BOX}
     del values[name]
-    with pytest.raises(ConfigurationError, match=f"'{name}' is missing, but every run needs it: give"):
+    with pytest.raises(
+        ConfigurationError, match=f"'{name}' is missing, but every run needs it: give"
+    ):
         parse_config(**values)
 
 
@@ -142,20 +154,36 @@ def test_what_every_run_needs_is_asked_for(name: str) -> None:
     ],
 )
 def test_unknown_parameter_gets_the_nearest_name(key: str, closest: str) -> None:
-    assert sentence(**{key: 1}) == f"there is no parameter {key!r}: did you mean {closest!r}?"
+    assert (
+        sentence(**{key: 1})
+        == f"there is no parameter {key!r}: did you mean {closest!r}?"
+    )
 
 
-INTERNAL = {"private_bounds", "bounds_share", "count_share", "evaluation_share", "client_sampling_rate"}
+INTERNAL = {
+    "private_bounds",
+    "bounds_share",
+    "count_share",
+    "evaluation_share",
+    "client_sampling_rate",
+}
 INTERNAL |= {"evaluation_radius"}
 """What a run's options are called where objects, such as `PrivateBounds`, hold them."""
 
 
 def test_parameter_like_no_other_gets_the_whole_list() -> None:
     text = sentence(zzzz=1)
-    own = {field.name for field in fields(Settings) if rule_of(field) is not None} - INTERNAL
+    own = {
+        field.name for field in fields(Settings) if rule_of(field) is not None
+    } - INTERNAL
     assert all(repr(name) in text for name in own)
-    assert not any(repr(name) in text for name in (*INTERNAL, "__pydantic_config__", "arrays", "schema_digest"))
-    assert all(repr(name) in text for name in ("algorithm", "n_clusters", "alpha", "margin"))
+    assert not any(
+        repr(name) in text
+        for name in (*INTERNAL, "__pydantic_config__", "arrays", "schema_digest")
+    )
+    assert all(
+        repr(name) in text for name in ("algorithm", "n_clusters", "alpha", "margin")
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,12 +198,20 @@ def test_parameter_like_no_other_gets_the_whole_list() -> None:
         ("packing", "bisection", "bisect"),
     ],
 )
-def test_unknown_choice_gets_the_nearest_name(name: str, value: str, closest: str) -> None:
-    assert sentence(**{name: value}) == f"{name} is {value!r}, which is not known: did you mean {closest!r}?"
+def test_unknown_choice_gets_the_nearest_name(
+    name: str, value: str, closest: str
+) -> None:
+    assert (
+        sentence(**{name: value})
+        == f"{name} is {value!r}, which is not known: did you mean {closest!r}?"
+    )
 
 
 def test_choice_like_no_other_gets_the_whole_list() -> None:
-    assert sentence(noise=7) == "noise is 7, which is not known: choose one of 'opendp', 'secure', 'seeded'."
+    assert (
+        sentence(noise=7)
+        == "noise is 7, which is not known: choose one of 'opendp', 'secure', 'seeded'."
+    )
     assert "'step'" in sentence(schedule="xx")
     assert "'constant'" in sentence(schedule="xx")
 
@@ -189,8 +225,15 @@ def test_only_post_processing_may_be_left_to_the_algorithm(name: str) -> None:
 def test_choices_are_taken_as_text_or_as_members() -> None:
     given = {"schedule": "constant", "post_processing": "none", "packing": "halve"}
     got = config(algorithm="fastlloyd", unit="record", noise="seeded", **given)
-    assert (got.unit, got.noise, got.schedule) == (PrivacyUnit.RECORD, NoiseKind.SEEDED, Schedule.CONSTANT)
-    assert (got.post_processing, got.packing) == (PostProcessing.NONE, PackingMethod.HALVE)
+    assert (got.unit, got.noise, got.schedule) == (
+        PrivacyUnit.RECORD,
+        NoiseKind.SEEDED,
+        Schedule.CONSTANT,
+    )
+    assert (got.post_processing, got.packing) == (
+        PostProcessing.NONE,
+        PackingMethod.HALVE,
+    )
     assert config(noise=NoiseKind.SEEDED) == config(noise="seeded")
 
 
@@ -198,20 +241,28 @@ def test_options_read_plain_values_themselves() -> None:
     settings = Settings(BOX, unit="record", epsilon=2, n_clients=3.0)  # type: ignore[arg-type]
     assert settings == Settings(BOX, unit=PrivacyUnit.RECORD, epsilon=2.0, n_clients=3)
     assert (type(settings.epsilon), type(settings.n_clients)) == (float, int)
-    with pytest.raises(ConfigurationError, match="unit is 'recrod', which is not known: did you mean 'record'"):
+    with pytest.raises(
+        ConfigurationError,
+        match="unit is 'recrod', which is not known: did you mean 'record'",
+    ):
         Settings(BOX, unit="recrod")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["algorithm", "trust"])
 @pytest.mark.parametrize("value", [None, 3, ["fastlloyd"]])
 def test_names_must_be_strings(name: str, value: object) -> None:
-    assert sentence(**{name: value}) == f"{name} is {value!r}, but it must be a name: give a string."
+    assert (
+        sentence(**{name: value})
+        == f"{name} is {value!r}, but it must be a name: give a string."
+    )
 
 
 @pytest.mark.parametrize("value", ["no", 1, None])
 def test_radius_clipping_is_on_or_off(value: object) -> None:
-    assert sentence(radius_clipping=value) == (
-        f"radius_clipping is {value!r}, but it must be a boolean: give True or False."
+    assert (
+        sentence(radius_clipping=value)
+        == f"radius_clipping is {value!r}, but it must be a boolean: give True or"
+        " False."
     )
     assert config(algorithm="fastlloyd", radius_clipping=False).radius_clipping is False
 
@@ -232,16 +283,30 @@ def test_reversed_equal_or_infinite_bounds_name_the_feature(
 ) -> None:
     text = sentence(bounds=bounds)
     who = f"feature {feature}" if len(bounds[0]) > 1 else "every feature"
-    assert text.startswith(f"{who} has lower bound {low!r} and upper bound {high!r}, but ")
+    assert text.startswith(
+        f"{who} has lower bound {low!r} and upper bound {high!r}, but "
+    )
     assert "must be finite" in text or "the lower one must be smaller" in text
 
 
 @pytest.mark.parametrize(
-    "bounds", [None, 1.0, (-1.0, 1.0), [(-1.0,), (1.0,)], ((1.0,),), "0,1", (("a",), (1.0,)), ((0.0,), (True,))]
+    "bounds",
+    [
+        None,
+        1.0,
+        (-1.0, 1.0),
+        [(-1.0,), (1.0,)],
+        ((1.0,),),
+        "0,1",
+        (("a",), (1.0,)),
+        ((0.0,), (True,)),
+    ],
 )
 def test_bounds_must_be_a_pair_of_tuples(bounds: object) -> None:
     assert (
-        sentence(bounds=bounds) == f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0, 1.0)."
+        sentence(bounds=bounds)
+        == f"bounds are {bounds!r}, but they must be a pair (lower, upper): give (-1.0,"
+        " 1.0)."
     )
 
 
@@ -264,15 +329,19 @@ def test_delta_must_be_below_one_over_n() -> None:
 
 
 def test_there_must_be_a_row_for_each_cluster() -> None:
-    assert sentence(n_clusters=5, n_examples=4) == (
-        "n_examples is 4, but 5 clusters need at least as many rows: choose fewer clusters or add data."
+    assert (
+        sentence(n_clusters=5, n_examples=4)
+        == "n_examples is 4, but 5 clusters need at least as many rows: choose fewer"
+        " clusters or add data."
     )
     assert config(n_clusters=5, n_examples=5).n_examples == 5
 
 
 def test_the_cohort_must_reach_the_minimum() -> None:
-    assert sentence(n_clients=3, min_clients=4) == (
-        "n_clients is 3, but min_clients asks for at least 4: start more clients or lower min_clients."
+    assert (
+        sentence(n_clients=3, min_clients=4)
+        == "n_clients is 3, but min_clients asks for at least 4: start more clients or"
+        " lower min_clients."
     )
     assert config(n_clients=4, min_clients=4).min_clients == 4
 
@@ -289,19 +358,45 @@ def test_nothing_can_be_changed_afterwards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("n_clusters", 100_001), ("n_features", 65_537), ("max_iter", 1_001), ("max_retries", 1_001)]
+    ("name", "value"),
+    [
+        ("n_clusters", 100_001),
+        ("n_features", 65_537),
+        ("max_iter", 1_001),
+        ("max_retries", 1_001),
+    ],
 )
-def test_what_a_hostile_plan_could_make_a_client_build_is_bounded(name: str, value: int) -> None:
-    with pytest.raises(ConfigurationError, match=rf"^{name} is {value}, but it must be at most {value - 1}: give a"):
+def test_what_a_hostile_plan_could_make_a_client_build_is_bounded(
+    name: str, value: int
+) -> None:
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"^{name} is {value}, but it must be at most {value - 1}: give a",
+    ):
         parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,))} | {name: value}))
 
 
 def test_names_of_columns_are_one_for_each_and_different() -> None:
-    with pytest.raises(ConfigurationError, match="feature_names has 'a' 2 times, but columns are matched by name"):
+    with pytest.raises(
+        ConfigurationError,
+        match="feature_names has 'a' 2 times, but columns are matched by name",
+    ):
         parse_config(n_clusters=2, bounds=((0,), (1,)), feature_names=("b", "a", "a"))
     for values in ({"n_features": 3}, {"bounds": ((0, 0, 0), (1, 1, 1))}):
-        with pytest.raises(ConfigurationError, match="feature_names has 2 names, but bounds or n_features say 3"):
-            parse_config(**({"n_clusters": 2, "bounds": ((0,), (1,)), "feature_names": ("a", "b")} | values))
+        with pytest.raises(
+            ConfigurationError,
+            match="feature_names has 2 names, but bounds or n_features say 3",
+        ):
+            parse_config(
+                **(
+                    {
+                        "n_clusters": 2,
+                        "bounds": ((0,), (1,)),
+                        "feature_names": ("a", "b"),
+                    }
+                    | values
+                )
+            )
 
 
 def test_many_names_are_looked_at_once() -> None:
@@ -321,7 +416,9 @@ def test_many_names_are_looked_at_once() -> None:
         (0.1, 0.1, ("0.10000000000000001", "0.10000000000000001")),
     ],
 )
-def test_numbers_have_six_digits_or_as_many_as_tell_them_apart(value: float, bound: float, texts: Any) -> None:
+def test_numbers_have_six_digits_or_as_many_as_tell_them_apart(
+    value: float, bound: float, texts: Any
+) -> None:
     assert told_apart(value, bound) == texts
 
 
@@ -331,7 +428,9 @@ def test_columns_are_named_or_counted_and_ten_words_are_shown() -> None:
     assert column_names([0, 2], []) == "columns 0, 2 (counted from 0)"
     assert column_names([1], []) == "column 1 (counted from 0)"
     assert listed(map(str, range(10))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
-    assert listed(map(str, range(11))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... (11 in all)"
+    assert (
+        listed(map(str, range(11))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... (11 in all)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,44 +439,76 @@ def test_columns_are_named_or_counted_and_ten_words_are_shown() -> None:
         ("ALPHA", ["beta", "Alpha"], "did you mean 'Alpha'?"),
         ("ab", ["axyb", "abcdefg"], "did you mean 'axyb'?"),
         ("abcd", ["abxxxxxx", "b"], "choose one of 'abxxxxxx', 'b'."),
-        ("cafe\u0301", ["caf\xe9"], "copy 'caf\xe9', which looks the same but has other characters ('caf\\xe9')."),
+        (
+            "cafe\u0301",
+            ["caf\xe9"],
+            (
+                "copy 'caf\xe9', which looks the same but has other characters"
+                " ('caf\\xe9')."
+            ),
+        ),
         (3, [], "add it; no name is left that could be meant."),
     ],
 )
-def test_the_nearest_name_has_half_of_the_letters_whatever_their_case(value: Any, valid: list[str], tail: str) -> None:
+def test_the_nearest_name_has_half_of_the_letters_whatever_their_case(
+    value: Any, valid: list[str], tail: str
+) -> None:
     assert nearest(value, valid) == tail
 
 
 @pytest.mark.parametrize(
     ("read", "kind", "taken", "refused"),
     [
-        (partial(require_real, "x", mend="give 1"), float, [0, -1.5, Fraction(1, 2)], [math.nan, math.inf, True, "1"]),
+        (
+            partial(require_real, "x", mend="give 1"),
+            float,
+            [0, -1.5, Fraction(1, 2)],
+            [math.nan, math.inf, True, "1"],
+        ),
         (
             partial(require_positive, "x"),
             float,
             [5e-324, 1.7e308, 0.5, 3, Fraction(1, 2), np.float32(2.0)],
             [0.0, -5e-324, 0, -1, math.inf, math.nan, True, "1", None],
         ),
-        (require_delta, float, [5e-324, math.nextafter(1, 0), Fraction(1, 2)], [0.0, 1.0, 0, 1, math.nan, True]),
-        (partial(require_whole, "x", least=2, most=4), int, [2, 3, 4, np.int8(3)], [1, 5, 2.0, True, None]),
+        (
+            require_delta,
+            float,
+            [5e-324, math.nextafter(1, 0), Fraction(1, 2)],
+            [0.0, 1.0, 0, 1, math.nan, True],
+        ),
+        (
+            partial(require_whole, "x", least=2, most=4),
+            int,
+            [2, 3, 4, np.int8(3)],
+            [1, 5, 2.0, True, None],
+        ),
         (partial(require_whole, "x", least=0), int, [0, 10**30], [-1, False]),
     ],
 )
-def test_numbers_are_taken_up_to_their_bounds(read: Any, kind: type, taken: list[Any], refused: list[Any]) -> None:
+def test_numbers_are_taken_up_to_their_bounds(
+    read: Any, kind: type, taken: list[Any], refused: list[Any]
+) -> None:
     for value in taken:
         assert read(value=value) == value
         assert type(read(value=value)) is kind
     for value in refused:
-        with pytest.raises(ConfigurationError, match=rf"is {re.escape(repr(value))}, but it must be "):
+        with pytest.raises(
+            ConfigurationError, match=rf"is {re.escape(repr(value))}, but it must be "
+        ):
             read(value=value)
 
 
-def test_a_whole_number_that_will_not_do_is_answered_with_the_least_or_as_the_caller_says() -> None:
+def test_a_whole_number_that_will_not_do_is_answered_with_the_least_or_as_the_caller_says() -> (
+    None
+):
     for more, told in (
         ({}, "of at least 2: give for example 2"),
         ({"most": 4, "mend": "give 3"}, "from 2 to 4: give 3"),
     ):
-        with pytest.raises(ConfigurationError, match=rf"^x is 1, but it must be an integer {told}\.$"):
+        with pytest.raises(
+            ConfigurationError, match=rf"^x is 1, but it must be an integer {told}\.$"
+        ):
             require_whole("x", 1, 2, **more)
 
 
@@ -389,10 +520,21 @@ def test_help_tells_every_option_of_an_object(group: type[Group]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(10**400, "inf"), pytest.param(10**5000, "inf", id="digits"), (math.nan, "nan"), (True, "True"), ("1", "'1'")],
+    [
+        (10**400, "inf"),
+        pytest.param(10**5000, "inf", id="digits"),
+        (math.nan, "nan"),
+        (True, "True"),
+        ("1", "'1'"),
+    ],
 )
-def test_what_is_no_finite_number_is_refused_in_one_sentence(value: object, said: str) -> None:
+def test_what_is_no_finite_number_is_refused_in_one_sentence(
+    value: object, said: str
+) -> None:
     """An integer beyond all floats too, whose digits Python itself may refuse to write."""
-    with pytest.raises(ConfigurationError, match=f"^limit is {said}, but it must be a finite number: give 1.0.$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=f"^limit is {said}, but it must be a finite number: give 1.0.$",
+    ):
         require_real("limit", value, "give 1.0")
     assert require_real("limit", 10**300, "give 1.0") == 1e300

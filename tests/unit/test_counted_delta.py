@@ -1,4 +1,6 @@
-"""delta after a private count: small enough for any table, by a rule that everybody repeats, and free [C15]."""
+"""delta after a private count: small enough for any table, by a rule that everybody
+repeats, and free [C15].
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,19 @@ EPSILON = 1.0
 
 def first_plan(**values: Any) -> Plan:
     """A plan that waits for its private count."""
-    defaults: dict[str, Any] = {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "algorithm": "fastlloyd"}
-    return draft_plan(parse_config(**(defaults | values)), run_id=9, n_clients=5, seed=7, n_features=2, n_examples=None)
+    defaults: dict[str, Any] = {
+        "n_clusters": 3,
+        "bounds": ((-1.0,), (1.0,)),
+        "algorithm": "fastlloyd",
+    }
+    return draft_plan(
+        parse_config(**(defaults | values)),
+        run_id=9,
+        n_clients=5,
+        seed=7,
+        n_features=2,
+        n_examples=None,
+    )
 
 
 def counted(plan: Plan, n: int) -> Plan:
@@ -42,27 +55,39 @@ def counted(plan: Plan, n: int) -> Plan:
 
 def first_lowered(plan: Plan) -> int:
     """The smallest count that lowers delta from 1e-6."""
-    return bisect_left(range(100_000), True, lo=80_000, key=lambda n: counted(plan, n).delta < 1e-6)
+    return bisect_left(
+        range(100_000), True, lo=80_000, key=lambda n: counted(plan, n).delta < 1e-6
+    )
 
 
 def gdp(plan: Plan, *indices: int) -> float:
     """mu of some rounds' Gaussian releases."""
     events = plan.events(indices)
-    return math.sqrt(math.fsum(e.noise_multiplier**-2 for e in events if isinstance(e, GaussianRelease)))
+    return math.sqrt(
+        math.fsum(
+            e.noise_multiplier**-2 for e in events if isinstance(e, GaussianRelease)
+        )
+    )
 
 
-# -- the plan -----------------------------------------------------------------------------------------------------
+# -- the plan --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "algorithm", "private_bounds"), pairs(TABLES, COUNTING, [False, True]))
-def test_a_table_of_any_size_runs_with_a_delta_below_one_over_n(algorithm: str, n: int, private_bounds: bool) -> None:
+@pytest.mark.parametrize(
+    ("n", "algorithm", "private_bounds"), pairs(TABLES, COUNTING, [False, True])
+)
+def test_a_table_of_any_size_runs_with_a_delta_below_one_over_n(
+    algorithm: str, n: int, private_bounds: bool
+) -> None:
     first = first_plan(algorithm=algorithm, private_bounds=private_bounds)
     final = counted(first, n)
     assert final.is_final
     assert final.delta <= min(1e-6, 1.0 / (n * math.log(n)))
     assert 0.999 * EPSILON < final.epsilon <= EPSILON * (1 + 1e-9)
     assert final.preliminary == first.preliminary
-    require_next(first, final, Found(final.n_examples, final.box), begun=True, released=0)
+    require_next(
+        first, final, Found(final.n_examples, final.box), begun=True, released=0
+    )
     verify_plan(final)
 
 
@@ -84,31 +109,48 @@ def test_a_given_delta_is_lowered_only_where_it_would_not_be_below_one_over_n() 
     assert counted(first_plan(delta=1e-15), 10**9).delta == 1e-15
 
 
-def test_large_shares_of_what_comes_first_leave_the_algorithm_something_and_the_report_says_what_delta_is_not() -> None:
-    values: dict[str, Any] = {"private_bounds": True, "bounds_share": 0.45, "evaluation": "private"}
+def test_large_shares_of_what_comes_first_leave_the_algorithm_something_and_the_report_says_what_delta_is_not() -> (
+    None
+):
+    values: dict[str, Any] = {
+        "private_bounds": True,
+        "bounds_share": 0.45,
+        "evaluation": "private",
+    }
     final = counted(first_plan(**values, evaluation_share=0.4), 10**12)
     assert 0.999 * EPSILON < final.epsilon <= EPSILON * (1 + 1e-9)
     assert final.delta > 1e-12
     warning = next(w for w in build_report(final, [(1, 0)]).warnings if "1/N" in w)
     assert "is not below 1/N" in warning
-    assert not [w for w in build_report(counted(first_plan(), 10**12), [(1, 0)]).warnings if "1/N" in w]
+    assert not [
+        w
+        for w in build_report(counted(first_plan(), 10**12), [(1, 0)]).warnings
+        if "1/N" in w
+    ]
 
 
 def test_a_report_says_that_a_count_has_lowered_delta() -> None:
     def sentences(n: int) -> str:
-        return " ".join(build_report(counted(first_plan(), n), [(0, 0), (1, 0)]).assumptions)
+        return " ".join(
+            build_report(counted(first_plan(), n), [(0, 0), (1, 0)]).assumptions
+        )
 
-    assert "delta was lowered from 1e-06 to 6.25e-08, as the private count found about 1000000 rows [C15]" in (
-        sentences(1_000_000)
+    assert (
+        "delta was lowered from 1e-06 to 6.25e-08, as the private count found about"
+        " 1000000 rows [C15]" in (sentences(1_000_000))
     )
     assert "lowered" not in sentences(1000)
 
 
 @pytest.mark.parametrize("algorithm", COUNTING)
 def test_a_run_whose_count_lowers_delta_reaches_its_end(algorithm: str) -> None:
-    """Through messages, with a ledger on every node, which is charged the delta that the run began with."""
+    """Through messages, with a ledger on every node, which is charged the delta that
+    the run began with.
+    """
     parts = [np.random.default_rng(i).uniform(-1.0, 1.0, (2000, 2)) for i in range(2)]
-    km = FederatedKMeans(3, algorithm=algorithm, bounds=(-1.0, 1.0), n_examples="private", delta=0.01).fit(parts)
+    km = FederatedKMeans(
+        3, algorithm=algorithm, bounds=(-1.0, 1.0), n_examples="private", delta=0.01
+    ).fit(parts)
     assert km.privacy_.delta == 0.01 / 64
     assert km.privacy_.epsilon <= 1.0 + 1e-9
 
@@ -117,7 +159,9 @@ def test_a_plan_with_another_delta_than_the_counts_is_refused() -> None:
     first = first_plan()
     final = counted(first, 1_000_000)
     for delta in (2e-6, 1e-6, 0.25e-6, 1e-9):
-        with pytest.raises(ProtocolError, match="does not follow from its own configuration"):
+        with pytest.raises(
+            ProtocolError, match="does not follow from its own configuration"
+        ):
             verify_plan(replace(final, delta=delta))
 
 
@@ -125,25 +169,32 @@ def test_what_no_count_can_mend_is_refused_before_it() -> None:
     config = parse_config(n_clusters=100_000, bounds=((-1.0,), (1.0,)), n_features=200)
     with pytest.raises(PlanError, match="entries, but at most"):
         draft_plan(config, run_id=9, n_clients=5, seed=7, n_features=200)
-    with pytest.raises(ConfigurationError, match=r"n_clusters is 30000 with 2 features, but a start by sphere packing"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"n_clusters is 30000 with 2 features, but a start by sphere packing",
+    ):
         first_plan(n_clusters=30_000)
 
 
-# -- the proof ----------------------------------------------------------------------------------------------------
+# -- the proof -------------------------------------------------------------------------
 
 
 def normal_delta(epsilon: np.ndarray[Any, Any], mu: float) -> Any:
     """delta of a Gaussian mechanism at any real epsilon."""
-    return np.maximum(0.0, ndtr(-epsilon / mu + mu / 2) - np.exp(epsilon) * ndtr(-epsilon / mu - mu / 2))
+    return np.maximum(
+        0.0,
+        ndtr(-epsilon / mu + mu / 2) - np.exp(epsilon) * ndtr(-epsilon / mu - mu / 2),
+    )
 
 
 def true_deltas(
     levels: dict[float, tuple[float, float, float]], std: float, n: float, other: float
 ) -> dict[float, float]:
-    """For each reported delta, the largest P[E] - exp(epsilon) P'[E] over the events E inside of it.
+    """For each reported delta, the largest P[E] - exp(epsilon) P'[E] over the events E
+    inside of it.
 
-    `levels` maps a delta to (least count, largest count, mu of the rounds that follow); the count is normal around `n`
-    or, in the neighbouring table, `other`.
+    `levels` maps a delta to (least count, largest count, mu of the rounds that follow);
+    the count is normal around `n` or, in the neighbouring table, `other`.
     """
     nodes, weights = np.polynomial.legendre.leggauss(400)
     found = {}
@@ -154,7 +205,9 @@ def true_deltas(
         x = 0.5 * (end - start) * nodes + 0.5 * (end + start)
         density = np.exp(-0.5 * ((x - n) / std) ** 2) / (std * math.sqrt(2 * math.pi))
         loss = ((x - other) ** 2 - (x - n) ** 2) / (2 * std**2)
-        found[delta] = float(0.5 * (end - start) * weights @ (density * normal_delta(EPSILON - loss, mu)))
+        found[delta] = float(
+            0.5 * (end - start) * weights @ (density * normal_delta(EPSILON - loss, mu))
+        )
     return found
 
 
@@ -164,13 +217,21 @@ def levels_of(first: Plan) -> dict[float, tuple[float, float, float]]:
     plans = [counted(first, cut - 1), counted(first, cut)]
     mus = [gdp(plan, *range(1, plan.last_round + 1)) for plan in plans]
     edge = cut - 0.5
-    return {plans[0].delta: (-math.inf, edge, mus[0]), plans[1].delta: (edge, math.inf, mus[1])}
+    return {
+        plans[0].delta: (-math.inf, edge, mus[0]),
+        plans[1].delta: (edge, math.inf, mus[1]),
+    }
 
 
 @pytest.mark.parametrize("shift", [-1.0, 1.0])
 @pytest.mark.parametrize("place", [-900.0, -300.0, -30.0, 0.0, 30.0, 300.0, 900.0])
-def test_the_reported_delta_covers_every_event_together_with_its_report(place: float, shift: float) -> None:
-    """Also where the count's noise makes both reports likely; together they stay within the first one's delta."""
+def test_the_reported_delta_covers_every_event_together_with_its_report(
+    place: float, shift: float
+) -> None:
+    """Also where the count's noise makes both reports likely.
+
+    Together they stay within the first one's delta.
+    """
     first = first_plan()
     levels, std = levels_of(first), 1.0 / gdp(first, 0)
     n = next(iter(levels.values()))[1] + place
@@ -189,10 +250,15 @@ def test_a_smaller_delta_without_its_noise_is_caught() -> None:
 
 @pytest.mark.parametrize("algorithm", COUNTING)
 def test_no_level_has_less_noise_than_the_first(algorithm: str) -> None:
-    """So the whole run is as private as at the first delta, whichever the count leads to."""
+    """So the whole run is as private as at the first delta, whichever the count leads
+    to.
+    """
     first = first_plan(algorithm=algorithm)
     finals = [counted(first, n) for n in (80_000, 100_000, 1_000_000, 10**9, 2**48)]
     squares = [gdp(plan, *range(plan.last_round + 1)) for plan in finals]
-    pure = [math.fsum(e.epsilon for e in p.events() if isinstance(e, PureRelease)) for p in finals]
+    pure = [
+        math.fsum(e.epsilon for e in p.events() if isinstance(e, PureRelease))
+        for p in finals
+    ]
     assert all(later <= before * (1 + 1e-9) for before, later in pairwise(squares))
     assert all(later <= before * (1 + 1e-6) for before, later in pairwise(pure))

@@ -1,4 +1,6 @@
-"""The live pages: who may read them, what they say, and metrics in which no number depends on rows."""
+"""The live pages: who may read them, what they say, and metrics in which no number
+depends on rows.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,23 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import ClientPolicy
 from simulations.deploy import dashboard
-from simulations.deploy.dashboard import node_metrics, node_page, read_token, server_metrics, server_page, site
+from simulations.deploy.dashboard import (
+    node_metrics,
+    node_page,
+    read_token,
+    server_metrics,
+    server_page,
+    site,
+)
 
 ALLOWED = {
-    "dpkmeans_runs": {"outcome": {"running", "completed", "stopped", "failed", "died", "unreadable"}},
+    "dpkmeans_runs": {
+        "outcome": {"running", "completed", "stopped", "failed", "died", "unreadable"}
+    },
     "dpkmeans_round_trips": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
-    "dpkmeans_round_trip_seconds": {"stage": {"keys", "share", "sum", "unmask", "finish"}},
+    "dpkmeans_round_trip_seconds": {
+        "stage": {"keys", "share", "sum", "unmask", "finish"}
+    },
     "dpkmeans_bytes": {"direction": {"sent", "received"}},
     "dpkmeans_silent_nodes": {"state": {"late", "left out"}},
     "dpkmeans_last_message_timestamp_seconds": {"node": {"2", "3", "4", "5"}},
@@ -39,7 +52,11 @@ ALLOWED = {
     "dpkmeans_refusals": {"kind": {"app", "other", "RefusalError", "ProtocolError"}},
 }
 OF_NODE = {
-    "dpkmeans_budget_epsilon": {"data_set": {"rows", "old"}, "unit": {"record", "client"}, "state": {"spent", "left"}},
+    "dpkmeans_budget_epsilon": {
+        "data_set": {"rows", "old"},
+        "unit": {"record", "client"},
+        "state": {"spent", "left"},
+    },
     "dpkmeans_last_message_timestamp_seconds": {"state": {"received", "answered"}},
     "dpkmeans_unanswered_messages": {},
     "dpkmeans_ledger_problems": {},
@@ -52,28 +69,48 @@ TOKEN = "a-token-of-the-owner-alone"
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def client(folder: Path, base: str = "http://127.0.0.1:8400", headers: dict[str, str] = SHOWN) -> TestClient:
+def client(
+    folder: Path, base: str = "http://127.0.0.1:8400", headers: dict[str, str] = SHOWN
+) -> TestClient:
     app = site(partial(server_page, folder), partial(server_metrics, folder), TOKEN)
     return TestClient(app, base_url=base, headers=headers)
 
 
-def numbers(text: str, allowed: dict[str, dict[str, set[str]]]) -> dict[tuple[str, ...], float]:
+def numbers(
+    text: str, allowed: dict[str, dict[str, set[str]]]
+) -> dict[tuple[str, ...], float]:
     """Every sample, all of whose names and labels are allowed."""
     found = {}
     for family in text_string_to_metric_families(text):
         labels = allowed[family.name]
         for sample in family.samples:
             assert set(sample.labels) == set(labels)
-            assert all(value in labels[label] for label, value in sample.labels.items()), sample
-            found[(family.name, *(sample.labels[label] for label in labels))] = sample.value
+            assert all(
+                value in labels[label] for label, value in sample.labels.items()
+            ), sample
+            found[(family.name, *(sample.labels[label] for label in labels))] = (
+                sample.value
+            )
     return found
 
 
-def run(folder: Path, parts: list[Any], *, run_id: int = 7, policies: Any = None, **values: Any) -> None:
+def run(
+    folder: Path,
+    parts: list[Any],
+    *,
+    run_id: int = 7,
+    policies: Any = None,
+    **values: Any,
+) -> None:
     """A run whose folder is looked at afterwards."""
     federation = make_federation(parts, run_id=run_id, policies=policies)
-    strategy = PrivateKMeans.from_config(small_config(**{"algorithm": "fastlloyd", "max_iter": 2} | values))
-    with kept(run_id, folder / f"run-{run_id}") as strategy.progress, federation.grid.running():
+    strategy = PrivateKMeans.from_config(
+        small_config(**{"algorithm": "fastlloyd", "max_iter": 2} | values)
+    )
+    with (
+        kept(run_id, folder / f"run-{run_id}") as strategy.progress,
+        federation.grid.running(),
+    ):
         strategy.start(federation.grid)
 
 
@@ -90,17 +127,27 @@ def test_only_this_machine_may_read_and_nothing_can_be_changed(tmp_path: Path) -
         assert client(tmp_path).get(address).status_code == 404
 
 
-HOSTS = ("127.0.0.1:evil.com", "127.0.0.1:8400.evil.com", "localhost:80:evil.com", "127.0.0.1:8400@evil.com", "")
+HOSTS = (
+    "127.0.0.1:evil.com",
+    "127.0.0.1:8400.evil.com",
+    "localhost:80:evil.com",
+    "127.0.0.1:8400@evil.com",
+    "",
+)
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_host_is_no_host_with_another_one_behind_its_colon(tmp_path: Path, host: str) -> None:
+def test_a_host_is_no_host_with_another_one_behind_its_colon(
+    tmp_path: Path, host: str
+) -> None:
     for address in ("/", "/metrics"):
         answer = client(tmp_path).get(address, headers={"Host": host})
         assert (answer.status_code, "run" in answer.text) == (400, False)
 
 
-def test_another_user_of_the_machine_reads_neither_page_nor_metrics(tmp_path: Path) -> None:
+def test_another_user_of_the_machine_reads_neither_page_nor_metrics(
+    tmp_path: Path,
+) -> None:
     wrong = (
         {},
         {"Authorization": "Bearer "},
@@ -110,18 +157,36 @@ def test_another_user_of_the_machine_reads_neither_page_nor_metrics(tmp_path: Pa
     for address in ("/", "/metrics"):
         for headers in wrong:
             answer = client(tmp_path, headers=headers).get(address)
-            assert (answer.status_code, TOKEN in answer.text, "runs" in answer.text) == (403, False, False)
-        for query, code in (("", 403), ("?token=", 403), ("?token=a-token", 403), (f"?token={TOKEN}", 200)):
+            assert (
+                answer.status_code,
+                TOKEN in answer.text,
+                "runs" in answer.text,
+            ) == (403, False, False)
+        for query, code in (
+            ("", 403),
+            ("?token=", 403),
+            ("?token=a-token", 403),
+            (f"?token={TOKEN}", 200),
+        ):
             assert client(tmp_path, headers={}).get(address + query).status_code == code
 
 
-def test_every_answer_forbids_scripts_guesses_copies_and_referrers(tmp_path: Path) -> None:
-    answers = [client(tmp_path).get(address) for address in ("/", "/metrics", "/absent")]
-    answers += [client(tmp_path, headers={}).get("/metrics"), client(tmp_path, "http://evil.example").get("/metrics")]
+def test_every_answer_forbids_scripts_guesses_copies_and_referrers(
+    tmp_path: Path,
+) -> None:
+    answers = [
+        client(tmp_path).get(address) for address in ("/", "/metrics", "/absent")
+    ]
+    answers += [
+        client(tmp_path, headers={}).get("/metrics"),
+        client(tmp_path, "http://evil.example").get("/metrics"),
+    ]
     answers.append(client(tmp_path).post("/metrics"))
     assert [answer.status_code for answer in answers] == [200, 200, 404, 403, 400, 405]
     for answer in answers:
-        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+        assert answer.headers["content-security-policy"].startswith(
+            "default-src 'none'"
+        )
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["referrer-policy"] == "no-referrer"
@@ -135,11 +200,15 @@ def test_a_token_is_new_or_that_of_a_file_of_the_owners_alone(tmp_path: Path) ->
     assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
     assert read_token(tmp_path / "token") == made
     (tmp_path / "token").write_text("short")
-    with pytest.raises(ConfigurationError, match="holds 5 characters, but a token has at least 20"):
+    with pytest.raises(
+        ConfigurationError, match="holds 5 characters, but a token has at least 20"
+    ):
         read_token(tmp_path / "token")
 
 
-def test_the_page_may_load_nothing_and_applies_its_own_style_only(tmp_path: Path) -> None:
+def test_the_page_may_load_nothing_and_applies_its_own_style_only(
+    tmp_path: Path,
+) -> None:
     answer = client(tmp_path).get("/")
     policy = answer.headers["content-security-policy"]
     style = answer.text.split("<style>")[1].split("</style>")[0]
@@ -148,44 +217,80 @@ def test_the_page_may_load_nothing_and_applies_its_own_style_only(tmp_path: Path
     assert policy.endswith(f"; style-src 'sha256-{digest}'")
     assert "unsafe" not in policy
     assert answer.headers["cache-control"] == "no-store"
-    assert not re.search(r"<script|<link|<img|src=|url\(|@import|https?://", answer.text)
+    assert not re.search(
+        r"<script|<link|<img|src=|url\(|@import|https?://", answer.text
+    )
     assert '<meta http-equiv="refresh" content="5">' in answer.text
 
 
 def test_the_servers_page_says_who_is_there_and_why_a_run_ended(tmp_path: Path) -> None:
     run(tmp_path, grid_parts((20, 20, 20)), run_id=11)
     with pytest.raises(DPKMeansError):
-        run(tmp_path, grid_parts((20, 20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
+        run(
+            tmp_path,
+            grid_parts((20, 20, 20)),
+            run_id=12,
+            policies={3: ClientPolicy(max_epsilon_per_run=0.5)},
+        )
     with kept(13, tmp_path / "run-13") as progress:
-        hostile = Notice(time="", event="refused", reason="", sentence="<script>x</script>")
-        progress.tell(nodes=("2", "3"), answered=("2",), late=("3",), notices=(hostile,))
+        hostile = Notice(
+            time="", event="refused", reason="", sentence="<script>x</script>"
+        )
+        progress.tell(
+            nodes=("2", "3"), answered=("2",), late=("3",), notices=(hostile,)
+        )
         text = client(tmp_path).get("/").text
     assert "Run 13: running" in text
     assert re.search(r"not heard yet</th><td>3</td>", text)
     assert "Run 12 stopped. RefusalError: node 3 refused" in text
     assert "max_epsilon_per_run is 0.5" in text
     cells = ("[^<]*", "completed", "fastlloyd", "1", "4", "0")
-    assert re.search('<th scope="row">11</th>' + "".join(f"<td>{cell}</td>" for cell in cells), text)
+    assert re.search(
+        '<th scope="row">11</th>' + "".join(f"<td>{cell}</td>" for cell in cells), text
+    )
     assert "&lt;script&gt;" in text
     assert "<script>x" not in text
     (tmp_path / "run-11" / PROGRESS_FILE).write_text("{")
     assert "run-11/progress.json cannot be read" in client(tmp_path).get("/").text
 
 
-def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_count_runs_round_trips_and_refusals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(tmp_path, grid_parts((20, 20, 20)), run_id=11)
     with pytest.raises(DPKMeansError):
-        run(tmp_path, grid_parts((20, 20)), run_id=12, policies={3: ClientPolicy(max_epsilon_per_run=0.5)})
+        run(
+            tmp_path,
+            grid_parts((20, 20)),
+            run_id=12,
+            policies={3: ClientPolicy(max_epsilon_per_run=0.5)},
+        )
     with kept(13, tmp_path / "run-13") as progress:
-        events = (("no reply", "1"), ("no reply", "5"), ("refused", "what a client says"), ("retry", ""))
-        notices = [Notice(time="", event=event, reason=reason, sentence="") for event, reason in events]
+        events = (
+            ("no reply", "1"),
+            ("no reply", "5"),
+            ("refused", "what a client says"),
+            ("retry", ""),
+        )
+        notices = [
+            Notice(time="", event=event, reason=reason, sentence="")
+            for event, reason in events
+        ]
         progress.tell(late=("3",), missing=("4", "5"), notices=notices)
     found = numbers(client(tmp_path).get("/metrics").text, ALLOWED)
-    assert {key[1] for key in found if key[0] == "dpkmeans_last_message_timestamp_seconds"} == {"2", "3", "4"}
-    silent = {key[1]: value for key, value in found.items() if key[0] == "dpkmeans_silent_runs"}
+    assert {
+        key[1] for key in found if key[0] == "dpkmeans_last_message_timestamp_seconds"
+    } == {"2", "3", "4"}
+    silent = {
+        key[1]: value
+        for key, value in found.items()
+        if key[0] == "dpkmeans_silent_runs"
+    }
     assert silent == {"2": 0, "3": 1, "4": 0}
     left_out = ("seconds", "bytes", "silent_runs")
-    counts = {key: value for key, value in found.items() if not key[0].endswith(left_out)}
+    counts = {
+        key: value for key, value in found.items() if not key[0].endswith(left_out)
+    }
     assert counts == {
         ("dpkmeans_runs", "completed"): 2,
         ("dpkmeans_runs", "stopped"): 1,
@@ -207,9 +312,13 @@ def test_metrics_count_runs_round_trips_and_refusals(tmp_path: Path, monkeypatch
     assert client(tmp_path).get("/").text.count('<th scope="row">1') == 1
 
 
-@pytest.mark.parametrize(("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")])
+@pytest.mark.parametrize(
+    ("trust", "algorithm"), [("oblivious", "fastlloyd"), ("central", "glloyd")]
+)
 def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -> None:
-    """Two tables that differ in one row, and two that have nothing in common, give equal numbers but for times."""
+    """Two tables that differ in one row, and two that have nothing in common, give
+    equal numbers but for times.
+    """
     one = [np.array(part) for part in grid_parts((60, 50, 40))]
     neighbour = [one[0][1:], *one[1:]]
     other = [np.full((300, 2), 0.875), np.zeros((0, 2)), np.full((90, 2), -0.5)]
@@ -217,23 +326,51 @@ def test_no_metric_depends_on_rows(tmp_path: Path, trust: str, algorithm: str) -
     for index, parts in enumerate((one, neighbour, other)):
         run(tmp_path / str(index), parts, trust=trust, algorithm=algorithm)
         found = numbers(client(tmp_path / str(index)).get("/metrics").text, ALLOWED)
-        seen.append({key: value for key, value in found.items() if not key[0].endswith("_seconds")})
+        seen.append(
+            {
+                key: value
+                for key, value in found.items()
+                if not key[0].endswith("_seconds")
+            }
+        )
     assert seen[0]["dpkmeans_runs", "completed"] == 1
     assert seen[0] == seen[1] == seen[2]
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    """A node that has given three runs, one on data of another name, and refused an app."""
-    file = write_node(tmp_path / "ward", data_id="rows", log_file=str(tmp_path / "node.log"))
+    """A node that has given three runs, one on data of another name, and refused an
+    app.
+    """
+    file = write_node(
+        tmp_path / "ward", data_id="rows", log_file=str(tmp_path / "node.log")
+    )
     ledger = FileLedger(tmp_path / "ward" / "ledger.jsonl")
-    for run_id, data_set, epsilon in (("5/2", "rows", 0.5), ("6/2", "rows", 0.25), ("7/2", "old", 1.0)):
+    for run_id, data_set, epsilon in (
+        ("5/2", "rows", 0.5),
+        ("6/2", "rows", 0.25),
+        ("7/2", "old", 1.0),
+    ):
         for index in (1, 2):
-            entry = LedgerEntry(run_id, data_set, "ab", index, 0, "sums", epsilon=epsilon, delta=1e-6, unit="record")
+            entry = LedgerEntry(
+                run_id,
+                data_set,
+                "ab",
+                index,
+                0,
+                "sums",
+                epsilon=epsilon,
+                delta=1e-6,
+                unit="record",
+            )
             ledger.charge(entry)
     (tmp_path / "ward" / "home").mkdir()
-    (tmp_path / "ward" / "home" / "alerts.log").write_text("ALERT app refused: SHA-256 77\n")
-    (tmp_path / "node.log").write_text("2026-01-01T00:00:00 INFO run 5 node 2: refused: <b>why</b>\n")
+    (tmp_path / "ward" / "home" / "alerts.log").write_text(
+        "ALERT app refused: SHA-256 77\n"
+    )
+    (tmp_path / "node.log").write_text(
+        "2026-01-01T00:00:00 INFO run 5 node 2: refused: <b>why</b>\n"
+    )
     (tmp_path / "ward" / "results" / "run-5" / "client-2").mkdir(parents=True)
     (tmp_path / "ward" / "results" / "run-5" / "client-2" / "report.html").touch()
     return file
@@ -243,7 +380,10 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     text = node_page(node)
     assert "Data set rows, per record: epsilon 0.75 spent of 10." in text
     assert "9.25 left" in text
-    assert re.search(r'<th scope="row">6/2</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>', text)
+    assert re.search(
+        r'<th scope="row">6/2</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>',
+        text,
+    )
     assert text.index(">7/2<") < text.index(">6/2<") < text.index(">5/2<")
     assert "SHA-256 77" in text
     assert "<td>5</td><td>refused: &lt;b&gt;why" in text
@@ -253,7 +393,11 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     assert "is damaged at line 1" in damaged
     assert "nobody knows what is left" in damaged
     assert not re.search(r"[0-9] left", damaged)
-    states = [line.labels.get("state") for family in node_metrics(node) for line in family.samples]
+    states = [
+        line.labels.get("state")
+        for family in node_metrics(node)
+        for line in family.samples
+    ]
     assert ("spent" in states, "left" in states) == (True, False)
 
 
@@ -263,21 +407,31 @@ def test_a_nodes_metrics_are_its_budget_by_data_set(node: Path) -> None:
     found = numbers(owner.get("/metrics").text, OF_NODE)
     assert found["dpkmeans_budget_epsilon", "rows", "record", "spent"] == 0.75
     assert found["dpkmeans_budget_epsilon", "rows", "record", "left"] == 9.25
-    assert (found["dpkmeans_ledger_runs",], found["dpkmeans_ledger_problems",]) == (3, 0)
+    assert (found["dpkmeans_ledger_runs",], found["dpkmeans_ledger_problems",]) == (
+        3,
+        0,
+    )
     assert found["dpkmeans_refusals", "app"] == 1
     node.write_text("x = 1\n")
     answer = owner.get("/metrics")
-    assert (answer.status_code, "the key 'allowed-apps' is not there" in answer.text) == (500, True)
+    assert (
+        answer.status_code,
+        "the key 'allowed-apps' is not there" in answer.text,
+    ) == (500, True)
 
 
-def test_a_message_without_an_answer_is_alerted_on(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_without_an_answer_is_alerted_on(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of a node that is dead inside everything else looks as it should."""
     home = node.parent / "home"
     app = site(partial(node_page, node), partial(node_metrics, node), TOKEN)
     owner = TestClient(app, base_url="http://localhost", headers=SHOWN)
 
     def alerts() -> float:
-        return numbers(owner.get("/metrics").text, OF_NODE)["dpkmeans_unanswered_messages",]
+        return numbers(owner.get("/metrics").text, OF_NODE)[
+            "dpkmeans_unanswered_messages",
+        ]
 
     assert alerts() == 0
     now = time.time()
@@ -298,12 +452,19 @@ def test_a_message_without_an_answer_is_alerted_on(node: Path, capsys: pytest.Ca
     assert main(["node", "status", str(node)]) == 1
     assert "ALERT the message of 20" in capsys.readouterr().out
     main(["node", "check", str(node)])
-    assert re.search("note  answers: .* has had no answer for 70[0-9] s", capsys.readouterr().out)
+    assert re.search(
+        "note  answers: .* has had no answer for 70[0-9] s", capsys.readouterr().out
+    )
 
 
-def test_the_command_says_what_it_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_cannot_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["server", "dashboard", str(tmp_path / "absent")]) == 1
-    assert "absent is no folder: give a server's, or that of its runs" in capsys.readouterr().err
+    assert (
+        "absent is no folder: give a server's, or that of its runs"
+        in capsys.readouterr().err
+    )
     assert main(["server", "dashboard", str(tmp_path), "--port", "65536"]) == 1
     assert "port must be 0-65535" in capsys.readouterr().err
     (tmp_path / "node.toml").write_text("x = 1\n")

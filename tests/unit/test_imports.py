@@ -20,9 +20,11 @@ MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
 
 def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
-    """Every imported module's dotted name, imports inside functions and of relative names included.
+    """Every imported module's dotted name, imports inside functions and of relative
+    names included.
 
-    Those of a module as a program (``if __name__ == "__main__"``) are not: nobody who imports the module runs them.
+    Those of a module as a program (``if __name__ == "__main__"``) are not: nobody who
+    imports the module runs them.
     """
     package = name if is_package else name.rpartition(".")[0]
     tree = ast.parse(source)
@@ -31,11 +33,18 @@ def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = (
+                package.split(".")[: len(package.split(".")) - node.level + 1]
+                if node.level
+                else []
+            )
             module = ".".join([*base, *([node.module] if node.module else [])])
             # ``from package import room`` imports the room.
             yield from (f"{module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and house.dotted(node.func).split(".")[-1] in ("import_module", "__import__"):
+        elif isinstance(node, ast.Call) and house.dotted(node.func).split(".")[-1] in (
+            "import_module",
+            "__import__",
+        ):
             argument = node.args[0] if node.args else None
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 yield argument.value
@@ -43,7 +52,9 @@ def imports_of(source: str, name: str, *, is_package: bool) -> Iterator[str]:
 
 def is_program(node: ast.stmt) -> bool:
     """Whether a statement is what a module does when it is run."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+    return (
+        isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+    )
 
 
 def module_name(path: Path) -> str:
@@ -58,15 +69,22 @@ def room_of(module: str) -> str:
 
 
 def imports_in(path: Path) -> list[str]:
-    return list(imports_of(path.read_text(), module_name(path), is_package=path.name == "__init__.py"))
+    return list(
+        imports_of(
+            path.read_text(), module_name(path), is_package=path.name == "__init__.py"
+        )
+    )
 
 
 WHEN_ASKED = (
     ("estimator", "simulations.planner"),
     *(("flower.row_cluster", engine) for engine in ("ray", "dask", "distributed")),
 )
-"""Looked up only when a forecast or a page is asked for: before and around a federation, not in it; or when a node says
-that a cluster has its rows."""
+"""Looked up only when a forecast or a page is asked for.
+
+Before and around a federation, not in it; or when a node says that a cluster has its
+rows.
+"""
 
 
 def foreign(name: str, imported: list[str]) -> list[str]:
@@ -74,12 +92,32 @@ def foreign(name: str, imported: list[str]) -> list[str]:
     found = []
     for module in imported:
         top = module.split(".")[0]
-        asked = any(name == f"{PACKAGE}.{one}" and module.startswith(other) for one, other in WHEN_ASKED)
-        if top in ("simulations", "tests", "support", "hydra", "omegaconf", "ray", "dask", "distributed") and not asked:
+        asked = any(
+            name == f"{PACKAGE}.{one}" and module.startswith(other)
+            for one, other in WHEN_ASKED
+        )
+        if (
+            top
+            in (
+                "simulations",
+                "tests",
+                "support",
+                "hydra",
+                "omegaconf",
+                "ray",
+                "dask",
+                "distributed",
+            )
+            and not asked
+        ):
             found.append(f"{name} imports {module}")
         if top == "matplotlib" and name not in (f"{PACKAGE}.results.picture",):
             found.append(f"{name} imports {module}")
-        if top == "flwr" and room_of(name) != "flower" and name != f"{PACKAGE}.estimator":
+        if (
+            top == "flwr"
+            and room_of(name) != "flower"
+            and name != f"{PACKAGE}.estimator"
+        ):
             found.append(f"{name} imports {module}")
     return found
 
@@ -90,7 +128,11 @@ def test_imports_point_down_or_stay_in_their_room() -> None:
 
 
 def test_others_packages_stay_where_they_belong() -> None:
-    assert [sentence for path in MODULES for sentence in foreign(module_name(path), imports_in(path))] == []
+    assert [
+        sentence
+        for path in MODULES
+        for sentence in foreign(module_name(path), imports_in(path))
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -135,14 +177,36 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_importing_the_package_imports_no_heavy_library() -> None:
-    heavy = ["flwr", "scipy", "sklearn", "ray", "matplotlib", "opendp", "dp_accounting", "pandas", "pyarrow", "hydra"]
-    code = f"import sys, {PACKAGE}; print([name for name in {heavy!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    heavy = [
+        "flwr",
+        "scipy",
+        "sklearn",
+        "ray",
+        "matplotlib",
+        "opendp",
+        "dp_accounting",
+        "pandas",
+        "pyarrow",
+        "hydra",
+    ]
+    code = (
+        f"import sys, {PACKAGE}; print([name for name in {heavy!r} if name in"
+        " sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("command", list(COMMANDS))
-def test_the_help_of_a_command_imports_nothing_that_its_work_takes(command: str) -> None:
+def test_the_help_of_a_command_imports_nothing_that_its_work_takes(
+    command: str,
+) -> None:
     heavy = [
         "flwr",
         "scipy",
@@ -159,26 +223,44 @@ def test_the_help_of_a_command_imports_nothing_that_its_work_takes(command: str)
         "rich",
     ]
     code = (
-        f"import sys\nfrom {PACKAGE}.__main__ import main\n"
-        f"try:\n    main([{command!r}, '--help'])\n"
-        f"finally:\n    print('LOADED', [name for name in {heavy!r} if name in sys.modules])"
+        f"import sys\nfrom {PACKAGE}.__main__ import main\ntry:\n    main([{command!r},"
+        f" '--help'])\nfinally:\n    print('LOADED', [name for name in {heavy!r} if"
+        " name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     assert done.stdout.startswith("usage: ")
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
 
 def test_public_names_are_there() -> None:
     package = importlib.import_module(PACKAGE)
-    assert [name for name in package.__all__ if getattr(package, name, None) is None] == []
+    assert [
+        name for name in package.__all__ if getattr(package, name, None) is None
+    ] == []
 
 
 def test_a_price_of_gaussian_noise_waits_for_no_library() -> None:
-    """Importing SciPy's root finders takes as long as a thousand prices; a process has a few."""
+    """Importing SciPy's root finders takes as long as a thousand prices.
+
+    a process has a few.
+    """
     code = (
-        "import sys; from flwr_dpkmeans.privacy.accounting import compose_epsilon as price\n"
-        "from flwr_dpkmeans.privacy.release import GaussianRelease as release\n"
-        "before = set(sys.modules); price([release('sums', 2.0)], 1e-6); print(sorted(set(sys.modules) - before))"
+        "import sys; from flwr_dpkmeans.privacy.accounting import compose_epsilon as"
+        " price\nfrom flwr_dpkmeans.privacy.release import GaussianRelease as"
+        " release\nbefore = set(sys.modules); price([release('sums', 2.0)], 1e-6);"
+        " print(sorted(set(sys.modules) - before))"
     )
-    completed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert completed.stdout == "[]\n"

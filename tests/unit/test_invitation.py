@@ -1,4 +1,7 @@
-"""The file that goes around before a federation starts: who writes what into it, and what is refused."""
+"""The file that goes around before a federation starts.
+
+Who writes what into it, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +57,27 @@ def test_three_parties_write_at_once_and_nothing_is_lost(
 
     monkeypatch.setattr(Invitation, "save", slowly)
     file.chmod(0o664)
-    assert (Invitation.from_toml(file).missing, dict(Invitation.from_toml(file).pins)) == (NAMES, {})
+    assert (
+        Invitation.from_toml(file).missing,
+        dict(Invitation.from_toml(file).pins),
+    ) == (NAMES, {})
     with ThreadPoolExecutor(len(NAMES)) as threads:
-        list(threads.map(lambda name: Invitation.add(file, name, KEYS[name] + " x@y", IDENTITIES[name]), NAMES))
+        list(
+            threads.map(
+                lambda name: Invitation.add(
+                    file, name, KEYS[name] + " x@y", IDENTITIES[name]
+                ),
+                NAMES,
+            )
+        )
     written = Invitation.from_toml(file)
     assert (written.missing, dict(written.pins)) == ((), IDENTITIES)
     assert {name: party.key for name, party in written.parties.items()} == KEYS
-    assert (written.federation, written.superlink, written.app) == ("wards", "127.0.0.1:8000", "ab" * 32)
+    assert (written.federation, written.superlink, written.app) == (
+        "wards",
+        "127.0.0.1:8000",
+        "ab" * 32,
+    )
     assert written.certificate == certificate
     assert [path.name for path in file.parent.iterdir()] == [file.name]
     assert stat.S_IMODE(file.stat().st_mode) == 0o664
@@ -70,19 +87,51 @@ def test_three_parties_write_at_once_and_nothing_is_lost(
         "identity": IDENTITIES["ward-8"],
     }
     # The same party once more changes nothing.
-    assert Invitation.add(file, "ward-7", KEYS["ward-7"], IDENTITIES["ward-7"]) == written
+    assert (
+        Invitation.add(file, "ward-7", KEYS["ward-7"], IDENTITIES["ward-7"]) == written
+    )
 
 
 def test_a_name_is_nobody_elses(file: Path) -> None:
     Invitation.add(file, "ward-7", KEYS["ward-7"], IDENTITIES["ward-7"])
     before = file.read_text()
     for name, key, identity, sentence in (
-        ("ward7", KEYS["ward-7"], IDENTITIES["ward-7"], r"names no party 'ward7': did you mean 'ward-7'\?"),
-        ("ward-7", KEYS["ward-8"], IDENTITIES["ward-7"], "'ward-7' is in the invitation with another key or identity"),
-        ("ward-7", KEYS["ward-7"], IDENTITIES["ward-8"], "'ward-7' is in the invitation with another key or identity"),
-        ("ward-8", KEYS["ward-7"], IDENTITIES["ward-8"], "ward-8 has the key of ward-7"),
-        ("ward-8", KEYS["ward-8"], IDENTITIES["ward-7"], "ward-8 has the identity of ward-7"),
-        ("ward-8", "ssh-ed25519 AAAA", IDENTITIES["ward-8"], "public key on a NIST curve"),
+        (
+            "ward7",
+            KEYS["ward-7"],
+            IDENTITIES["ward-7"],
+            r"names no party 'ward7': did you mean 'ward-7'\?",
+        ),
+        (
+            "ward-7",
+            KEYS["ward-8"],
+            IDENTITIES["ward-7"],
+            "'ward-7' is in the invitation with another key or identity",
+        ),
+        (
+            "ward-7",
+            KEYS["ward-7"],
+            IDENTITIES["ward-8"],
+            "'ward-7' is in the invitation with another key or identity",
+        ),
+        (
+            "ward-8",
+            KEYS["ward-7"],
+            IDENTITIES["ward-8"],
+            "ward-8 has the key of ward-7",
+        ),
+        (
+            "ward-8",
+            KEYS["ward-8"],
+            IDENTITIES["ward-7"],
+            "ward-8 has the identity of ward-7",
+        ),
+        (
+            "ward-8",
+            "ssh-ed25519 AAAA",
+            IDENTITIES["ward-8"],
+            "public key on a NIST curve",
+        ),
         ("ward-8", KEYS["ward-8"], "AB" * 32, "identity is"),
     ):
         with pytest.raises(ConfigurationError, match=sentence):
@@ -93,18 +142,28 @@ def test_a_name_is_nobody_elses(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ('federation = "wards"', 'federaton = "wards"', "invitation.toml: the key 'federation' is not there"),
+        (
+            'federation = "wards"',
+            'federaton = "wards"',
+            "invitation.toml: the key 'federation' is not there",
+        ),
         ('app = "ab', 'secret = "x"\napp = "ab', "the key 'secret' is not known"),
         ('app = "ab', 'app = "AB', "app is 'AB"),
         ("127.0.0.1:8000", "127.0.0.1", "superlink is '127.0.0.1'"),
         ("127.0.0.1:8000", "a b:80", "superlink is"),
         ("-----BEGIN", "-----BEGUN", "certificate is"),
         ("[parties.ward-7]", '[parties."../ward-7"]', r"parties.../ward-7"),
-        ("[parties.ward-7]", f'[parties.ward-7]\nidentity = "{"0" * 64}"', "key and identity belong together"),
+        (
+            "[parties.ward-7]",
+            f'[parties.ward-7]\nidentity = "{"0" * 64}"',
+            "key and identity belong together",
+        ),
         ("[parties.ward-8]\n[parties.ward-9]\n", "", "at least 2"),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_key(file: Path, old: str, new: str, sentence: str) -> None:
+def test_a_wrong_file_is_refused_with_its_key(
+    file: Path, old: str, new: str, sentence: str
+) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
@@ -112,8 +171,14 @@ def test_a_wrong_file_is_refused_with_its_key(file: Path, old: str, new: str, se
         Invitation.from_toml(file)
 
 
-def test_keys_of_other_kinds_are_refused_and_no_file_is_made(tmp_path: Path, file: Path) -> None:
-    edwards = ed25519.Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+def test_keys_of_other_kinds_are_refused_and_no_file_is_made(
+    tmp_path: Path, file: Path
+) -> None:
+    edwards = (
+        ed25519.Ed25519PrivateKey.generate()
+        .public_key()
+        .public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    )
     with pytest.raises(ConfigurationError, match="NIST curve"):
         Invitation.from_toml(file).with_party("ward-7", edwards.decode(), "0" * 64)
     with pytest.raises(ConfigurationError, match=r"none\.toml cannot be read"):
@@ -121,7 +186,9 @@ def test_keys_of_other_kinds_are_refused_and_no_file_is_made(tmp_path: Path, fil
     assert not (tmp_path / "none.toml").exists()
 
 
-def test_people_read_the_same_digits_to_each_other_only_if_everything_is_equal(file: Path) -> None:
+def test_people_read_the_same_digits_to_each_other_only_if_everything_is_equal(
+    file: Path,
+) -> None:
     one = Invitation.from_toml(file)
     for name in NAMES:
         one = one.with_party(name, KEYS[name], IDENTITIES[name])
@@ -132,4 +199,13 @@ def test_people_read_the_same_digits_to_each_other_only_if_everything_is_equal(f
     assert one.fingerprint == other.fingerprint
     assert [len(word) for word in one.fingerprint.split()] == [4] * 10
     changed = Invitation.from_toml(file).with_party("ward-7", KEYS["ward-7"], "0" * 64)
-    assert len({one.fingerprint, changed.fingerprint, Invitation.from_toml(file).fingerprint}) == 3
+    assert (
+        len(
+            {
+                one.fingerprint,
+                changed.fingerprint,
+                Invitation.from_toml(file).fingerprint,
+            }
+        )
+        == 3
+    )

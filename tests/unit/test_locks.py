@@ -1,4 +1,7 @@
-"""CI installs what pyproject.toml asks for: the locks satisfy it, and its lower bounds are those that are tested."""
+"""CI installs what pyproject.toml asks for.
+
+The locks satisfy it, and its lower bounds are those that are tested.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,20 @@ CI = PROJECT / ".ci"
 with open(PROJECT / "pyproject.toml", "rb") as _file:
     DECLARED: dict[str, Any] = tomllib.load(_file)
 EXTRAS = DECLARED["project"]["optional-dependencies"]
-DIRECT = [Requirement(text) for text in [*DECLARED["project"]["dependencies"], *EXTRAS["test"], *EXTRAS["simulations"]]]
+DIRECT = [
+    Requirement(text)
+    for text in [
+        *DECLARED["project"]["dependencies"],
+        *EXTRAS["test"],
+        *EXTRAS["simulations"],
+    ]
+]
 BUILD = [Requirement(text) for text in DECLARED["build-system"]["requires"]]
 PYTHONS = ("3.11", "3.12", "3.13")
 
-pytestmark = pytest.mark.skipif(not CI.is_dir(), reason="the source distribution has no .ci")
+pytestmark = pytest.mark.skipif(
+    not CI.is_dir(), reason="the source distribution has no .ci"
+)
 
 
 def pinned(name: str) -> dict[str, list[Requirement]]:
@@ -39,8 +51,16 @@ def pinned(name: str) -> dict[str, list[Requirement]]:
 
 def version_for(lines: list[Requirement], python: str) -> str:
     """The one release that a lock has for one Python on Linux."""
-    environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
-    chosen = [line for line in lines if line.marker is None or line.marker.evaluate(environment)]
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "linux",
+    }
+    chosen = [
+        line
+        for line in lines
+        if line.marker is None or line.marker.evaluate(environment)
+    ]
     assert len(chosen) == 1, f"{[str(line) for line in chosen]} for Python {python}"
     (specifier,) = chosen[0].specifier
     assert specifier.operator == "=="
@@ -53,12 +73,16 @@ def test_a_lock_satisfies_what_is_declared(name: str, python: str) -> None:
     lock = pinned(name)
     for requirement in DIRECT + (BUILD if name == "requirements.lock" else []):
         version = version_for(lock[canonicalize_name(requirement.name)], python)
-        assert version in requirement.specifier, f"{name} has {requirement.name} {version}: run 'bash .ci/lock'"
+        assert version in requirement.specifier, (
+            f"{name} has {requirement.name} {version}: run 'bash .ci/lock'"
+        )
 
 
 def test_every_supported_python_is_covered() -> None:
     supported = SpecifierSet(DECLARED["project"]["requires-python"])
-    assert [f"3.{minor}" for minor in range(30) if f"3.{minor}" in supported] == list(PYTHONS)
+    assert [f"3.{minor}" for minor in range(30) if f"3.{minor}" in supported] == list(
+        PYTHONS
+    )
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "tools.lock"])
@@ -69,12 +93,21 @@ def test_every_line_of_a_lock_has_one_release_and_hashes(name: str) -> None:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}(\s|$)", line), line
 
 
-@pytest.mark.parametrize("requirement", DIRECT, ids=[requirement.name for requirement in DIRECT])
+@pytest.mark.parametrize(
+    "requirement", DIRECT, ids=[requirement.name for requirement in DIRECT]
+)
 def test_the_lower_bounds_are_those_that_are_tested(requirement: Requirement) -> None:
-    """A lower bound that nothing can be installed with is not one: the oldest environment has exactly the bounds."""
+    """A lower bound that nothing can be installed with is not one.
+
+    The oldest environment has exactly the bounds.
+    """
     (bound,) = (one.version for one in requirement.specifier if one.operator == ">=")
-    oldest = version_for(pinned("oldest.txt")[canonicalize_name(requirement.name)], PYTHONS[0])
-    assert oldest.startswith(bound), f"the bound is {bound}, but the oldest that can be installed is {oldest}"
+    oldest = version_for(
+        pinned("oldest.txt")[canonicalize_name(requirement.name)], PYTHONS[0]
+    )
+    assert oldest.startswith(bound), (
+        f"the bound is {bound}, but the oldest that can be installed is {oldest}"
+    )
 
 
 def test_the_workflow_of_ci_uses_the_locks() -> None:
@@ -84,7 +117,7 @@ def test_the_workflow_of_ci_uses_the_locks() -> None:
     assert ".ci/audit" in run
 
 
-# -- the audit ----------------------------------------------------------------------------------------------------
+# -- the audit -------------------------------------------------------------------------
 
 
 def audit() -> Any:
@@ -100,11 +133,18 @@ def audit() -> Any:
 REPORT = [
     {"name": "safe", "version": "1", "vulns": []},
     {"name": "unknown", "skip_reason": "Dependency not found"},
-    {"name": "open", "version": "2", "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3"]}]},
+    {
+        "name": "open",
+        "version": "2",
+        "vulns": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["3"]}],
+    },
 ]
 
 
-@pytest.mark.parametrize(("accepted", "n_found"), [(set(), 1), ({"CVE-1"}, 0), ({"PYSEC-1"}, 0), ({"CVE-2"}, 1)])
+@pytest.mark.parametrize(
+    ("accepted", "n_found"),
+    [(set(), 1), ({"CVE-1"}, 0), ({"PYSEC-1"}, 0), ({"CVE-2"}, 1)],
+)
 def test_the_audit_finds_what_nobody_accepted(accepted: set[str], n_found: int) -> None:
     asked, skipped, found = audit().judge(REPORT, accepted)
     assert (asked, skipped) == (["safe", "open"], ["unknown"])
@@ -118,7 +158,10 @@ def test_the_audit_accepts_nothing_without_a_reason() -> None:
     audit().accepted_ids((CI / "accepted.txt").read_text())
 
 
-@pytest.mark.parametrize("output", ["", "not JSON", '{"dependencies": [{"name": "a", "skip_reason": "unknown"}]}'])
+@pytest.mark.parametrize(
+    "output",
+    ["", "not JSON", '{"dependencies": [{"name": "a", "skip_reason": "unknown"}]}'],
+)
 def test_the_audit_says_that_nothing_could_be_asked(
     output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,10 +174,13 @@ def test_the_audit_says_that_nothing_could_be_asked(
     assert out.count("\n") == 1
 
 
-def test_the_audit_fails_on_a_vulnerability(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_audit_fails_on_a_vulnerability(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tool = tmp_path / "pip-audit"
     answer = (
-        '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "X-1", "aliases": [], "fix_versions": []}]}]}'
+        '{"dependencies": [{"name": "a", "version": "1", "vulns": [{"id": "X-1",'
+        ' "aliases": [], "fix_versions": []}]}]}'
     )
     tool.write_text(f"#!/bin/sh\necho '{answer}'\nexit 1\n")
     tool.chmod(0o700)

@@ -1,4 +1,6 @@
-"""`python -m flwr_dpkmeans node`: what a node looks at before it starts, and what it starts."""
+"""`python -m flwr_dpkmeans node`: what a node looks at before it starts, and what it
+starts.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,19 @@ from simulations.deploy.node_check import Answer, NodeCheck, check
 from simulations.deploy.node_options import NodeOptions
 
 ROOT = Path(__file__).resolve().parents[2]
-ITEMS = ["file", "app", "flower", "port", "connection", "superlink", "clock", "home", "answers", "policy", "identity"]
+ITEMS = [
+    "file",
+    "app",
+    "flower",
+    "port",
+    "connection",
+    "superlink",
+    "clock",
+    "home",
+    "answers",
+    "policy",
+    "identity",
+]
 ITEMS += ["ledger", "run", "data", "units", "output", "disk", "user"]
 
 
@@ -62,13 +76,20 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     monkeypatch.setattr(node_command.os, "execve", execve)
     if sys.platform != "win32":
-        monkeypatch.setattr("resource.setrlimit", lambda which, limits: seen.update(limit=(which, limits)))
+        monkeypatch.setattr(
+            "resource.setrlimit",
+            lambda which, limits: seen.update(limit=(which, limits)),
+        )
     return seen
 
 
 def said(capsys: pytest.CaptureFixture[str], item: str) -> str:
     captured = capsys.readouterr()
-    return next(line for line in (captured.out + captured.err).splitlines() if f" {item}:" in line)
+    return next(
+        line
+        for line in (captured.out + captured.err).splitlines()
+        if f" {item}:" in line
+    )
 
 
 def test_check_prints_one_line_for_each_item_and_changes_nothing(
@@ -133,9 +154,14 @@ def damage(folder: Path, item: str) -> None:
         (folder / "results").write_text("a file")
 
 
-@pytest.mark.parametrize("item", ["file", "home", "policy", "identity", "ledger", "data", "output"])
+@pytest.mark.parametrize(
+    "item", ["file", "home", "policy", "identity", "ledger", "data", "output"]
+)
 def test_a_node_does_not_start_while_something_is_wrong(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], started: dict[str, object], item: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    started: dict[str, object],
+    item: str,
 ) -> None:
     file = write_node(tmp_path)
     damage(tmp_path, item)
@@ -145,14 +171,22 @@ def test_a_node_does_not_start_while_something_is_wrong(
     assert not started
 
 
-@pytest.mark.parametrize(("rows", "verdict"), [("a,1\n", "wrong"), ("a,1\nb,>89\n3,4\n", "ok")])
+@pytest.mark.parametrize(
+    ("rows", "verdict"), [("a,1\n", "wrong"), ("a,1\nb,>89\n3,4\n", "ok")]
+)
 def test_a_table_of_which_no_row_is_left_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, verdict: str
 ) -> None:
     table = tmp_path / "people.csv"
     table.write_text(f"sex,age\n{rows}")
     table.chmod(0o600)
-    main(["node", "check", str(write_node(tmp_path, data_path=str(table), columns=["sex", "age"]))])
+    main(
+        [
+            "node",
+            "check",
+            str(write_node(tmp_path, data_path=str(table), columns=["sex", "age"])),
+        ]
+    )
     line = said(capsys, "data")
     assert line.startswith(verdict)
     assert line.endswith("has 2 columns to cluster by, and 1 rows") == (verdict == "ok")
@@ -164,8 +198,11 @@ def test_files_that_others_may_change_are_refused(tmp_path: Path, name: str) -> 
     (tmp_path / name).touch()
     (tmp_path / name).chmod(0o666)
     findings = check(file, NodeOptions.from_toml(file), apps=False)
-    assert [finding.says for finding in findings if finding.verdict is Verdict.WRONG] == [
-        f"{tmp_path / name} may be changed by others: chown it to root, or chmod go-w it."
+    assert [
+        finding.says for finding in findings if finding.verdict is Verdict.WRONG
+    ] == [
+        f"{tmp_path / name} may be changed by others: chown it to root, or chmod"
+        " go-w it."
     ]
 
 
@@ -174,12 +211,15 @@ def test_a_link_to_what_others_may_put_there_is_refused(tmp_path: Path) -> None:
     file = write_node(tmp_path)
     (tmp_path / "policy.toml").rename(shared / "policy.toml")
     (tmp_path / "policy.toml").symlink_to(shared / "policy.toml")
-    assert not any(finding.verdict is Verdict.WRONG for finding in check(file, NodeOptions.from_toml(file), apps=False))
+    assert not any(
+        finding.verdict is Verdict.WRONG
+        for finding in check(file, NodeOptions.from_toml(file), apps=False)
+    )
     shared.chmod(0o777)
     findings = check(file, NodeOptions.from_toml(file), apps=False)
-    assert [finding.says for finding in findings if finding.verdict is Verdict.WRONG] == [
-        f"{shared} may be changed by others: chown it to root, or chmod go-w it."
-    ]
+    assert [
+        finding.says for finding in findings if finding.verdict is Verdict.WRONG
+    ] == [f"{shared} may be changed by others: chown it to root, or chmod go-w it."]
 
 
 def test_a_policy_of_another_user_is_refused(
@@ -193,7 +233,9 @@ def test_a_policy_of_another_user_is_refused(
     assert "chown it to root" in said(capsys, "policy")
 
 
-def test_rows_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_everybody_may_read_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write_node(tmp_path / "open")
     (tmp_path / "open").chmod(0o755)
     (tmp_path / "open" / "rows.npy").chmod(0o644)
@@ -204,10 +246,23 @@ def test_rows_that_everybody_may_read_are_refused(tmp_path: Path, capsys: pytest
 def test_the_connection_needs_tls_and_a_certificate_that_holds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["node", "check", str(write_node(tmp_path, superlink="superlink.example.org:443"))]) == 1
+    assert (
+        main(
+            [
+                "node",
+                "check",
+                str(write_node(tmp_path, superlink="superlink.example.org:443")),
+            ]
+        )
+        == 1
+    )
     assert "without TLS" in said(capsys, "connection")
     made = make_credentials(tmp_path / "certificates", [tmp_path / "keys"])
-    secure = {"insecure": False, "key": str(made.node_keys[0]), "root_certificates": str(made.authority)}
+    secure = {
+        "insecure": False,
+        "key": str(made.node_keys[0]),
+        "root_certificates": str(made.authority),
+    }
     file = write_node(tmp_path, superlink="superlink.example.org:443", **secure)
     assert main(["node", "check", str(file)]) == 0
     assert said(capsys, "connection").startswith("ok")
@@ -221,10 +276,17 @@ def test_the_connection_needs_tls_and_a_certificate_that_holds(
     made.node_keys[0].parent.chmod(0o755)
     assert main(["node", "check", str(file)]) == 1
     assert "chmod o-rw" in said(capsys, "connection")
-    assert main(["node", "check", str(write_node(tmp_path, superlink="localhost:1"))]) == 0
+    assert (
+        main(["node", "check", str(write_node(tmp_path, superlink="localhost:1"))]) == 0
+    )
     for changes in ({}, secure):
         capsys.readouterr()
-        assert main(["node", "check", str(write_node(tmp_path, host="0.0.0.0", **changes))]) == 1
+        assert (
+            main(
+                ["node", "check", str(write_node(tmp_path, host="0.0.0.0", **changes))]
+            )
+            == 1
+        )
         assert "where others reach this node's tasks" in said(capsys, "connection")
 
 
@@ -236,29 +298,50 @@ def test_check_says_which_defence_the_systems_users_give(
     monkeypatch.setattr(node_check.os, "geteuid", lambda: 0)
     assert "this is root" in said_of_user(file, options)
     monkeypatch.setattr(node_check.os, "geteuid", lambda: file.stat().st_uid or 65533)
-    monkeypatch.setattr(node_check.os, "access", lambda path, mode: Path(path) == options.policy)
-    assert f"could change {options.policy}" in said_of_user(file, options).replace(f"{file}, ", "")
+    monkeypatch.setattr(
+        node_check.os, "access", lambda path, mode: Path(path) == options.policy
+    )
+    assert f"could change {options.policy}" in said_of_user(file, options).replace(
+        f"{file}, ", ""
+    )
     monkeypatch.setattr(node_check.os, "geteuid", lambda: 65533)
-    secret = NodeOptions.from_toml(write_node(tmp_path / "b", insecure=False, key="/etc/flower/key"))
+    secret = NodeOptions.from_toml(
+        write_node(tmp_path / "b", insecure=False, key="/etc/flower/key")
+    )
     monkeypatch.setattr(node_check.os, "access", lambda path, mode: path == secret.key)
-    assert "note  user:       apps can read the SuperNode's key" in said_of_user(file, secret)
+    assert "note  user:       apps can read the SuperNode's key" in said_of_user(
+        file, secret
+    )
     monkeypatch.setattr(node_check.os, "access", lambda path, mode: False)
-    assert said_of_user(file, secret).startswith("ok    user:       apps can neither change policy")
+    assert said_of_user(file, secret).startswith(
+        "ok    user:       apps can neither change policy"
+    )
 
 
 def said_of_user(file: Path, options: NodeOptions) -> str:
-    return next(str(finding) for finding in check(file, options, apps=False) if finding.item == "user")
+    return next(
+        str(finding)
+        for finding in check(file, options, apps=False)
+        if finding.item == "user"
+    )
 
 
 def test_a_node_has_a_schema_and_a_database_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], started: dict[str, object]
 ) -> None:
     pytest.importorskip("sqlalchemy")
-    (tmp_path / "schema.toml").write_text('[columns]\nage = { kind = "number", bounds = [0, 100] }\n')
+    (tmp_path / "schema.toml").write_text(
+        '[columns]\nage = { kind = "number", bounds = [0, 100] }\n'
+    )
     with sqlite3.connect(tmp_path / "rows.db") as database:
         database.execute("CREATE TABLE people (age REAL)")
-        database.executemany("INSERT INTO people VALUES (?)", [(30.0,), (None,), (40.0,)])
-    own = {"data_path": f"sqlite:///{tmp_path}/rows.db?pw=s3cret", "query": "SELECT age FROM people"}
+        database.executemany(
+            "INSERT INTO people VALUES (?)", [(30.0,), (None,), (40.0,)]
+        )
+    own = {
+        "data_path": f"sqlite:///{tmp_path}/rows.db?pw=s3cret",
+        "query": "SELECT age FROM people",
+    }
     own = own | {"schema": str(tmp_path / "schema.toml"), "data_id": "people"}
     file = write_node(tmp_path, **own)
     assert main(["node", "check", str(file)]) == 0
@@ -267,23 +350,40 @@ def test_a_node_has_a_schema_and_a_database_of_its_own(
     assert "s3cret" not in line
     with pytest.raises(Started):
         main(["node", "start", str(file)])
-    assert sys.platform == "win32" or started["limit"] == (importlib.import_module("resource").RLIMIT_CORE, (0, 0))
+    assert sys.platform == "win32" or started["limit"] == (
+        importlib.import_module("resource").RLIMIT_CORE,
+        (0, 0),
+    )
     command = started["command"]
     assert isinstance(command, list)
     # No word of it is in the command line, which `ps` shows to everybody.
     assert "people" not in " ".join(command)
     told = tomllib.loads(Path(command[-1]).read_text())
-    assert (told["schema"], told["query"]) == (f"{tmp_path}/schema.toml", "SELECT age FROM people")
+    assert (told["schema"], told["query"]) == (
+        f"{tmp_path}/schema.toml",
+        "SELECT age FROM people",
+    )
     for lacking in ("query", "data_id"):
-        with pytest.raises(ConfigurationError, match="a database needs query, and it or a cluster data-id"):
+        with pytest.raises(
+            ConfigurationError,
+            match="a database needs query, and it or a cluster data-id",
+        ):
             NodeOptions.from_toml(write_node(tmp_path, **{**own, lacking: ""}))
 
 
-def test_a_node_says_how_its_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_says_how_its_file_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "rows.csv").write_text("age;kg\n31;70,5\n47;1.080,25\n")
-    schema = '[columns]\nage = { kind = "number", bounds = [0, 100] }\nkg = { kind = "number", bounds = [0, 2000] }\n'
+    schema = (
+        '[columns]\nage = { kind = "number", bounds = [0, 100] }\nkg = { kind ='
+        ' "number", bounds = [0, 2000] }\n'
+    )
     (tmp_path / "schema.toml").write_text(schema)
-    own = {"data_path": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "schema.toml")}
+    own = {
+        "data_path": str(tmp_path / "rows.csv"),
+        "schema": str(tmp_path / "schema.toml"),
+    }
     file = write_node(tmp_path, **own)
     assert main(["node", "check", str(file)]) == 1
     capsys.readouterr()
@@ -292,15 +392,24 @@ def test_a_node_says_how_its_file_is_written(tmp_path: Path, capsys: pytest.Capt
     assert main(["node", "check", str(file)]) == 0
     assert said(capsys, "data").endswith("2 columns to cluster by, and 2 rows")
     options = NodeOptions.from_toml(file)
-    table = load_stated(options.data_path, layout_of(options.node_config), Schema.load(tmp_path / "schema.toml"))
+    table = load_stated(
+        options.data_path,
+        layout_of(options.node_config),
+        Schema.load(tmp_path / "schema.toml"),
+    )
     assert table.points.tolist() == [[31.0, 70.5], [47.0, 1080.25]]
     file.write_text(text + '[file]\ndecimal = ";"\n')
-    with pytest.raises(ConfigurationError, match=r"the file's decimal is ';': it must be"):
+    with pytest.raises(
+        ConfigurationError, match=r"the file's decimal is ';': it must be"
+    ):
         NodeOptions.from_toml(file)
 
 
 def test_start_becomes_flowers_supernode_with_guarded_programs_only(
-    tmp_path: Path, started: dict[str, object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    started: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     file = write_node(tmp_path, data_id="ward 7", verbose=True)
@@ -316,12 +425,22 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     assert "--insecure" in command
     assert "allow-runtime-dependency-installation" not in str(command)
     told = tomllib.loads(Path(command[-1]).read_text())
-    assert (told["policy"], told["data-id"], told["verbose"]) == (str(tmp_path / "policy.toml"), "ward 7", True)
+    assert (told["policy"], told["data-id"], told["verbose"]) == (
+        str(tmp_path / "policy.toml"),
+        "ward 7",
+        True,
+    )
     assert Path(command[-1]).stat().st_mode & 0o777 == 0o600
     assert environment["PATH"] == str(tmp_path / "home" / "guarded-programs")
     assert environment["FLWR_HOME"] == str(tmp_path / "home")
-    assert [name for name in environment if name.startswith("PYTHON")] == ["PYTHONUNBUFFERED", "PYTHONSAFEPATH"]
-    assert SOME_APP in (tmp_path / "home" / "guarded-programs" / "flwr-clientapp").read_text()
+    assert [name for name in environment if name.startswith("PYTHON")] == [
+        "PYTHONUNBUFFERED",
+        "PYTHONSAFEPATH",
+    ]
+    assert (
+        SOME_APP
+        in (tmp_path / "home" / "guarded-programs" / "flwr-clientapp").read_text()
+    )
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
     # Where it is asked for, Flower's program with shorter waits, and the same words.
     with pytest.raises(Started):
@@ -343,15 +462,21 @@ def test_apps_are_started_by_another_user_where_isolation_is_process(
 ) -> None:
     assert main(["node", "check", "--apps", str(write_node(tmp_path))]) == 1
     assert "isolation = 'process' only" in capsys.readouterr().err
-    file = write_node(tmp_path, isolation="process", runtime_secret=str(tmp_path / "secret"))
+    file = write_node(
+        tmp_path, isolation="process", runtime_secret=str(tmp_path / "secret")
+    )
     with pytest.raises(Started):
         main(["node", "start", str(file)])
     assert "--superexec-auth-secret-file" in str(started["command"])
     assert started["environment"]["PATH"] == os.devnull  # type: ignore[index]
     assert not (tmp_path / "home").exists()
-    # What the app is told is read once, from a pipe, so that nothing of it stays in the folder for temporary files.
+    # What the app is told is read once, from a pipe, so that nothing of it stays in the
+    # folder for temporary files.
     (pipe,) = [Path(word) for word in started["command"] if word.endswith(".toml")]  # type: ignore[attr-defined]
-    assert (stat.S_ISFIFO(pipe.stat().st_mode), pipe.parent.stat().st_mode & 0o777) == (True, 0o700)
+    assert (stat.S_ISFIFO(pipe.stat().st_mode), pipe.parent.stat().st_mode & 0o777) == (
+        True,
+        0o700,
+    )
     assert tomllib.loads(pipe.read_text())["policy"] == str(tmp_path / "policy.toml")
     deadline = time.monotonic() + 180.0
     while pipe.parent.exists():
@@ -369,7 +494,10 @@ def test_what_a_node_that_was_killed_left_is_removed_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    ended, alive, other = (tmp_path / f"flwr-dpkmeans-{process}-x" for process in (2**30, os.getpid(), "tests"))
+    ended, alive, other = (
+        tmp_path / f"flwr-dpkmeans-{process}-x"
+        for process in (2**30, os.getpid(), "tests")
+    )
     for folder in (ended, alive, other):
         folder.mkdir()
     assert node_command._read_once(b"a = 1\n").read_text() == "a = 1\n"
@@ -377,11 +505,15 @@ def test_what_a_node_that_was_killed_left_is_removed_by_the_next_one(
     with subprocess.Popen(["true"]) as reader:
         reader.wait()
         (ended / "empty").mkdir(parents=True)
-        node_command._write_once(ended / "pipe", b"", reader.pid)  # who should have read it is gone
+        node_command._write_once(
+            ended / "pipe", b"", reader.pid
+        )  # who should have read it is gone
     assert not ended.exists()
 
 
-def test_a_node_starts_again_in_the_home_of_its_first_start(tmp_path: Path, started: dict[str, object]) -> None:
+def test_a_node_starts_again_in_the_home_of_its_first_start(
+    tmp_path: Path, started: dict[str, object]
+) -> None:
     file = write_node(tmp_path, home=str(tmp_path / "new" / "home"))
     for _ in range(2):
         with pytest.raises(Started):
@@ -390,7 +522,9 @@ def test_a_node_starts_again_in_the_home_of_its_first_start(tmp_path: Path, star
     assert (tmp_path / "new" / "home").is_dir()
 
 
-def test_hash_prints_what_goes_into_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hash_prints_what_goes_into_the_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a.fab").write_bytes(packed(app_files()))
     assert main(["node", "hash", str(tmp_path / "a.fab")]) == 0
     assert capsys.readouterr().out.strip() == digest_of(packed(app_files()))
@@ -399,7 +533,9 @@ def test_hash_prints_what_goes_into_the_list(tmp_path: Path, capsys: pytest.Capt
     assert "no plain name" in capsys.readouterr().err
 
 
-def test_all_commands_are_reached_through_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_commands_are_reached_through_the_package(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for name in COMMANDS:
         with pytest.raises(SystemExit) as ended:
             main([name, "--help"])
@@ -415,10 +551,17 @@ def test_the_console_script_is_the_same_door() -> None:
     assert getattr(importlib.import_module(module), name) is main
 
 
-def test_a_command_that_fails_says_why_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_fails_says_why_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whether the package or the system refuses; and no trace of Python's."""
     missing = str(tmp_path / "missing")
-    for command in (["identity", "show"], ["ledger", "accept"], ["node", "hash"], ["node", "check"]):
+    for command in (
+        ["identity", "show"],
+        ["ledger", "accept"],
+        ["node", "hash"],
+        ["node", "check"],
+    ):
         assert main([*command, missing]) == 1
         said = capsys.readouterr()
         assert said.out == ""
@@ -430,7 +573,9 @@ def test_the_example_names_every_key() -> None:
     file = ROOT / "simulations" / "deploy" / "node.example.toml"
     options = NodeOptions.from_toml(file)
     named = re.findall(r"^(?:# )?([a-z-]+) = ", file.read_text(), re.MULTILINE)
-    assert sorted(named) == sorted(str(field.alias) for field in NodeOptions.model_fields.values())
+    assert sorted(named) == sorted(
+        str(field.alias) for field in NodeOptions.model_fields.values()
+    )
     assert not options.insecure
     assert options.root_certificates
     assert options.key
@@ -439,21 +584,32 @@ def test_the_example_names_every_key() -> None:
 def test_check_says_what_the_data_have_cost_and_notes_a_data_set_under_another_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The default name in the ledger is the path: a renamed file would have its whole budget again."""
+    """The default name in the ledger is the path.
+
+    a renamed file would have its whole budget again.
+    """
     file = write_node(tmp_path)
     ledger = FileLedger(tmp_path / "ledger.jsonl")
     rows = str(tmp_path / "rows.npy")
-    ledger.charge(LedgerEntry("1/2", rows, "ab", 1, 0, "sums", epsilon=1.25, delta=1e-6, unit="record"))
+    ledger.charge(
+        LedgerEntry(
+            "1/2", rows, "ab", 1, 0, "sums", epsilon=1.25, delta=1e-6, unit="record"
+        )
+    )
     (tmp_path / "ledger.jsonl").chmod(0o600)
     main(["node", "check", str(file)])
-    assert "has cost epsilon 1.25 per record; epsilon 0 per client" in said(capsys, "ledger")
+    assert "has cost epsilon 1.25 per record; epsilon 0 per client" in said(
+        capsys, "ledger"
+    )
     main(["node", "check", str(write_node(tmp_path, data_id="ward-7"))])
     line = said(capsys, "ledger")
     assert line.startswith("note")
     assert f"knows nothing of 'ward-7', but of {rows!r}" in line
 
 
-def test_the_hash_of_the_example_is_no_app(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_hash_of_the_example_is_no_app(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["node", "check", str(write_node(tmp_path, allowed_apps=["0" * 64]))])
     assert said(capsys, "app").startswith("wrong")
 
@@ -467,16 +623,27 @@ def test_a_connection_without_a_key_is_a_note_and_no_error() -> None:
         root_certificates=None,
         invitation=None,
     )
-    with pytest.raises(NoteError, match="no key: whoever reaches the SuperLink can be a node"):
+    with pytest.raises(
+        NoteError, match="no key: whoever reaches the SuperLink can be a node"
+    ):
         NodeCheck(Path(), cast(Any, options))._connection()
 
 
 @pytest.mark.parametrize(
     ("anything", "run", "total", "noted"),
-    [(True, 1.0, math.inf, True), (True, math.inf, 2.0, True), (True, 1.0, 2.0, False), (False, math.inf, 1.0, False)],
+    [
+        (True, 1.0, math.inf, True),
+        (True, math.inf, 2.0, True),
+        (True, 1.0, 2.0, False),
+        (False, math.inf, 1.0, False),
+    ],
 )
 def test_a_policy_that_leaves_everything_open_is_a_note(
-    anything: bool, run: float, total: float, noted: bool, monkeypatch: pytest.MonkeyPatch
+    anything: bool,
+    run: float,
+    total: float,
+    noted: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checked: list[Any] = []
     policy = SimpleNamespace(
@@ -485,12 +652,21 @@ def test_a_policy_that_leaves_everything_open_is_a_note(
     )  # fmt: skip
     monkeypatch.setattr(node_check.ClientPolicy, "from_toml", lambda path, base: policy)
     monkeypatch.setattr(node_check, "require_unchangeable", checked.append)
-    options: Any = SimpleNamespace(policy="p.toml", columns=("a",), table_schema=None, schema_digest="", data_path="")
+    options: Any = SimpleNamespace(
+        policy="p.toml",
+        columns=("a",),
+        table_schema=None,
+        schema_digest="",
+        data_path="",
+    )
     if noted:
         with pytest.raises(NoteError, match="allows anything and leaves epsilon open"):
             NodeCheck(Path(), options)._policy()
     else:
-        assert NodeCheck(Path(), options)._policy() == f"at most epsilon {run:g} for a run, {total:g} in all"
+        assert (
+            NodeCheck(Path(), options)._policy()
+            == f"at most epsilon {run:g} for a run, {total:g} in all"
+        )
     assert checked == ["p.toml", "complete", ("a",)]
 
 
@@ -502,11 +678,16 @@ def test_a_policys_columns_are_held_against_those_of_the_schema(
         'profile = ["ward"]\n[columns]\nage = { kind = "number", bounds = [0, 9] }\n'
         'ward = { kind = "category", values = ["A"], weight = 0 }\n'
     )
-    limits = 'allow-anything = true\nmax-epsilon-per-run = 1\nmax-epsilon-total = 2\nallowed-columns = ["age"{}]\n'
+    limits = (
+        "allow-anything = true\nmax-epsilon-per-run = 1\nmax-epsilon-total ="
+        ' 2\nallowed-columns = ["age"{}]\n'
+    )
     files = {"policy": tmp_path / "p.toml", "table_schema": tmp_path / "schema.toml"}
     options: Any = SimpleNamespace(**files, columns=(), schema_digest="", data_path="")
     options.policy.write_text(limits.format(', "ward=A"'))
-    assert NodeCheck(Path(), options)._policy() == "at most epsilon 1 for a run, 2 in all"
+    assert (
+        NodeCheck(Path(), options)._policy() == "at most epsilon 1 for a run, 2 in all"
+    )
     options.policy.write_text(limits.format(""))
     with pytest.raises(RefusalError, match="its table of 2 names has 1 besides them"):
         NodeCheck(Path(), options)._policy()

@@ -1,4 +1,7 @@
-"""`node init`, `pin`, `start` and `status`: a party's folder from an invitation, and what its owner sees of it."""
+"""`node init`, `pin`, `start` and `status`.
+
+a party's folder from an invitation, and what its owner sees of it.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,20 @@ def here(tmp_path: Path, certificate: str, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def init(*more: str, name: str = "ward-7", data: str = "rows.csv") -> int:
-    return main(["node", "init", name, "--invitation", "invitation.toml", "--data", data, "--app", "app.fab", *more])
+    return main(
+        [
+            "node",
+            "init",
+            name,
+            "--invitation",
+            "invitation.toml",
+            "--data",
+            data,
+            "--app",
+            "app.fab",
+            *more,
+        ]
+    )
 
 
 def join(folder: Path, name: str) -> str:
@@ -70,24 +86,53 @@ def join(folder: Path, name: str) -> str:
 
 def test_a_party_is_complete_strict_and_its_owners_alone(here: Path) -> None:
     assert init() == 0
-    folder, options = here / "ward-7", NodeOptions.from_toml(here / "ward-7" / "node.toml")
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.iterdir())}
+    folder, options = (
+        here / "ward-7",
+        NodeOptions.from_toml(here / "ward-7" / "node.toml"),
+    )
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in (folder, *folder.iterdir())
+    }
     assert {modes[name] for name in ("ward-7", "home", "ledger", "results")} == {0o700}
-    assert {modes[name] for name in ("key", "identity", "policy.toml", "node.toml", "ca.crt")} == {0o600}
+    assert {
+        modes[name]
+        for name in ("key", "identity", "policy.toml", "node.toml", "ca.crt")
+    } == {0o600}
     assert stat.S_IMODE((here / "rows.csv").stat().st_mode) & 0o007 == 0
     party = Invitation.from_toml(here / "invitation.toml").parties["ward-7"]
     assert party.identity == Identity.load(folder / "identity").public_key.hex()
     assert party.key == (folder / "key.pub").read_text().strip()
     # Columns are those that hold numbers, now and for ever.
-    assert (options.columns, options.header, options.data_name) == (("age", "height"), True, "ward-7")
-    assert (options.ledger, options.data_path) == (folder / "ledger/ledger.jsonl", f"{here}/rows.csv")
+    assert (options.columns, options.header, options.data_name) == (
+        ("age", "height"),
+        True,
+        "ward-7",
+    )
+    assert (options.ledger, options.data_path) == (
+        folder / "ledger/ledger.jsonl",
+        f"{here}/rows.csv",
+    )
     text = (folder / "node.toml").read_text()
-    assert [line for line in text.splitlines() if line.startswith("# superlink") or "Address of the SuperLink" in line]
-    assert all(f"{field.alias} = " in text for field in NodeOptions.model_fields.values())
+    assert [
+        line
+        for line in text.splitlines()
+        if line.startswith("# superlink") or "Address of the SuperLink" in line
+    ]
+    assert all(
+        f"{field.alias} = " in text for field in NodeOptions.model_fields.values()
+    )
     policy = ClientPolicy.from_toml(options.policy, base=DEPLOYED)
     policy.require_complete()
-    assert (policy.max_epsilon_total, policy.max_epsilon_per_run, policy.min_cohort) == (20.0, 4.0, 3)
-    assert (policy.allowed_trust, policy.allowed_units) == (("oblivious", "distributed"), ("record",))
+    assert (
+        policy.max_epsilon_total,
+        policy.max_epsilon_per_run,
+        policy.min_cohort,
+    ) == (20.0, 4.0, 3)
+    assert (policy.allowed_trust, policy.allowed_units) == (
+        ("oblivious", "distributed"),
+        ("record",),
+    )
     assert policy.require_secure_noise
     assert not policy.allow_anything
 
@@ -95,9 +140,14 @@ def test_a_party_is_complete_strict_and_its_owners_alone(here: Path) -> None:
 def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
     init()
     file = here / "ward-7" / "node.toml"
-    (command,) = re.findall(r'^flwr-dpkmeans run .*--run-config "(.*)"$', PAGE.read_text(), re.MULTILINE)
+    (command,) = re.findall(
+        r'^flwr-dpkmeans run .*--run-config "(.*)"$', PAGE.read_text(), re.MULTILINE
+    )
     file.write_text(f'run-config = "{command}"\n{file.read_text()}')
-    assert "as run-config says, would be allowed" in NodeCheck(file, NodeOptions.from_toml(file))._run()
+    assert (
+        "as run-config says, would be allowed"
+        in NodeCheck(file, NodeOptions.from_toml(file))._run()
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +159,11 @@ def test_its_policy_allows_the_pages_own_command(here: Path) -> None:
         ("folder", (), "ward-7 exists and is left alone"),
         ("data", (), "rows.csv' does not exist"),
         ("", ("--columns", "age,weight"), "columns has 'weight'"),
-        ("", ("--schema", "s.toml", "--columns", "age"), "--schema says which columns are clustered, and so does"),
+        (
+            "",
+            ("--schema", "s.toml", "--columns", "age"),
+            "--schema says which columns are clustered, and so does",
+        ),
         ("", ("--max-epsilon-total", "nan"), "max_epsilon_per_run is nan"),
         ("", ("--max-epsilon-total", "inf"), "does not limit max-epsilon-total"),
         ("read-only", (), "cannot be changed"),
@@ -132,13 +186,23 @@ def test_what_cannot_be_made_leaves_nothing(
     elif plant == "data":
         (here / "rows.csv").unlink()
     elif plant == "read-only":
-        monkeypatch.setattr(Invitation, "save", lambda self, path: (_ for _ in ()).throw(PermissionError(13, "no")))
+        monkeypatch.setattr(
+            Invitation,
+            "save",
+            lambda self, path: (_ for _ in ()).throw(PermissionError(13, "no")),
+        )
     elif more[0] == "ward-10":
         name, more = "ward-10", ()
-    before = {path: path.stat().st_mode for path in here.rglob("*")}, (here / "invitation.toml").read_text()
+    before = (
+        {path: path.stat().st_mode for path in here.rglob("*")},
+        (here / "invitation.toml").read_text(),
+    )
     assert init(*more, name=name) == 1
     assert words in capsys.readouterr().err
-    assert ({path: path.stat().st_mode for path in here.rglob("*")}, (here / "invitation.toml").read_text()) == before
+    assert (
+        {path: path.stat().st_mode for path in here.rglob("*")},
+        (here / "invitation.toml").read_text(),
+    ) == before
 
 
 def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
@@ -149,12 +213,25 @@ def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
     assert init("--query", "SELECT * FROM people", data="sqlite:///rows.db") == 0
     options = NodeOptions.from_toml(here / "ward-7" / "node.toml")
     # Wherever the node is started; and the file is a secret as any other.
-    assert (options.data_path, (here / "rows.db").stat().st_mode & 0o007) == (f"sqlite:///{here}/rows.db", 0)
-    assert (options.columns, options.query, options.data_name) == (("age",), "SELECT * FROM people", "ward-7")
-    (here / "s.toml").write_text('[columns]\nage = { kind = "number", bounds = [0, 9] }\n')
+    assert (options.data_path, (here / "rows.db").stat().st_mode & 0o007) == (
+        f"sqlite:///{here}/rows.db",
+        0,
+    )
+    assert (options.columns, options.query, options.data_name) == (
+        ("age",),
+        "SELECT * FROM people",
+        "ward-7",
+    )
+    (here / "s.toml").write_text(
+        '[columns]\nage = { kind = "number", bounds = [0, 9] }\n'
+    )
     assert init("--schema", "s.toml", name="ward-8") == 0
     options = NodeOptions.from_toml(here / "ward-8" / "node.toml")
-    assert (options.columns, options.table_schema, len(options.schema_digest)) == ((), here / "s.toml", 64)
+    assert (options.columns, options.table_schema, len(options.schema_digest)) == (
+        (),
+        here / "s.toml",
+        64,
+    )
     (here / "bare.csv").write_text("1,2\n3,4\n")
     assert init(name="ward-9", data="bare.csv") == 0
     options = NodeOptions.from_toml(here / "ward-9" / "node.toml")
@@ -163,9 +240,14 @@ def test_a_database_a_schema_and_a_table_without_names(here: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
-    """Parties of one machine choose different ones, whatever else runs there, and so do federations."""
+    """Parties of one machine choose different ones, whatever else runs there, and so do
+    federations.
+    """
     invitation = Invitation.from_toml(here / "invitation.toml")
-    federations = [invitation.model_copy(update={"certificate": text}) for text in ("one", "another")]
+    federations = [
+        invitation.model_copy(update={"certificate": text})
+        for text in ("one", "another")
+    ]
     ports = {node_setup._port(one, name) for one in federations for name in one.parties}
     assert len(ports) == 6
     assert max(ports) < 32768  # from there on systems take what is free
@@ -188,7 +270,10 @@ def test_parties_are_pinned_once_and_another_invitation_is_refused(
     for _ in range(2):  # a second time changes nothing
         assert main(["node", "pin", "ward-7/node.toml"]) == 0
         said = capsys.readouterr().out
-        assert [line.split() for line in said.splitlines()[1:3]] == [["ward-8", others[0]], ["ward-9", others[1]]]
+        assert [line.split() for line in said.splitlines()[1:3]] == [
+            ["ward-8", others[0]],
+            ["ward-9", others[1]],
+        ]
         assert Invitation.from_toml(here / "invitation.toml").fingerprint in said
     policy = here / "ward-7" / "policy.toml"
     pinned = dict(ClientPolicy.from_toml(policy, base=DEPLOYED).pinned_peers or ())
@@ -198,7 +283,10 @@ def test_parties_are_pinned_once_and_another_invitation_is_refused(
     (here / "invitation.toml").write_text(text.replace(others[0], other))
     before = policy.read_text()
     assert main(["node", "pin", "ward-7"]) == 1
-    assert f"ward-8 has the identity {other} by the invitation, but {others[0]} by" in capsys.readouterr().err
+    assert (
+        f"ward-8 has the identity {other} by the invitation, but {others[0]} by"
+        in capsys.readouterr().err
+    )
     assert policy.read_text() == before
 
 
@@ -206,13 +294,17 @@ def test_parties_are_pinned_once_and_another_invitation_is_refused(
 def test_nobody_is_pinned_by_an_invitation_that_was_another_one_at_first(
     what: str, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All parties read the same fingerprint to each other, but this one would speak to another SuperLink."""
+    """All parties read the same fingerprint to each other, but this one would speak to
+    another SuperLink.
+    """
     init()
     join(here, "ward-8"), join(here, "ward-9")
     (made := tmp_path / "other").mkdir()
     invitation = Invitation.from_toml(here / "invitation.toml")
     write_certificates(made, ["127.0.0.1"], 30)
-    own = invitation.parties["ward-7"].model_copy(update={"identity": Identity.generate().public_key.hex()})
+    own = invitation.parties["ward-7"].model_copy(
+        update={"identity": Identity.generate().public_key.hex()}
+    )
     changed = {
         "superlink": {"superlink": "127.0.0.1:8001"},
         "certificate": {"certificate": (made / "ca.crt").read_text()},
@@ -221,16 +313,24 @@ def test_nobody_is_pinned_by_an_invitation_that_was_another_one_at_first(
     invitation.model_copy(update=changed[what]).save(here / "invitation.toml")
     before = (here / "ward-7" / "policy.toml").read_text()
     assert main(["node", "pin", "ward-7"]) == 1
-    assert re.search("not those of .*two versions|ward-7 has the identity", capsys.readouterr().err)
+    assert re.search(
+        "not those of .*two versions|ward-7 has the identity", capsys.readouterr().err
+    )
     assert (here / "ward-7" / "policy.toml").read_text() == before
 
 
-def test_rows_of_somebody_else_are_left_as_they_are(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_somebody_else_are_left_as_they_are(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     chmod = Path.chmod
-    monkeypatch.setattr(Path, "chmod", lambda path, mode: (refuse if path.name == "rows.csv" else chmod)(path, mode))
+    monkeypatch.setattr(
+        Path,
+        "chmod",
+        lambda path, mode: (refuse if path.name == "rows.csv" else chmod)(path, mode),
+    )
     assert init() == 0
 
 
@@ -240,11 +340,17 @@ def test_an_invitation_behind_a_link_is_written_where_it_is(here: Path) -> None:
     (here / "invitation.toml").symlink_to("share/invitation.toml")
     init()
     assert (here / "invitation.toml").is_symlink()
-    assert Invitation.from_toml(here / "share" / "invitation.toml").parties["ward-7"].key
+    assert (
+        Invitation.from_toml(here / "share" / "invitation.toml").parties["ward-7"].key
+    )
 
 
-@pytest.mark.parametrize("url", ["postgresql://me:secret@host/wards", "mssql://host/wards?PWD=secret"])
-def test_a_password_is_on_no_command_line(here: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:secret@host/wards", "mssql://host/wards?PWD=secret"]
+)
+def test_a_password_is_on_no_command_line(
+    here: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert init("--query", "SELECT 1", "--columns", "age", data=url) == 1
     said = capsys.readouterr().err
     assert "data-path holds a password, which `ps` shows to all users" in said
@@ -267,7 +373,9 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
 
     def ask(options: NodeOptions) -> Answer:
         if not answers:
-            raise UnansweredError("superlink 127.0.0.1:8000 does not answer: have it started.")
+            raise UnansweredError(
+                "superlink 127.0.0.1:8000 does not answer: have it started."
+            )
         return answers[-1]
 
     def become(program: str, command: list[str], environment: dict[str, str]) -> None:
@@ -275,17 +383,26 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
 
     monkeypatch.setattr(node_command.time, "sleep", lambda seconds: happens.pop(0)())
     monkeypatch.setattr(node_command, "ask", ask)
-    monkeypatch.setattr(node_command, "check", lambda path, options, *, apps, starting: [])
+    monkeypatch.setattr(
+        node_command, "check", lambda path, options, *, apps, starting: []
+    )
     monkeypatch.setattr(node_command.os, "execve", become)
     with pytest.raises(KeyboardInterrupt):
         init("--start")
-    lines = [line for line in capsys.readouterr().err.splitlines() if "waiting" in line or "compare" in line]
+    lines = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if "waiting" in line or "compare" in line
+    ]
     assert [line.partition(" in /")[0].partition(": ")[0] for line in lines] == [
         "waiting for ward-8, ward-9",
         "waiting for ward-9",
         "compare by telephone, on each party's machine the same",
         "waiting for superlink 127.0.0.1:8000 does not answer",
-        f"waiting for superlink 127.0.0.1:8000 to register the key {here}/ward-7/key.pub",
+        (
+            "waiting for superlink 127.0.0.1:8000 to register the key"
+            f" {here}/ward-7/key.pub"
+        ),
     ]
     assert happens == []
 
@@ -297,14 +414,21 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
         (True, False, -1.9, True),
         (True, True, 1.9, False),
         (False, False, 1.9, False),
-        (True, False, 2.0, False),  # a clock that is wrong is a finding of its own, and no reason to wait
+        (
+            True,
+            False,
+            2.0,
+            False,
+        ),  # a clock that is wrong is a finding of its own, and no reason to wait
         (True, False, -2.0, False),
     ],
 )
 def test_a_superlink_is_waited_for_until_it_knows_the_key(
     key: bool, knows: bool, ahead: float, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = NodeOptions.model_construct(invitation=None, superlink="host:1", key=Path("k") if key else None)
+    options = NodeOptions.model_construct(
+        invitation=None, superlink="host:1", key=Path("k") if key else None
+    )
     monkeypatch.setattr(node_command, "ask", lambda _: Answer(knows, ahead, ()))
     what = "superlink host:1 to register the key k.pub" if waits else ""
     assert node_command._missing(options, apps=False) == what
@@ -312,71 +436,138 @@ def test_a_superlink_is_waited_for_until_it_knows_the_key(
 
 @pytest.mark.parametrize(
     ("isolation", "apps", "missing"),
-    [("subprocess", False, "ward-8, ward-9"), ("process", True, "ward-8, ward-9"), ("process", False, "the SuperLink")],
+    [
+        ("subprocess", False, "ward-8, ward-9"),
+        ("process", True, "ward-8, ward-9"),
+        ("process", False, "the SuperLink"),
+    ],
 )
 def test_the_part_that_runs_apps_waits_for_the_other_parties(
-    isolation: str, apps: bool, missing: str, here: Path, monkeypatch: pytest.MonkeyPatch
+    isolation: str,
+    apps: bool,
+    missing: str,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def ask(options: NodeOptions) -> Answer:
         raise UnansweredError("the SuperLink in /")
 
     init()
     monkeypatch.setattr(node_command, "ask", ask)
-    made = NodeOptions.from_toml(here / "ward-7" / "node.toml").model_copy(update={"isolation": Isolation(isolation)})
+    made = NodeOptions.from_toml(here / "ward-7" / "node.toml").model_copy(
+        update={"isolation": Isolation(isolation)}
+    )
     assert node_command._missing(made, apps=apps).partition(" in /")[0] == missing
-    # Without an invitation nobody can be pinned; the part that runs apps then starts, as nothing else concerns it.
+    # Without an invitation nobody can be pinned; the part that runs apps then starts,
+    # as nothing else concerns it.
     alone = made.model_copy(update={"invitation": None})
-    assert node_command._missing(alone, apps=apps).partition(" in /")[0] == ("" if apps else "the SuperLink")
+    assert node_command._missing(alone, apps=apps).partition(" in /")[0] == (
+        "" if apps else "the SuperLink"
+    )
     with pytest.raises(ConfigurationError, match="names no invitation that is there"):
         node_setup.pin(alone)
 
 
-def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_owner_sees_what_was_asked_given_and_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     init()
     join(here, "ward-8"), join(here, "ward-9")
     main(["node", "pin", "ward-7"])
     folder = here / "ward-7"
     for run, epsilon in (("11", 1.25), ("12", 2.0)):
-        entry = LedgerEntry(f"{run}/5", "ward-7", "ab", 1, 0, "sums", epsilon=epsilon, delta=1e-6, unit="record")
+        entry = LedgerEntry(
+            f"{run}/5",
+            "ward-7",
+            "ab",
+            1,
+            0,
+            "sums",
+            epsilon=epsilon,
+            delta=1e-6,
+            unit="record",
+        )
         FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
     refused = "refused: the plan's epsilon is 9, but this client's is 4: lower it."
-    said = {"time": "t2", "level": "WARNING", "logger": "x", "run": "13", "message": refused}
-    lines = ["t1 INFO run 13 node ward-7: asked for: fastlloyd under trust central, 1 rounds", json.dumps(said)]
+    said = {
+        "time": "t2",
+        "level": "WARNING",
+        "logger": "x",
+        "run": "13",
+        "message": refused,
+    }
+    lines = [
+        (
+            "t1 INFO run 13 node ward-7: asked for: fastlloyd under trust central, 1"
+            " rounds"
+        ),
+        json.dumps(said),
+    ]
     lines += [
-        "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1 of 1)",
-        "t3 WARNING run 13 node ward-7: the server has stopped this run, and it has cost nothing here; it says: why",
+        (
+            "t3 INFO run 13 node ward-7 round 1 attempt 0: asked for: lloyd-1 (round 1"
+            " of 1)"
+        ),
+        (
+            "t3 WARNING run 13 node ward-7: the server has stopped this run, and it has"
+            " cost nothing here; it says: why"
+        ),
         "no line of ours",
         '{"time": "t4", "run": "13", "mess',
         '{"time": "t5", "run": "13"}',
     ]
     (folder / "results" / "log").write_text("\n".join(lines) + "\n")
-    (folder / "home" / "alerts.log").write_text("t ALERT app refused: SHA-256 ab, run 14\n")
+    (folder / "home" / "alerts.log").write_text(
+        "t ALERT app refused: SHA-256 ab, run 14\n"
+    )
     capsys.readouterr()
     assert main(["node", "status", "ward-7", "--json"]) == 0
     seen = json.loads(capsys.readouterr().out)
-    assert seen["epsilon"] == [{"data set": "ward-7", "unit": "record", "spent": 3.25, "left": 16.75}]
-    assert [(run["run"], run["epsilon"]) for run in seen["given"]] == [("11/5", 1.25), ("12/5", 2.0)]
+    assert seen["epsilon"] == [
+        {"data set": "ward-7", "unit": "record", "spent": 3.25, "left": 16.75}
+    ]
+    assert [(run["run"], run["epsilon"]) for run in seen["given"]] == [
+        ("11/5", 1.25),
+        ("12/5", 2.0),
+    ]
     asked = [(one["run"], one["message"][:8]) for one in seen["asked"]]
     assert asked == [("13", "asked fo"), ("13", "refused:"), ("13", "the serv")]
     assert sorted(seen["pinned"]) == list(PARTIES)
     assert main(["node", "status", "ward-7/node.toml"]) == 0
     text = capsys.readouterr().out
-    for words in ("epsilon 3.25 spent, 16.75 left", "  11  epsilon 1.25", refused, "ALERT app refused", "ward-8"):
+    for words in (
+        "epsilon 3.25 spent, 16.75 left",
+        "  11  epsilon 1.25",
+        refused,
+        "ALERT app refused",
+        "ward-8",
+    ):
         assert words in text
-    entry = LedgerEntry("13/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="client")
+    entry = LedgerEntry(
+        "13/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="client"
+    )
     FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
     assert main(["node", "status", "ward-7"]) == 0
-    assert "per client: epsilon 1 spent" in capsys.readouterr().out  # also if the policy allows records only by now
+    assert (
+        "per client: epsilon 1 spent" in capsys.readouterr().out
+    )  # also if the policy allows records only by now
     (folder / "policy.toml").write_text("allow-anything = true\n")
     assert main(["node", "status", "ward-7"]) == 0
     assert "per record: epsilon 3.25 spent, inf left" in capsys.readouterr().out
     assert main(["node", "status", "ward-7", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)  # JSON knows no Infinity
+    told = json.loads(
+        capsys.readouterr().out, parse_constant=pytest.fail
+    )  # JSON knows no Infinity
     assert [one["left"] for one in told["epsilon"]] == ["inf", "inf"]
-    entry = LedgerEntry("14/5", "ward-7", "ab", 1, 0, "sums", epsilon=math.inf, delta=0.0, unit="client")
+    entry = LedgerEntry(
+        "14/5", "ward-7", "ab", 1, 0, "sums", epsilon=math.inf, delta=0.0, unit="client"
+    )
     FileLedger(folder / "ledger" / "ledger.jsonl").charge(entry)
     assert main(["ledger", "show", "ward-7/ledger/ledger.jsonl", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)[-1]["epsilon"] == "inf"
+    assert (
+        json.loads(capsys.readouterr().out, parse_constant=pytest.fail)[-1]["epsilon"]
+        == "inf"
+    )
     assert main(["node", "status", "ward-7"]) == 0
     assert "per client: epsilon inf spent, inf left" in capsys.readouterr().out
     (folder / "ledger" / "ledger.jsonl").write_text("damaged\n")
@@ -386,7 +577,11 @@ def test_its_owner_sees_what_was_asked_given_and_refused(here: Path, capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("gone", "says"), [("ledger.jsonl", "has 0 entries, but had 1 "), ("", "does not exist: correct its path.")]
+    ("gone", "says"),
+    [
+        ("ledger.jsonl", "has 0 entries, but had 1 "),
+        ("", "does not exist: correct its path."),
+    ],
 )
 def test_its_owner_sees_that_a_ledger_is_gone(
     here: Path, capsys: pytest.CaptureFixture[str], gone: str, says: str
@@ -395,7 +590,9 @@ def test_its_owner_sees_that_a_ledger_is_gone(
     capsys.readouterr()
     place = here / "ward-7" / "ledger"
     assert main(["node", "status", "ward-7"]) == 0
-    entry = LedgerEntry("11/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="record")
+    entry = LedgerEntry(
+        "11/5", "ward-7", "ab", 1, 0, "sums", epsilon=1.0, delta=1e-6, unit="record"
+    )
     FileLedger(place / "ledger.jsonl").charge(entry)
     (place / gone).rename(here / "away")
     capsys.readouterr()
@@ -404,42 +601,108 @@ def test_its_owner_sees_that_a_ledger_is_gone(
     assert says in told.splitlines()[0]
     assert "spent by the lines that are there, and nobody knows what is left." in told
     assert main(["node", "status", "ward-7", "--json"]) == 1
-    assert {one["left"] for one in json.loads(capsys.readouterr().out)["epsilon"]} == {None}
+    assert {one["left"] for one in json.loads(capsys.readouterr().out)["epsilon"]} == {
+        None
+    }
 
 
-def test_a_schema_is_tried_on_the_own_table_before_any_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schema_is_tried_on_the_own_table_before_any_run(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     columns = ['age = { kind = "number", bounds = [0, 100] }']
     columns += ['"height [cm]" = { kind = "number", bounds = [100, 220] }']
     columns += ['ward = { kind = "category", values = ["North", "South"] }']
     columns += ['none = { kind = "date", bounds = ["2020-01-01", "2021-01-01"] }']
     (here / "s.toml").write_text("\n".join(["[columns]", *columns, ""]))
-    rows = ["ward,age,height [cm],none", "North,30,1.70,", "Nroth,40,180,x", "South,>89,166,", ",50,190,", "West,,150,"]
+    rows = [
+        "ward,age,height [cm],none",
+        "North,30,1.70,",
+        "Nroth,40,180,x",
+        "South,>89,166,",
+        ",50,190,",
+        "West,,150,",
+    ]
     (here / "t.csv").write_text("\n".join(rows) + "\n")
     assert main(["schema", "check", "s.toml", "t.csv"]) == 1
     said = capsys.readouterr()
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.out.splitlines() if "│" in line]
-    assert cells == [
-        ["age", "number", "3", "1 (20.0%)", "1 (20.0%)", "0", "0 to 100", "30", "40", "50"],
-        ["height [cm]", "number", "5", "0", "0", "1 (20.0%)", "100 to 220", "1.7", "166", "190"],
-        ["ward", "category", "2", "1 (20.0%)", "2 (40.0%)", "0", "", "", "", ""],
-        ["none", "date", "0", "4 (80.0%)", "1 (20.0%)", "0", "2020-01-01 to 2021-01-01", "", "", ""],
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in said.out.splitlines()
+        if "│" in line
     ]
-    for words in ("'age' may not hold '>89'", "'Nroth' (did you mean 'North'?)", "'West' (", "not one cell of 'none'"):
+    assert cells == [
+        [
+            "age",
+            "number",
+            "3",
+            "1 (20.0%)",
+            "1 (20.0%)",
+            "0",
+            "0 to 100",
+            "30",
+            "40",
+            "50",
+        ],
+        [
+            "height [cm]",
+            "number",
+            "5",
+            "0",
+            "0",
+            "1 (20.0%)",
+            "100 to 220",
+            "1.7",
+            "166",
+            "190",
+        ],
+        ["ward", "category", "2", "1 (20.0%)", "2 (40.0%)", "0", "", "", "", ""],
+        [
+            "none",
+            "date",
+            "0",
+            "4 (80.0%)",
+            "1 (20.0%)",
+            "0",
+            "2020-01-01 to 2021-01-01",
+            "",
+            "",
+            "",
+        ],
+    ]
+    for words in (
+        "'age' may not hold '>89'",
+        "'Nroth' (did you mean 'North'?)",
+        "'West' (",
+        "not one cell of 'none'",
+    ):
         assert words in said.out
     assert "another unit" not in said.out
-    (here / "t.csv").write_text("\n".join([rows[0], "North,30,1.7,2020-02-02", "South,40,180,2020-03-03"]) + "\n")
+    (here / "t.csv").write_text(
+        "\n".join([rows[0], "North,30,1.7,2020-02-02", "South,40,180,2020-03-03"])
+        + "\n"
+    )
     assert main(["schema", "check", "s.toml", "t.csv"]) == 1
-    assert "over 25% of 'height [cm]' lie outside (100.0, 220.0): another unit?" in capsys.readouterr().out
-    (here / "t.csv").write_text("age;height [cm];ward;none\n30,5;170;North;2020-02-02\n")
+    assert (
+        "over 25% of 'height [cm]' lie outside (100.0, 220.0): another unit?"
+        in capsys.readouterr().out
+    )
+    (here / "t.csv").write_text(
+        "age;height [cm];ward;none\n30,5;170;North;2020-02-02\n"
+    )
     assert main(["schema", "check", "s.toml", "t.csv"]) == 1
-    assert "not one cell of 'age' can be read: state decimal = ','" in capsys.readouterr().out
+    assert (
+        "not one cell of 'age' can be read: state decimal = ','"
+        in capsys.readouterr().out
+    )
     assert main(["schema", "draft", "t.csv"]) == 0
     assert '"age" = { kind = "number", bounds = [] }' in (here / "t.toml").read_text()
     (here / "t.csv").write_text("\n".join([rows[0], "North,30,170,2020-02-02"]) + "\n")
     assert main(["schema", "check", "s.toml", "t.csv"]) == 0
 
 
-def test_a_table_without_numbers_is_no_node(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_without_numbers_is_no_node(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (here / "commas.csv").write_text("a;b\n1,5;2,5\n3,5;4,5\n")
     assert init(data="commas.csv") == 1
     told = capsys.readouterr()

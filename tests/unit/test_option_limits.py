@@ -1,4 +1,6 @@
-"""Every option that is a number: its default, what it may be, and what its error sentences offer."""
+"""Every option that is a number: its default, what it may be, and what its error
+sentences offer.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ REAL: dict[type, list[tuple[str, Any, float, float, str]]] = {
         ("evaluation_share", 0.05, 0.0, 0.5, "0.05"),
         ("evaluation_radius", None, 1e-6, 1e6, "0.5"),
     ],
-    FastLloydOptions: [("alpha", 0.8, 1e-6, 1e6, "0.8"), ("tolerance", None, 0.0, math.inf, "0.01")],
+    FastLloydOptions: [
+        ("alpha", 0.8, 1e-6, 1e6, "0.8"),
+        ("tolerance", None, 0.0, math.inf, "0.01"),
+    ],
     ServerLloydOptions: [("tolerance", None, 0.0, math.inf, "0.01")],
     FedDPKMeansOptions: [
         ("data_radius", None, 0.0, math.inf, "11.0"),
@@ -72,25 +77,38 @@ REAL: dict[type, list[tuple[str, Any, float, float, str]]] = {
         ("tolerance", None, 0.0, math.inf, "0.01"),
     ],
     RadiiOptions: [("reach", 1.0, 2.0**-16, 1e3, "1.0")],
-    NaiveBayesOptions: [("smoothing", 1.0, 0.0, 1e6, "1.0"), ("least_deviation", 0.001, 2.0**-16, 1.0, "0.001")],
+    NaiveBayesOptions: [
+        ("smoothing", 1.0, 0.0, 1e6, "1.0"),
+        ("least_deviation", 0.001, 2.0**-16, 1.0, "0.001"),
+    ],
 }
 
 
 def rows(table: dict[type, list[Any]]) -> list[Any]:
-    return [pytest.param(kind, *row, id=f"{kind.__name__}.{row[0]}") for kind, some in table.items() for row in some]
+    return [
+        pytest.param(kind, *row, id=f"{kind.__name__}.{row[0]}")
+        for kind, some in table.items()
+        for row in some
+    ]
 
 
 def declared(kind: type, name: str) -> Any:
     return next(one for one in fields(kind) if one.name == name)
 
 
-@pytest.mark.parametrize(("kind", "name", "default", "least", "most", "offered"), rows(WHOLE))
-def test_whole_numbers(kind: type, name: str, default: Any, least: int, most: int | None, offered: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name", "default", "least", "most", "offered"), rows(WHOLE)
+)
+def test_whole_numbers(
+    kind: type, name: str, default: Any, least: int, most: int | None, offered: int
+) -> None:
     one = declared(kind, name)
     take = rule_of(one).take
     assert one.default == default
     assert take(name, least) == least
-    with pytest.raises(ConfigurationError, match=f"of at least {least}: give {offered}\\."):
+    with pytest.raises(
+        ConfigurationError, match=f"of at least {least}: give {offered}\\."
+    ):
         take(name, least - 1)
     if most is None:
         assert take(name, 10**30) == 10**30
@@ -100,8 +118,12 @@ def test_whole_numbers(kind: type, name: str, default: Any, least: int, most: in
             take(name, most + 1)
 
 
-@pytest.mark.parametrize(("kind", "name", "default", "low", "high", "offered"), rows(REAL))
-def test_real_numbers(kind: type, name: str, default: Any, low: float, high: float, offered: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name", "default", "low", "high", "offered"), rows(REAL)
+)
+def test_real_numbers(
+    kind: type, name: str, default: Any, low: float, high: float, offered: str
+) -> None:
     one = declared(kind, name)
     take = rule_of(one).take
     assert one.default == default
@@ -125,7 +147,12 @@ def takes_number(take: Any) -> bool:
 
 
 def test_no_number_is_missing_above() -> None:
-    known = {(kind, row[0]) for table in (WHOLE, REAL) for kind, some in table.items() for row in some}  # type: ignore[attr-defined]
+    known = {
+        (kind, row[0])
+        for table in (WHOLE, REAL)
+        for kind, some in table.items()
+        for row in some
+    }  # type: ignore[attr-defined]
     for kind in {*WHOLE, *REAL}:
         for one in fields(kind):
             rule = rule_of(one) if one.name in kind.__annotations__ else None

@@ -16,10 +16,19 @@ from flwr_dpkmeans.sums.plan import Plan
 N_CLIENTS = 4
 
 
-def plan_of(n_examples: int | None = 300, counted: int | None = None, **values: Any) -> Plan:
-    defaults: dict[str, Any] = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "epsilon": 5.0, "trust": "central"}
+def plan_of(
+    n_examples: int | None = 300, counted: int | None = None, **values: Any
+) -> Plan:
+    defaults: dict[str, Any] = {
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+        "epsilon": 5.0,
+        "trust": "central",
+    }
     config = parse_config(**(defaults | values), n_examples=n_examples)
-    return draft_plan(config, run_id=1, n_clients=N_CLIENTS, seed=1, n_features=2, n_examples=counted)
+    return draft_plan(
+        config, run_id=1, n_clients=N_CLIENTS, seed=1, n_features=2, n_examples=counted
+    )
 
 
 def released(plan: Plan, index: int = 1, **entries: float) -> ReleasedSum:
@@ -33,7 +42,9 @@ def released(plan: Plan, index: int = 1, **entries: float) -> ReleasedSum:
     return as_released(np.concatenate(parts), blocks, plan.fraction_bits)
 
 
-def refused(plan: Plan, index: int = 1, n_clients: int = N_CLIENTS, **entries: float) -> bool:
+def refused(
+    plan: Plan, index: int = 1, n_clients: int = N_CLIENTS, **entries: float
+) -> bool:
     try:
         require_plausible(plan, index, released(plan, index, **entries), n_clients)
     except ProtocolError:
@@ -76,7 +87,8 @@ def test_noise_has_room(algorithm: str, trust: str) -> None:
 def test_fewer_clients_make_larger_shares() -> None:
     plan = plan_of(algorithm="glloyd", trust="distributed", max_silent=1)
     std = plan.rounds[0].blocks[1].noise_scale
-    # Two shares of three honest ones' width, if nobody drops; each as wide as the whole if only two are left.
+    # Two shares of three honest ones' width, if nobody drops; each as wide as the whole
+    # if only two are left.
     assert not refused(plan, n_clients=2, counts=-12.0 * std * 1.41)
     assert refused(plan, n_clients=2, counts=-12.0 * std * 1.42)
 
@@ -90,7 +102,9 @@ def test_a_private_count_bounds_the_rows_with_its_own_noise() -> None:
 
 
 def test_clients_are_units_of_their_own() -> None:
-    plan = plan_of(None, algorithm="proxy_lloyd", unit="client", trust="distributed", epsilon=200.0)
+    plan = plan_of(
+        None, algorithm="proxy_lloyd", unit="client", trust="distributed", epsilon=200.0
+    )
     block = plan.rounds[0].blocks[0]
     room = 12.0 * plan.released_std(plan.rounds[0], block)
     assert not refused(plan, **{block.name: N_CLIENTS * block.entry_bound + 0.9 * room})

@@ -12,36 +12,86 @@ import pytest
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine, counts_deviation, faint_clusters
+from flwr_dpkmeans.privacy.report import (
+    PrivacyReport,
+    Provenance,
+    ReleaseLine,
+    counts_deviation,
+    faint_clusters,
+)
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, epsilon_after
 
 KEYS = [
-    *("is_private", "epsilon", "delta", "epsilon_requested", "epsilon_worst_case", "unit", "neighbours", "trust"),
-    *("guarantee", "algorithm", "noise", "n_clients", "n_attempts", "n_examples", "n_examples_source", "slack"),
+    *(
+        "is_private",
+        "epsilon",
+        "delta",
+        "epsilon_requested",
+        "epsilon_worst_case",
+        "unit",
+        "neighbours",
+        "trust",
+    ),
+    *(
+        "guarantee",
+        "algorithm",
+        "noise",
+        "n_clients",
+        "n_attempts",
+        "n_examples",
+        "n_examples_source",
+        "slack",
+    ),
     *("assumptions", "warnings", "releases", "version", "provenance"),
 ]
 LINE_KEYS = [
-    *("round_index", "attempt", "round_name", "array", "norm", "sensitivity", "trust", "noise"),
-    *("noise_scale", "noise_multiplier", "theorem", "epsilon_so_far", "radius", "surplus"),
+    *(
+        "round_index",
+        "attempt",
+        "round_name",
+        "array",
+        "norm",
+        "sensitivity",
+        "trust",
+        "noise",
+    ),
+    *(
+        "noise_scale",
+        "noise_multiplier",
+        "theorem",
+        "epsilon_so_far",
+        "radius",
+        "surplus",
+    ),
 ]
 
 
 def plan_of(counted: int | None = None, **values: Any) -> Plan:
-    settings: dict[str, Any] = {"algorithm": "fastlloyd", "n_clusters": 3, "bounds": ((0.0,), (16.0,))}
+    settings: dict[str, Any] = {
+        "algorithm": "fastlloyd",
+        "n_clusters": 3,
+        "bounds": ((0.0,), (16.0,)),
+    }
     settings |= {"n_examples": 1000, "max_iter": 2}
     config = parse_config(**(settings | values))
-    return draft_plan(config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted)
+    return draft_plan(
+        config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted
+    )
 
 
-def report_of(attempts: tuple[tuple[int, int], ...] = ((1, 0), (2, 0)), **values: Any) -> PrivacyReport:
+def report_of(
+    attempts: tuple[tuple[int, int], ...] = ((1, 0), (2, 0)), **values: Any
+) -> PrivacyReport:
     return build_report(plan_of(**values), attempts)
 
 
 REPORTS = {
     "fastlloyd": report_of(),
-    "proxy_lloyd": report_of(tuple((index, 0) for index in range(1, 8)), algorithm="proxy_lloyd"),
+    "proxy_lloyd": report_of(
+        tuple((index, 0) for index in range(1, 8)), algorithm="proxy_lloyd"
+    ),
     "central glloyd": report_of(algorithm="glloyd", trust="central"),
     "sulloyd": report_of(algorithm="sulloyd"),
     "distributed": report_of(trust="distributed", max_silent=2),
@@ -78,19 +128,37 @@ def test_infinite_epsilon_is_null_in_json() -> None:
     assert plain["epsilon_worst_case"] is None
     assert plain["releases"][0]["epsilon_so_far"] is None
     restored = PrivacyReport.from_dict(plain)
-    assert restored.epsilon == restored.epsilon_worst_case == restored.releases[0].epsilon_so_far == math.inf
+    assert (
+        restored.epsilon
+        == restored.epsilon_worst_case
+        == restored.releases[0].epsilon_so_far
+        == math.inf
+    )
 
 
 def test_slack_is_the_part_of_epsilon_that_discrete_noise_costs() -> None:
     plan = plan_of(epsilon=1.0)
-    closeness = [event.closeness for event in plan.events() if isinstance(event, GaussianRelease)]
+    closeness = [
+        event.closeness for event in plan.events() if isinstance(event, GaussianRelease)
+    ]
     once = sum(part.log_ratio for part in closeness)
     assert 0.0 < once < 1e-6
     assert report_of().slack == pytest.approx(once, rel=1e-12, abs=0.0)
-    continuous = [GaussianRelease(e.name, e.noise_multiplier) for e in plan.events() if isinstance(e, GaussianRelease)]
-    assert plan.epsilon - compose_epsilon(continuous, plan.delta) == pytest.approx(once, rel=0.5)
+    continuous = [
+        GaussianRelease(e.name, e.noise_multiplier)
+        for e in plan.events()
+        if isinstance(e, GaussianRelease)
+    ]
+    assert plan.epsilon - compose_epsilon(continuous, plan.delta) == pytest.approx(
+        once, rel=0.5
+    )
     assert REPORTS["retried"].slack > REPORTS["fastlloyd"].slack
-    assert REPORTS["sulloyd"].slack == REPORTS["lloyd"].slack == REPORTS["nothing released"].slack == 0.0
+    assert (
+        REPORTS["sulloyd"].slack
+        == REPORTS["lloyd"].slack
+        == REPORTS["nothing released"].slack
+        == 0.0
+    )
 
 
 def test_from_dict_leaves_its_argument_alone() -> None:
@@ -119,10 +187,15 @@ def test_text_says_what_was_protected_from_whom_at_which_cost(name: str) -> None
         assert sentence in text
     lines = text.splitlines()[-len(report.releases) :] if report.releases else []
     for line, release in zip(lines, report.releases, strict=True):
-        assert line.split()[:2] == [f"{release.round_index}/{release.attempt}", release.array]
+        assert line.split()[:2] == [
+            f"{release.round_index}/{release.attempt}",
+            release.array,
+        ]
         assert f"{release.norm} {release.sensitivity:.4g}" in line
         assert line.split()[-1] == (
-            "infinite" if math.isinf(release.epsilon_so_far) else f"{release.epsilon_so_far:.4g}"
+            "infinite"
+            if math.isinf(release.epsilon_so_far)
+            else f"{release.epsilon_so_far:.4g}"
         )
 
 
@@ -141,20 +214,38 @@ def test_columns_stand_below_their_headings() -> None:
 
 def test_long_names_of_arrays_leave_the_columns_where_they_are() -> None:
     lines = REPORTS["proxy_lloyd"].details().splitlines()
-    (place,) = [index for index, line in enumerate(lines) if line.startswith("  releases")]
+    (place,) = [
+        index for index, line in enumerate(lines) if line.startswith("  releases")
+    ]
     rows = lines[place + 1 :]
-    assert {"unit_outer_product", "residual_squares"} <= {row.split()[1] for row in rows}
+    assert {"unit_outer_product", "residual_squares"} <= {
+        row.split()[1] for row in rows
+    }
     assert {row.index("l2 1") for row in rows} == {lines[place].index("sensitivity")}
 
 
 def test_what_is_not_private_says_why() -> None:
     assert not REPORTS["lloyd"].is_private
-    assert "The algorithm 'lloyd' adds no noise: exact sums are released." in REPORTS["lloyd"].warnings
+    assert (
+        "The algorithm 'lloyd' adds no noise: exact sums are released."
+        in REPORTS["lloyd"].warnings
+    )
     assert not REPORTS["seeded"].is_private
-    assert any("whoever knows the seed can subtract it" in warning for warning in REPORTS["seeded"].warnings)
+    assert any(
+        "whoever knows the seed can subtract it" in warning
+        for warning in REPORTS["seeded"].warnings
+    )
     both = report_of(algorithm="lloyd", noise="seeded")
     assert len(both.warnings) == 2
-    for name in ("proxy_lloyd", "fastlloyd", "central glloyd", "sulloyd", "distributed", "retried", "counted"):
+    for name in (
+        "proxy_lloyd",
+        "fastlloyd",
+        "central glloyd",
+        "sulloyd",
+        "distributed",
+        "retried",
+        "counted",
+    ):
         assert REPORTS[name].is_private
         assert REPORTS[name].warnings == ()
     assert not plan_of(algorithm="lloyd", n_examples=None).is_private
@@ -163,7 +254,9 @@ def test_what_is_not_private_says_why() -> None:
 
 def test_every_attempt_is_listed_and_charged() -> None:
     plain, retried = REPORTS["fastlloyd"], REPORTS["retried"]
-    assert [(line.round_index, line.attempt) for line in retried.releases] == [(1, 0)] * 2 + [(1, 1)] * 2 + [(2, 1)] * 2
+    assert [(line.round_index, line.attempt) for line in retried.releases] == [
+        (1, 0)
+    ] * 2 + [(1, 1)] * 2 + [(2, 1)] * 2
     assert retried.n_attempts == 3
     assert plain.epsilon < retried.epsilon == pytest.approx(retried.epsilon_worst_case)
     so_far = [line.epsilon_so_far for line in retried.releases]
@@ -175,16 +268,29 @@ def test_every_attempt_is_listed_and_charged() -> None:
 
 def test_report_says_where_n_comes_from() -> None:
     assert REPORTS["fastlloyd"].n_examples_source == "declared public"
-    assert any("number of rows, 1000, is public" in sentence for sentence in REPORTS["fastlloyd"].assumptions)
-    assert (REPORTS["counted"].n_examples_source, REPORTS["counted"].n_examples) == ("private count", 980)
-    assert report_of(algorithm="lloyd", n_examples=None).n_examples_source == "not needed"
-    assert "N = unknown (not needed)" in str(report_of(algorithm="lloyd", n_examples=None))
+    assert any(
+        "number of rows, 1000, is public" in sentence
+        for sentence in REPORTS["fastlloyd"].assumptions
+    )
+    assert (REPORTS["counted"].n_examples_source, REPORTS["counted"].n_examples) == (
+        "private count",
+        980,
+    )
+    assert (
+        report_of(algorithm="lloyd", n_examples=None).n_examples_source == "not needed"
+    )
+    assert "N = unknown (not needed)" in str(
+        report_of(algorithm="lloyd", n_examples=None)
+    )
     count = REPORTS["counted"].releases[0]
     assert (count.array, count.sensitivity, count.norm) == ("count", 1.0, "l2")
 
 
 def test_bounds_are_listed_as_an_assumption() -> None:
-    assert any("The bounds (0 to 16) are public knowledge" in s for s in REPORTS["fastlloyd"].assumptions)
+    assert any(
+        "The bounds (0 to 16) are public knowledge" in s
+        for s in REPORTS["fastlloyd"].assumptions
+    )
     many = report_of(bounds=((0.0, 0.0), (1.0, 2.0)))
     assert any("given for each of 2 features" in s for s in many.assumptions)
     assert any("Identities are not pinned" in s for s in many.assumptions)
@@ -210,8 +316,13 @@ def test_guarantee_of_a_run_that_protects_nobody_says_so() -> None:
 
 
 def test_the_private_count_has_a_trust_model_of_its_own() -> None:
-    assert [line.trust for line in REPORTS["counted"].releases] == ["distributed"] + ["oblivious"] * 4
-    assert "The noisy number of rows is released to everybody" in REPORTS["counted"].guarantee
+    assert [line.trust for line in REPORTS["counted"].releases] == ["distributed"] + [
+        "oblivious"
+    ] * 4
+    assert (
+        "The noisy number of rows is released to everybody"
+        in REPORTS["counted"].guarantee
+    )
     assert "number of rows" not in REPORTS["fastlloyd"].guarantee
 
 
@@ -219,7 +330,11 @@ def test_each_release_names_its_theorem() -> None:
     for report in REPORTS.values():
         for line in report.releases:
             assert line.theorem
-            expected = {"gaussian": "Dong, Roth, Su 2022", "laplace": "Dwork et al. 2006", "none": "no noise"}
+            expected = {
+                "gaussian": "Dong, Roth, Su 2022",
+                "laplace": "Dwork et al. 2006",
+                "none": "no noise",
+            }
             assert expected[line.noise] in line.theorem
 
 
@@ -239,7 +354,13 @@ def test_provenance_comes_back_from_a_file_and_leaves_out_what_is_new() -> None:
 
 def test_the_page_of_a_small_report_line_by_line() -> None:
     report = REPORTS["fastlloyd"]
-    line = replace(report.releases[0], noise="none", epsilon_so_far=math.inf, array="counts", noise_scale=2.0)
+    line = replace(
+        report.releases[0],
+        noise="none",
+        epsilon_so_far=math.inf,
+        array="counts",
+        noise_scale=2.0,
+    )
     line = replace(line, round_index=3, attempt=12, norm="l2", sensitivity=1.0)
     whole = replace(
         report,
@@ -258,7 +379,9 @@ def test_the_page_of_a_small_report_line_by_line() -> None:
         n_examples_source="not needed",
     )
     text = whole.details().splitlines()
-    cost = f"epsilon infinite at delta 1.23e-05 per record; {report.algorithm}, 4 clients"
+    cost = (
+        f"epsilon infinite at delta 1.23e-05 per record; {report.algorithm}, 4 clients"
+    )
     assert text == [
         f"NOT PRIVATE: {cost}, trust {report.trust!r}, no noise",
         "  cost        epsilon infinite at delta 1.23e-05 (asked for 1.235)",
@@ -267,17 +390,32 @@ def test_the_page_of_a_small_report_line_by_line() -> None:
         "  cohort      4 clients, 13 aggregations, N = unknown (not needed)",
         "  WARNING     W.",
         "  assumes     A.",
-        "  releases    round/attempt  array               sensitivity     noise                epsilon so far",
-        "              3/12           counts              l2 1            none                 infinite",
+        (
+            "  releases    round/attempt  array               sensitivity     noise    "
+            "            epsilon so far"
+        ),
+        (
+            "              3/12           counts              l2 1            none     "
+            "            infinite"
+        ),
     ]
-    short = [*text[:6], "  more        1 assumptions, 1 releases: print(report.details())"]
+    short = [
+        *text[:6],
+        "  more        1 assumptions, 1 releases: print(report.details())",
+    ]
     assert str(whole).splitlines() == short
-    told = str(replace(whole, provenance=Provenance("7", "server", "ab" * 32), n_examples=5)).splitlines()
+    told = str(
+        replace(whole, provenance=Provenance("7", "server", "ab" * 32), n_examples=5)
+    ).splitlines()
     assert told[4] == "  cohort      4 clients, 13 aggregations, N = 5 (not needed)"
-    assert told[5].startswith("  from        run 7, server, plan abababababababab, provenance ")
+    assert told[5].startswith(
+        "  from        run 7, server, plan abababababababab, provenance "
+    )
 
 
-@pytest.mark.parametrize(("n_clients", "words"), [(0, "0 clients"), (1, "one table"), (2, "2 clients")])
+@pytest.mark.parametrize(
+    ("n_clients", "words"), [(0, "0 clients"), (1, "one table"), (2, "2 clients")]
+)
 def test_one_client_is_one_table(n_clients: int, words: str) -> None:
     report = replace(REPORTS["fastlloyd"], n_clients=n_clients)
     assert report.cohort == words
@@ -286,20 +424,38 @@ def test_one_client_is_one_table(n_clients: int, words: str) -> None:
 
 
 def test_faint_clusters_follow_from_the_last_release_of_counts() -> None:
-    """Of a scale of 20, of which half is priced, after one of 5: fewer than 60 are mostly noise."""
+    """Of a scale of 20, of which half is priced, after one of 5.
+
+    Fewer than 60 are mostly noise.
+    """
     report = REPORTS["fastlloyd"]
     line = report.releases[0]
     lines = [("counts", 5.0), ("counts", 20.0), ("sums", 1.0)]
-    releases = tuple(replace(line, array=array, noise_scale=scale / 2.0, surplus=2.0) for array, scale in lines)
-    assert faint_clusters([59.9, 60.0, -1.0, 1e6], replace(report, releases=releases)) == (0, 2)
+    releases = tuple(
+        replace(line, array=array, noise_scale=scale / 2.0, surplus=2.0)
+        for array, scale in lines
+    )
+    assert faint_clusters(
+        [59.9, 60.0, -1.0, 1e6], replace(report, releases=releases)
+    ) == (0, 2)
     assert faint_clusters([-1.0], replace(report, releases=releases[2:])) == ()
 
 
 @pytest.mark.parametrize(
     ("lines", "deviation"),
     [
-        ([("counts", "gaussian", 5.0), ("counts", "gaussian", 20.0), ("sums", "gaussian", 1.0)], 20.0),
-        ([("counts", "gaussian", 5.0), ("Lloyd counts", "laplace", 3.0)], 3.0 * math.sqrt(2.0)),
+        (
+            [
+                ("counts", "gaussian", 5.0),
+                ("counts", "gaussian", 20.0),
+                ("sums", "gaussian", 1.0),
+            ],
+            20.0,
+        ),
+        (
+            [("counts", "gaussian", 5.0), ("Lloyd counts", "laplace", 3.0)],
+            3.0 * math.sqrt(2.0),
+        ),
         ([("indicators", "none", 0.0)], 0.0),
         ([("sums", "laplace", 5.0)], None),
         ([], None),
@@ -311,7 +467,13 @@ def test_the_deviation_of_counts_is_that_of_their_last_release(
     """Laplace noise of scale b has the variance 2 b^2."""
     report = REPORTS["fastlloyd"]
     releases = tuple(
-        replace(report.releases[0], array=array, noise=noise, noise_scale=scale / 4.0, surplus=4.0)
+        replace(
+            report.releases[0],
+            array=array,
+            noise=noise,
+            noise_scale=scale / 4.0,
+            surplus=4.0,
+        )
         for array, noise, scale in lines
     )
     assert counts_deviation(replace(report, releases=releases)) == deviation

@@ -17,12 +17,27 @@ SCALED = np.array([[0.5, -0.25], [0.125, 1.0]])
 
 def arrays_of(monkeypatch: pytest.MonkeyPatch, **values: Any) -> dict[str, Any]:
     monkeypatch.setattr(picture, "draw_summary", lambda result: b"")
-    with np.load(io.BytesIO(result_files(result_of(2, 2, **values))["centroids.npz"])) as archive:
+    with np.load(
+        io.BytesIO(result_files(result_of(2, 2, **values))["centroids.npz"])
+    ) as archive:
         return dict(archive)
 
 
-def test_scaled_centroids_and_bounds_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = arrays_of(monkeypatch, centroids=SCALED, bounds=(np.array([0.0, 1.0]), np.array([2.0, 3.0])))
-    assert set(found) == {"centroids", "cluster_centers_error", "counts", "feature_names", "scaled", "bounds"}
+def test_scaled_centroids_and_bounds_are_those_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = arrays_of(
+        monkeypatch,
+        centroids=SCALED,
+        bounds=(np.array([0.0, 1.0]), np.array([2.0, 3.0])),
+    )
+    assert set(found) == {
+        "centroids",
+        "cluster_centers_error",
+        "counts",
+        "feature_names",
+        "scaled",
+        "bounds",
+    }
     assert found["scaled"].tolist() == SCALED.tolist()
     assert found["bounds"].tolist() == [[0.0, 1.0], [2.0, 3.0]]

@@ -1,4 +1,7 @@
-"""`flwr-dpkmeans server` and `results`: what a folder gets, what is looked at, who is let in and who is listed."""
+"""`flwr-dpkmeans server` and `results`.
+
+What a folder gets, what is looked at, who is let in and who is listed.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,31 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from simulations.deploy import findings, run_command, server_command
 from simulations.deploy.app_guard import digest_of
 from simulations.deploy.certificates import write_certificates, write_node_key
-from simulations.deploy.findings import NoteError, Verdict, app_hash, require_outside_apps
+from simulations.deploy.findings import (
+    NoteError,
+    Verdict,
+    app_hash,
+    require_outside_apps,
+)
 from simulations.deploy.invitation import Invitation
 from simulations.deploy.server_options import ServerOptions
 from simulations.ray_processes import is_supported, marked_processes
 
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")
-ITEMS = ["file", "flower", "tls", "state", "app", "parties", "run", "port", "address", "clock", "user"]
+ITEMS = [
+    "file",
+    "flower",
+    "tls",
+    "state",
+    "app",
+    "parties",
+    "run",
+    "port",
+    "address",
+    "clock",
+    "user",
+]
 
 
 def free_port() -> int:
@@ -54,42 +74,75 @@ def free_port() -> int:
 @pytest.fixture
 def office(tmp_path: Path) -> Path:
     (tmp_path / "app.fab").write_bytes(FAB)
-    words = ["init", str(tmp_path / "office"), "--parties", *NAMES, "--app", str(tmp_path / "app.fab")]
+    words = [
+        "init",
+        str(tmp_path / "office"),
+        "--parties",
+        *NAMES,
+        "--app",
+        str(tmp_path / "app.fab"),
+    ]
     assert main(["server", *words, "--port", str(free_port())]) == 0
     return tmp_path / "office"
 
 
 def join(office: Path, name: str) -> bytes:
     """What `node init` does; returns the key as Flower has it."""
-    key = write_node_key(office.parent / f"{name}-{len(list(office.parent.iterdir()))}").with_suffix(".pub")
-    Invitation.add(office / "invitation.toml", name, key.read_text(), key.read_bytes().hex()[-64:])
+    key = write_node_key(
+        office.parent / f"{name}-{len(list(office.parent.iterdir()))}"
+    ).with_suffix(".pub")
+    Invitation.add(
+        office / "invitation.toml", name, key.read_text(), key.read_bytes().hex()[-64:]
+    )
     public: Any = load_ssh_public_key(key.read_bytes())
     return public_key_to_bytes(public)
 
 
 def found(office: Path, item: str, *, starting: bool = False) -> tuple[Verdict, str]:
-    findings = server_command.check(office / "server.toml", ServerOptions.load(office), starting=starting)
+    findings = server_command.check(
+        office / "server.toml", ServerOptions.load(office), starting=starting
+    )
     assert [one.item for one in findings] == ITEMS
     return next((one.verdict, one.says) for one in findings if one.item == item)
 
 
-def test_a_new_folder_is_complete_and_its_owners_alone(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_folder_is_complete_and_its_owners_alone(
+    office: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
     before = {path: path.stat().st_mtime_ns for path in office.rglob("*")}
     assert main(["server", "check", str(office)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1].rstrip(":") for line in lines] == ITEMS
-    noted = {line.split()[1]: line.split()[0] for line in lines[:-2] if line.split()[0] != "ok"}
+    noted = {
+        line.split()[1]: line.split()[0]
+        for line in lines[:-2]
+        if line.split()[0] != "ok"
+    }
     assert noted == {"parties:": "note"}  # clock and user are this machine's
     assert "0 of 3 have written their keys; not yet: ward-7, ward-8, ward-9" in lines[5]
     assert {path: path.stat().st_mtime_ns for path in office.rglob("*")} == before
-    assert (office / ".gitignore").read_text() == "*\n"  # it may lie in a copy of the project
-    secrets = [path for path in office.rglob("*") if path.is_file() and "PRIVATE" in path.read_text()]
+    assert (
+        office / ".gitignore"
+    ).read_text() == "*\n"  # it may lie in a copy of the project
+    secrets = [
+        path
+        for path in office.rglob("*")
+        if path.is_file() and "PRIVATE" in path.read_text()
+    ]
     assert secrets == [office / "certificates" / "server.key"]
-    for path, mode in ((office, 0o700), (secrets[0], 0o600), (office / "superlink", 0o700)):
+    for path, mode in (
+        (office, 0o700),
+        (secrets[0], 0o600),
+        (office / "superlink", 0o700),
+    ):
         assert stat.S_IMODE(path.stat().st_mode) == mode
     invitation = Invitation.from_toml(office / "invitation.toml")
-    assert (invitation.federation, invitation.missing, invitation.app) == ("office", NAMES, digest_of(FAB))
+    assert (invitation.federation, invitation.missing, invitation.app) == (
+        "office",
+        NAMES,
+        digest_of(FAB),
+    )
     assert invitation.certificate == (office / "certificates" / "ca.crt").read_text()
     # Every key of the file is there with what it is for, and all of them are read back.
     text = (office / "server.toml").read_text().splitlines()
@@ -120,7 +173,22 @@ def test_a_folder_is_made_whole_or_not_at_all(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
     (tmp_path / "no-app").mkdir()
-    assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab", *changes]) == 1
+    assert (
+        main(
+            [
+                "server",
+                "init",
+                "office",
+                "--parties",
+                "a",
+                "b",
+                "--app",
+                "app.fab",
+                *changes,
+            ]
+        )
+        == 1
+    )
     assert re.search(sentence, capsys.readouterr().err)
     assert not (tmp_path / "office").exists()
 
@@ -128,37 +196,61 @@ def test_a_folder_is_made_whole_or_not_at_all(
 def test_no_folder_is_made_inside_an_app_that_packs_all_of_its_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A ledger, a policy and pages that must not be passed on went to all nodes with the app."""
+    """A ledger, a policy and pages that must not be passed on went to all nodes with
+    the app.
+    """
     project = tmp_path / "pyproject.toml"
     project.write_text('[tool.flwr.app]\npublisher = "me"\n')
     place = tmp_path / "deep" / "office"
-    with pytest.raises(ConfigurationError, match=rf"{place} lies in the Flower app {tmp_path}, which packs all"):
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"{place} lies in the Flower app {tmp_path}, which packs all",
+    ):
         require_outside_apps(place)
     excluded = '[tool.flwr.app]\nfab-exclude = ["deep/**"]\n'
-    for text in ('[tool.flwr.app]\nfab-include = ["a.py"]\n', excluded, "[project]\n", "", "[{", "[tool]\nflwr = 1\n"):
+    for text in (
+        '[tool.flwr.app]\nfab-include = ["a.py"]\n',
+        excluded,
+        "[project]\n",
+        "",
+        "[{",
+        "[tool]\nflwr = 1\n",
+    ):
         project.write_text(text)
         require_outside_apps(place)
     project.write_text('[tool.flwr.app]\npublisher = "me"\n')
     assert main(["server", "init", str(place), "--parties", "a", "b"]) == 1
-    assert "which packs all of its files, keys and ledgers too: make it elsewhere" in capsys.readouterr().err
+    assert (
+        "which packs all of its files, keys and ledgers too: make it elsewhere"
+        in capsys.readouterr().err
+    )
     assert not place.parent.exists()
 
 
-def test_a_second_federation_gets_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that is made before the first one listens; what listens already is left alone."""
+def test_a_second_federation_gets_a_port_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also one that is made before the first one listens.
+
+    What listens already is left alone.
+    """
     folders = [Path("/srv") / name for name in ("one", "two", "three")]
     assert len({server_command._free_port(folder) for folder in folders}) == 3
     with socket.create_server(("127.0.0.1", 0)) as first:
         taken = int(first.getsockname()[1])
         monkeypatch.setattr(server_command, "FIRST_PORT", taken)
         monkeypatch.setattr(server_command, "N_PORTS", 3)
-        assert all(taken < server_command._free_port(folder) < taken + 3 for folder in folders)
+        assert all(
+            taken < server_command._free_port(folder) < taken + 3 for folder in folders
+        )
 
 
 def test_of_two_who_make_a_folder_at_once_one_has_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one neither takes it over nor removes it, and under no umask is it open to others for a moment."""
+    """The other one neither takes it over nor removes it, and under no umask is it open
+    to others for a moment.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
 
@@ -167,7 +259,10 @@ def test_of_two_who_make_a_folder_at_once_one_has_it(
         return app_hash(app)
 
     monkeypatch.setattr(server_command, "app_hash", meanwhile)
-    assert main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab"]) == 1
+    assert (
+        main(["server", "init", "office", "--parties", "a", "b", "--app", "app.fab"])
+        == 1
+    )
     assert "is there already and left alone" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "office").rglob("*")] == ["certificates"]
 
@@ -178,14 +273,31 @@ def test_a_path_that_cannot_stand_in_flowers_files_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.fab").write_bytes(FAB)
     for name in ("o'brien", "two\nlines", "not\udcffUTF-8"):
-        words = [name, "--federation", "office", "--parties", "a", "b", "--app", "app.fab"]
+        words = [
+            name,
+            "--federation",
+            "office",
+            "--parties",
+            "a",
+            "b",
+            "--app",
+            "app.fab",
+        ]
         assert main(["server", "init", *words]) == 1
-        assert "has a ' or what cannot be printed: choose another folder" in capsys.readouterr().err
+        assert (
+            "has a ' or what cannot be printed: choose another folder"
+            in capsys.readouterr().err
+        )
         assert [path.name for path in tmp_path.iterdir()] == ["app.fab"]
 
 
-def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk, or a pipe that nobody reads, takes no line and ends nothing; what nobody foresaw ends all of it."""
+def test_no_superlink_outlives_its_command(
+    office: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, or a pipe that nobody reads, takes no line and ends nothing.
+
+    What nobody foresaw ends all of it.
+    """
     processes: list[MagicMock] = []
     no_core = MagicMock()
     monkeypatch.setattr(server_command, "leave_no_core", no_core)
@@ -195,7 +307,13 @@ def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.Mon
         processes.append(MagicMock(poll=lambda: None))
         return processes[-1]
 
-    looks = iter([BrokenPipeError(), OSError(28, "No space left on device"), RuntimeError("a mistake")])
+    looks = iter(
+        [
+            BrokenPipeError(),
+            OSError(28, "No space left on device"),
+            RuntimeError("a mistake"),
+        ]
+    )
     monkeypatch.setattr(server_command, "_look", MagicMock(side_effect=looks))
     monkeypatch.setattr(server_command, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(server_command.subprocess, "Popen", start)
@@ -208,13 +326,20 @@ def test_no_superlink_outlives_its_command(office: Path, monkeypatch: pytest.Mon
         process.wait.assert_called_once()
 
 
-def test_no_superlink_runs_without_what_starts_apps(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which the guard writes before anything is started: there the invitation's app alone runs, whoever asks."""
+def test_no_superlink_runs_without_what_starts_apps(
+    office: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the guard writes before anything is started.
+
+    There the invitation's app alone runs, whoever asks.
+    """
     started: list[Any] = []
     monkeypatch.setattr(server_command, "leave_no_core", lambda: None)
 
     def start(command: list[str], env: dict[str, str], **_: object) -> MagicMock:
-        started.append(MagicMock(command=command, path=Path(env["PATH"].partition(":")[0])))
+        started.append(
+            MagicMock(command=command, path=Path(env["PATH"].partition(":")[0]))
+        )
         if len(started) == 2:
             raise FileNotFoundError(command[0])
         return cast(MagicMock, started[0])
@@ -228,18 +353,36 @@ def test_no_superlink_runs_without_what_starts_apps(office: Path, monkeypatch: p
     superlink.terminate.assert_called_once()
     assert Path(apps.command[0]) == apps.path / "flower-superexec"
     assert apps.path == options.home / "guarded-programs"
-    for name, allowed in (("flwr-serverapp", True), ("flower-superexec", True), ("flwr-simulation", False)):
+    for name, allowed in (
+        ("flwr-serverapp", True),
+        ("flower-superexec", True),
+        ("flwr-simulation", False),
+    ):
         assert (digest_of(FAB) in (apps.path / name).read_text()) is allowed
     rewrite(office / "invitation.toml", digest_of(FAB), "ab" * 32)
-    with pytest.raises(ConfigurationError, match=f"another app than the invitation's {'ab' * 32}: end it and start it"):
+    with pytest.raises(
+        ConfigurationError,
+        match=f"another app than the invitation's {'ab' * 32}: end it and start it",
+    ):
         run_command.require_started(options)
 
 
-@pytest.mark.skipif(not is_supported(), reason="Linux tells a process of its parent's end")
-def test_no_superlink_outlives_a_command_that_is_killed(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Linux, since nothing else can do it: what was started is told of its parent's end."""
+@pytest.mark.skipif(
+    not is_supported(), reason="Linux tells a process of its parent's end"
+)
+def test_no_superlink_outlives_a_command_that_is_killed(
+    office: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Linux, since nothing else can do it.
+
+    What was started is told of its parent's end.
+    """
     monkeypatch.setattr(ServerOptions, "command", property(lambda _: ["sleep", "600"]))
-    monkeypatch.setattr(ServerOptions, "apps_command", property(lambda _: [str(shutil.which("sleep")), "601"]))
+    monkeypatch.setattr(
+        ServerOptions,
+        "apps_command",
+        property(lambda _: [str(shutil.which("sleep")), "601"]),
+    )
     parent = multiprocessing.get_context("fork").Process(
         target=server_command._serve, args=(ServerOptions.load(office),)
     )
@@ -247,7 +390,11 @@ def test_no_superlink_outlives_a_command_that_is_killed(office: Path, monkeypatc
     home = ServerOptions.load(office).home
     wait_for(lambda: len(marked_processes(home)) == 2)
     for process in marked_processes(home):
-        assert re.search(r"^Max core file size +0 +0 ", Path(f"/proc/{process}/limits").read_text(), re.MULTILINE)
+        assert re.search(
+            r"^Max core file size +0 +0 ",
+            Path(f"/proc/{process}/limits").read_text(),
+            re.MULTILINE,
+        )
     parent.kill()
     wait_for(lambda: not marked_processes(home))
 
@@ -259,9 +406,14 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_flowers_connection_file_is_always_whole(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flowers_connection_file_is_always_whole(
+    office: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two runs that are asked for at once write it both, and read it."""
-    options, before = ServerOptions.load(office), (office / "superlink" / "home" / "config.toml").read_text()
+    options, before = (
+        ServerOptions.load(office),
+        (office / "superlink" / "home" / "config.toml").read_text(),
+    )
     write = Path.write_text
 
     def torn(path: Path, text: str) -> int:
@@ -275,20 +427,41 @@ def test_flowers_connection_file_is_always_whole(office: Path, monkeypatch: pyte
     assert [path.name for path in options.home.iterdir()] == ["config.toml"]
 
 
-def test_nothing_is_overwritten(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(
+    office: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = {path: path.read_bytes() for path in office.rglob("*") if path.is_file()}
     app = str(office.parent / "app.fab")
-    assert main(["server", "init", str(office), "--parties", "a", "b", "--app", app]) == 1
+    assert (
+        main(["server", "init", str(office), "--parties", "a", "b", "--app", app]) == 1
+    )
     assert "is there already and left alone" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in office.rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in office.rglob("*") if path.is_file()
+    } == before
 
 
 def test_the_certificate_holds_for_the_address_by_name_too(tmp_path: Path) -> None:
     (tmp_path / "app.fab").write_bytes(FAB)
-    words = ["--app", str(tmp_path / "app.fab"), "--address", "superlink.example.org:443", "--port", str(free_port())]
-    assert main(["server", "init", str(tmp_path / "office"), "--parties", "a", "b", *words]) == 0
+    words = [
+        "--app",
+        str(tmp_path / "app.fab"),
+        "--address",
+        "superlink.example.org:443",
+        "--port",
+        str(free_port()),
+    ]
+    assert (
+        main(
+            ["server", "init", str(tmp_path / "office"), "--parties", "a", "b", *words]
+        )
+        == 0
+    )
     verdict, says = found(tmp_path / "office", "tls")
-    assert (verdict, "127.0.0.1 and superlink.example.org" in says) == (Verdict.OK, True)
+    assert (verdict, "127.0.0.1 and superlink.example.org" in says) == (
+        Verdict.OK,
+        True,
+    )
     # Without a resolver the name is not found; with one, it has no SuperLink.
     assert found(tmp_path / "office", "address")[0] is not Verdict.OK
 
@@ -303,9 +476,15 @@ def rewrite(path: Path, old: str, new: str) -> None:
     ("item", "sentence"),
     [
         ("file", "chmod go-w"),
-        ("tls", r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch"),
+        (
+            "tls",
+            r"nodes would refuse .*server.pem for '10.1.2.3' \(IP address mismatch",
+        ),
         ("tls another authority", "nodes would refuse .*server.pem"),
-        ("tls another key", "correct the path, its rights or its content|KEY_VALUES_MISMATCH"),
+        (
+            "tls another key",
+            "correct the path, its rights or its content|KEY_VALUES_MISMATCH",
+        ),
         ("tls open key", "chmod o-rw"),
         ("tls expired", "certificate has expired"),
         ("state", "mode 700"),
@@ -319,10 +498,18 @@ def rewrite(path: Path, old: str, new: str) -> None:
     ],
 )
 def test_what_is_wrong_is_found_and_nothing_is_started(
-    office: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, item: str, sentence: str
+    office: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    item: str,
+    sentence: str,
 ) -> None:
     monkeypatch.setattr(server_command.subprocess, "Popen", None)
-    options, certificates, invitation = ServerOptions.load(office), office / "certificates", office / "invitation.toml"
+    options, certificates, invitation = (
+        ServerOptions.load(office),
+        office / "certificates",
+        office / "invitation.toml",
+    )
     with socket.socket() as other, ExitStack() as stack:
         if item == "file":
             (office / "server.toml").chmod(0o620)
@@ -335,19 +522,26 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
             new = office / "new"
             new.mkdir()
             write_certificates(new, ["127.0.0.1"], 0 if item == "tls expired" else 9)
-            moved = {"tls another key": ["server.key"], "tls another authority": ["server.key", "server.pem"]}
+            moved = {
+                "tls another key": ["server.key"],
+                "tls another authority": ["server.key", "server.pem"],
+            }
             for name in moved.get(item, ["server.key", "server.pem", "ca.crt"]):
                 (new / name).replace(certificates / name)
             if item == "tls expired":
-                Invitation.from_toml(invitation).model_copy(update={"certificate": options.authority.read_text()}).save(
-                    invitation
-                )
+                Invitation.from_toml(invitation).model_copy(
+                    update={"certificate": options.authority.read_text()}
+                ).save(invitation)
         elif item == "state":
             options.state.chmod(0o755)
         elif item == "state database":
             (options.state / "state.db").write_text("no database" * 100)
         elif item == "state disk":
-            monkeypatch.setattr(server_command.shutil, "disk_usage", lambda _: SimpleNamespace(free=10 << 20))
+            monkeypatch.setattr(
+                server_command.shutil,
+                "disk_usage",
+                lambda _: SimpleNamespace(free=10 << 20),
+            )
         elif item == "app":
             (office.parent / "app.fab").write_bytes(packed(app_files(mark="changed")))
         elif item == "parties":
@@ -359,7 +553,9 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
         elif item == "address of another server":
             (new := office / "new").mkdir()
             write_certificates(new, ["127.0.0.1"], 9)
-            there = stack.enter_context(standing_in(new / "server.pem", new / "server.key"))
+            there = stack.enter_context(
+                standing_in(new / "server.pem", new / "server.key")
+            )
             rewrite(invitation, f":{options.port}", f":{there.server_port}")
         verdict, says = found(office, item.split()[0])
         assert (verdict, bool(re.search(sentence, says))) == (Verdict.WRONG, True), says
@@ -367,38 +563,57 @@ def test_what_is_wrong_is_found_and_nothing_is_started(
         assert f"wrong {item.split()[0]}" in capsys.readouterr().err
 
 
-def test_a_certificate_that_ends_soon_is_a_note(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_ends_soon_is_a_note(
+    office: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later = time.time() + 340 * 86400
     monkeypatch.setattr(findings.time, "time", lambda: later)
     verdict, says = found(office, "tls")
-    assert (verdict, "so 24 days more: get a new one before" in says) == (Verdict.NOTE, True)
+    assert (verdict, "so 24 days more: get a new one before" in says) == (
+        Verdict.NOTE,
+        True,
+    )
 
 
 @pytest.mark.parametrize(("life", "first_noted"), [(60, 20), (90, 30), (900, 30)])
-def test_a_certificate_ends_soon_in_the_last_third_of_its_life_and_in_30_days(life: int, first_noted: int) -> None:
+def test_a_certificate_ends_soon_in_the_last_third_of_its_life_and_in_30_days(
+    life: int, first_noted: int
+) -> None:
     day, now = datetime.timedelta(days=1), datetime.datetime.now(datetime.UTC)
-    findings.require_days("it", now + (first_noted - life) * day, now + (first_noted + 0.5) * day)
+    findings.require_days(
+        "it", now + (first_noted - life) * day, now + (first_noted + 0.5) * day
+    )
     with pytest.raises(NoteError, match=f"so {first_noted - 1} days more"):
-        findings.require_days("it", now + (first_noted - life) * day, now + (first_noted - 0.5) * day)
+        findings.require_days(
+            "it", now + (first_noted - life) * day, now + (first_noted - 0.5) * day
+        )
 
 
-def test_a_dry_run_prints_flowers_own_command_line(office: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_flowers_own_command_line(
+    office: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     capsys.readouterr()
     assert main(["server", "start", str(office), "--dry-run"]) == 0
     words = capsys.readouterr().out.split()
     assert words[0].endswith("flower-superlink")
     assert words[words.index("--host") + 1] == "127.0.0.1"
     assert "--enable-supernode-auth" in words
-    assert words[words.index("--ssl-keyfile") + 1] == str(office / "certificates" / "server.key")
+    assert words[words.index("--ssl-keyfile") + 1] == str(
+        office / "certificates" / "server.key"
+    )
 
 
 def test_a_key_in_server_toml_that_is_not_known_is_told(office: Path) -> None:
     rewrite(office / "server.toml", "port =", "prot =")
-    with pytest.raises(ConfigurationError, match="the key 'prot' is not known: did you mean 'port'"):
+    with pytest.raises(
+        ConfigurationError, match="the key 'prot' is not known: did you mean 'port'"
+    ):
         ServerOptions.load(office)
     with pytest.raises(ConfigurationError, match=r"none/server.toml cannot be read"):
         ServerOptions.load(office / "none")
-    with pytest.raises(FileNotFoundError, match=r"none.crt"):  # and not only that some file is not there
+    with pytest.raises(
+        FileNotFoundError, match=r"none.crt"
+    ):  # and not only that some file is not there
         server_command.is_healthy(1, office / "none.crt")
 
 
@@ -415,7 +630,11 @@ class Register:
         return self
 
     def RegisterNode(self, request: Any) -> None:
-        node = NodeInfo(node_id=10**18 + len(self.nodes_info), public_key=request.public_key, name=request.name)
+        node = NodeInfo(
+            node_id=10**18 + len(self.nodes_info),
+            public_key=request.public_key,
+            name=request.name,
+        )
         node.status, node.registered_at = "registered", "2026-11-23T08:00:00.123+00:00"
         self.nodes_info.append(node)
 
@@ -443,26 +662,39 @@ def test_parties_are_let_in_once_each_under_their_names(
     again = server_command._look(options, seen)
     assert again != seen
     assert server_command._look(options, again) == again
-    assert [(node.name, node.public_key) for node in register.nodes_info] == [("ward-8", key)]
+    assert [(node.name, node.public_key) for node in register.nodes_info] == [
+        ("ward-8", key)
+    ]
     # Whom the operator has taken off does not come back by the invitation.
     register.nodes_info[0].status = "unregistered"
     join(office, "ward-7")
     server_command._look(options, again)
     assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
-    assert capsys.readouterr().out.splitlines() == ["ward-8 is registered", "ward-7 is registered"]
+    assert capsys.readouterr().out.splitlines() == [
+        "ward-8 is registered",
+        "ward-7 is registered",
+    ]
     # Nor by another key, nor does anybody else by this name.
     text = (office / "invitation.toml").read_text()
     other = write_node_key(office / "other").with_name("other.pub").read_text().strip()
-    (office / "invitation.toml").write_text(re.sub(r"(?s)(\[parties.ward-8\]\nkey = ).*?\n", rf'\1"{other}"\n', text))
+    (office / "invitation.toml").write_text(
+        re.sub(r"(?s)(\[parties.ward-8\]\nkey = ).*?\n", rf'\1"{other}"\n', text)
+    )
     server_command._look(options, again)
     assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
-    assert "ward-8 has another key than it was registered with" in capsys.readouterr().err
+    assert (
+        "ward-8 has another key than it was registered with" in capsys.readouterr().err
+    )
     (office / "invitation.toml").write_text("nonsense")
     broken = server_command._look(options, again)
     (office / "invitation.toml").unlink()
     assert server_command._look(options, server_command._look(options, broken)) == -1
     told = capsys.readouterr().err.splitlines()
-    assert ["is not valid TOML" in told[0], "cannot be read" in told[1], len(told)] == [True, True, 2]
+    assert ["is not valid TOML" in told[0], "cannot be read" in told[1], len(told)] == [
+        True,
+        True,
+        2,
+    ]
 
 
 def test_a_superlink_that_is_killed_while_it_is_asked_does_not_answer(
@@ -474,14 +706,27 @@ def test_a_superlink_that_is_killed_while_it_is_asked_does_not_answer(
 
 
 def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
-    office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    office: Path,
+    register: Register,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failed = {"run-id": "12", "status": "finished:failed", "pending-at": "2026-11-23 08:00:02Z", "running-at": "N/A"}
+    failed = {
+        "run-id": "12",
+        "status": "finished:failed",
+        "pending-at": "2026-11-23 08:00:02Z",
+        "running-at": "N/A",
+    }
     failed |= {
         "finished-at": "2026-11-23 08:01:00Z",
         "status-details": "ServerApp failed with exception: CohortError: few",
     }
-    running = {"run-id": "11", "status": "running", "pending-at": "2026-11-23 08:00:01Z", "status-details": "N/A"}
+    running = {
+        "run-id": "11",
+        "status": "running",
+        "pending-at": "2026-11-23 08:00:01Z",
+        "status-details": "N/A",
+    }
     running |= {"finished-at": "N/A", "running-at": "2026-11-23 08:00:03Z"}
     monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed, running])
     join(office, "ward-7")
@@ -489,8 +734,12 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
     server_command.let_in(ServerOptions.load(office))
     register.nodes_info[0].status = "online"
     register.nodes_info[0].last_activated_at = "2026-11-23T08:00:09.5+00:00"
-    register.nodes_info.append(NodeInfo(node_id=77, public_key=b"stranger", status="online"))
-    register.nodes_info.append(NodeInfo(name="x\x1b[2J", node_id=78, public_key=b"another", status="online"))
+    register.nodes_info.append(
+        NodeInfo(node_id=77, public_key=b"stranger", status="online")
+    )
+    register.nodes_info.append(
+        NodeInfo(name="x\x1b[2J", node_id=78, public_key=b"another", status="online")
+    )
     capsys.readouterr()
     assert main(["server", "status", str(office)]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
@@ -519,7 +768,10 @@ def test_status_calls_parties_by_their_names_and_tells_why_runs_failed(
 
 
 def test_status_says_who_is_online_and_silent(
-    office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    office: Path,
+    register: Register,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A node that is dead inside keeps its connection, and every run fails with it."""
     monkeypatch.setattr(server_command, "listed_runs", lambda _: [])
@@ -527,9 +779,20 @@ def test_status_says_who_is_online_and_silent(
     join(office, "ward-8")
     server_command.let_in(ServerOptions.load(office))
     numbers = [str(node.node_id) for node in register.nodes_info]
-    trip = RoundTrip(stage="keys", round=None, attempt=None, seconds=1.0, n_asked=2, n_answered=1, sent=1, received=1)
+    trip = RoundTrip(
+        stage="keys",
+        round=None,
+        attempt=None,
+        seconds=1.0,
+        n_asked=2,
+        n_answered=1,
+        sent=1,
+        received=1,
+    )
     results = ServerOptions.load(office).results
-    for number, times in enumerate(({"ward-7": "2026-11-23T09:00:00", numbers[1]: "2026-11-23T09:00:01"}, {}, {})):
+    for number, times in enumerate(
+        ({"ward-7": "2026-11-23T09:00:00", numbers[1]: "2026-11-23T09:00:01"}, {}, {})
+    ):
         # In the last one nobody has been asked yet.
         asked = () if number == 2 else (trip,)
         at = times or {"ward-7": f"2026-11-23T1{number}:00:00"}
@@ -541,7 +804,10 @@ def test_status_says_who_is_online_and_silent(
     first, second, _ = capsys.readouterr().out.splitlines()[1:]
     assert "answered last at 2026-11-23T12:00:00" in first
     assert "ALERT" not in first
-    assert "answered last at 2026-11-23T09:00:01; ALERT: silent in its last 1 run(s)" in second
+    assert (
+        "answered last at 2026-11-23T09:00:01; ALERT: silent in its last 1 run(s)"
+        in second
+    )
 
 
 @pytest.fixture
@@ -551,9 +817,16 @@ def folder(office: Path) -> Path:
     folder.mkdir()
     for name, text in app_files().items():
         (folder / name).write_text(text.replace("counted:server", run_command._OWN_APP))
-    config = (run_command.Path(run_command.__file__).parents[2] / "pyproject.toml").read_text()
+    config = (
+        run_command.Path(run_command.__file__).parents[2] / "pyproject.toml"
+    ).read_text()
     with (folder / "pyproject.toml").open("a") as file:
-        file.write("\n" + config[config.index("[tool.flwr.app.config]") :].partition("\n[tool.ruff")[0])
+        file.write(
+            "\n"
+            + config[config.index("[tool.flwr.app.config]") :].partition(
+                "\n[tool.ruff"
+            )[0]
+        )
     rewrite(office / "invitation.toml", digest_of(FAB), app_hash(folder))
     rewrite(office / "server.toml", str(office.parent / "app.fab"), str(folder))
     return folder
@@ -564,8 +837,13 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What Flower is called with, among no nodes yet."""
     typed: list[list[str]] = []
 
-    def streamed(superlink: str | None, arguments: list[str], environment: dict[str, str]) -> int:
-        assert (superlink, environment["FLWR_HOME"]) == (None, str(office / "superlink" / "home"))
+    def streamed(
+        superlink: str | None, arguments: list[str], environment: dict[str, str]
+    ) -> int:
+        assert (superlink, environment["FLWR_HOME"]) == (
+            None,
+            str(office / "superlink" / "home"),
+        )
         typed.append(arguments)
         return 0
 
@@ -577,21 +855,47 @@ def typed(office: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ("cohort.dropout='recover'", "3 clients take part, but dropout='recover' needs at least 6: choose dropout='re"),
-        ("cohort.max-silent=2", "with 3 clients at most 1 may be silent or collude: lower max_silent"),
+        (
+            "cohort.dropout='recover'",
+            (
+                "3 clients take part, but dropout='recover' needs at least 6: choose"
+                " dropout='re"
+            ),
+        ),
+        (
+            "cohort.max-silent=2",
+            "with 3 clients at most 1 may be silent or collude: lower max_silent",
+        ),
         (
             "num-clients=4 algorithm='fastlloyd'",
-            "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9. and 0 registered: giv",
+            (
+                "num-clients is 4, but 3 parties are invited .ward-7, ward-8, ward-9."
+                " and 0 registered: giv"
+            ),
         ),
-        ("algorithm='feddp_kmeans'", "starts from the server's own points: give server_data"),
-        ("log-format='xml'", "log-format is 'xml', which is not known: choose one of 'json', 'text'"),
-        ("output='{folder}/counted.py/results'", "cannot write into .*counted.py: make"),
+        (
+            "algorithm='feddp_kmeans'",
+            "starts from the server's own points: give server_data",
+        ),
+        (
+            "log-format='xml'",
+            "log-format is 'xml', which is not known: choose one of 'json', 'text'",
+        ),
+        (
+            "output='{folder}/counted.py/results'",
+            "cannot write into .*counted.py: make",
+        ),
         ("server-data='none.csv' algorithm='feddp_kmeans'", "none.csv' does not exist"),
         ("evaluation='exact'", "exists in simulation only"),
     ],
 )
 def test_what_a_run_would_end_with_is_said_before_it_is_asked_for(
-    office: Path, folder: Path, typed: list[Any], capsys: pytest.CaptureFixture[str], changed: str, sentence: str
+    office: Path,
+    folder: Path,
+    typed: list[Any],
+    capsys: pytest.CaptureFixture[str],
+    changed: str,
+    sentence: str,
 ) -> None:
     config = f"n-clusters=3 bounds='0,1' {changed.format(folder=folder)}"
     assert main(["run", str(folder), "--server", str(office), "-c", config]) == 1
@@ -603,36 +907,71 @@ def test_paths_of_a_run_are_those_of_who_types_them(
     office: Path, folder: Path, typed: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ServerApp has another working directory."""
-    drafted = SimpleNamespace(config=SimpleNamespace(n_clients=3), draft=lambda n: SimpleNamespace(n_clients=n))
+    drafted = SimpleNamespace(
+        config=SimpleNamespace(n_clients=3),
+        draft=lambda n: SimpleNamespace(n_clients=n),
+    )
     monkeypatch.setattr(run_command, "checked_strategy", lambda *_, **__: drafted)
     monkeypatch.chdir(office.parent)
     Path("box.csv").write_text("feature,lower,upper\nage,0,100\nweight,0,100\n")
     Path("points.csv").write_text("age,weight\n" + "1,2\n3,4\n" * 20)
     given = ["run", str(folder), "--server", str(office), "-c"]
-    config = "bounds='box.csv' server-data='points.csv' algorithm='server_lloyd' n-clusters=2 output='here'"
-    assert main([*given, config]) == main([*given, "bounds='0,1' server-data='iris' algorithm='server_lloyd'"]) == 0
-    assert set(config.replace("='box", f"='{office.parent}/box").split()[:1]) < set(typed[0][2].split())
+    config = (
+        "bounds='box.csv' server-data='points.csv' algorithm='server_lloyd'"
+        " n-clusters=2 output='here'"
+    )
+    assert (
+        main([*given, config])
+        == main([*given, "bounds='0,1' server-data='iris' algorithm='server_lloyd'"])
+        == 0
+    )
+    assert set(config.replace("='box", f"='{office.parent}/box").split()[:1]) < set(
+        typed[0][2].split()
+    )
     for name in ("points.csv", "here"):
         assert f"='{office.parent}/{name}'" in typed[0][2]
     assert "bounds='0,1' server-data='iris'" in typed[1][2]
 
 
 def test_the_check_plans_the_apps_own_configuration(office: Path, folder: Path) -> None:
-    assert found(office, "run") == (Verdict.OK, "as the app is, 3 parties can run it at epsilon 2")
+    assert found(office, "run") == (
+        Verdict.OK,
+        "as the app is, 3 parties can run it at epsilon 2",
+    )
     rewrite(folder / "pyproject.toml", "epsilon = 2.0", "epsilon = -1.0")
     verdict, says = found(office, "run")
     assert verdict is Verdict.NOTE
-    assert says.startswith("without a --run-config it would end at once: epsilon is -1.0, but it must be")
+    assert says.startswith(
+        "without a --run-config it would end at once: epsilon is -1.0, but it must be"
+    )
     rewrite(folder / "pyproject.toml", "num-clients = ", "parties = ")
     rewrite(folder / "pyproject.toml", "\nbounds = ", "\nlimits = ")
-    assert f"{folder} has no key bounds, num-clients, and Flower takes only keys that" in found(office, "run")[1]
+    assert (
+        f"{folder} has no key bounds, num-clients, and Flower takes only keys that"
+        in found(office, "run")[1]
+    )
 
 
 def test_a_superlink_that_does_not_run_gets_no_run(
     office: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["run", str(folder), "--server", str(office), "-c", "n-clusters=3 bounds='0,1'"]) == 1
-    assert re.search("^the SuperLink does not answer at 127.0.0.1:.*: start it by 'server", capsys.readouterr().err)
+    assert (
+        main(
+            [
+                "run",
+                str(folder),
+                "--server",
+                str(office),
+                "-c",
+                "n-clusters=3 bounds='0,1'",
+            ]
+        )
+        == 1
+    )
+    assert re.search(
+        "^the SuperLink does not answer at 127.0.0.1:.*: start it by 'server",
+        capsys.readouterr().err,
+    )
 
 
 def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
@@ -646,10 +985,18 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     join(office, "ward-9")
     app, given = str(folder), ["--server", str(office)]
     settings = office.parent / "more.toml"
-    stated = "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features = 2\nnum-clients = 2\n"
+    stated = (
+        "algorithm = 'fastlloyd'\nbounds = '0,1'\nn-clusters = 4\nn-features ="
+        " 2\nnum-clients = 2\n"
+    )
     settings.write_text(stated + "[fastlloyd]\nalpha = 0.5\n")
-    assert main(["run", app, *given, "--stream", "-c", "n-clusters=3 bounds='0,1'"]) == 0
-    assert main(["run", app, *given, "--run-config", str(settings), "--format", "json"]) == 0
+    assert (
+        main(["run", app, *given, "--stream", "-c", "n-clusters=3 bounds='0,1'"]) == 0
+    )
+    assert (
+        main(["run", app, *given, "--run-config", str(settings), "--format", "json"])
+        == 0
+    )
     output = f"output='{office / 'results'}'"
     assert typed[0] == [
         app,
@@ -657,12 +1004,29 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
         "--run-config",
         f"cohort.min-clients=3 num-clients=3 {output} n-clusters=3 bounds='0,1'",
     ]
-    more = f"cohort.min-clients=2 num-clients=2 {output} algorithm='fastlloyd' bounds='0,1' n-clusters=4"
+    more = (
+        f"cohort.min-clients=2 num-clients=2 {output} algorithm='fastlloyd'"
+        " bounds='0,1' n-clusters=4"
+    )
     more += " n-features=2 fastlloyd.alpha=0.5"
     assert typed[1] == [app, "--run-config", more, "--format", "json"]
-    assert capsys.readouterr().err.count(f"{office / 'results'} has the server's report") == 2
+    assert (
+        capsys.readouterr().err.count(f"{office / 'results'} has the server's report")
+        == 2
+    )
     elsewhere = str(office.parent / "elsewhere")
-    assert main(["run", app, *given, "-c", f"n-clusters=3 bounds='0,1' output='{elsewhere}'"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                app,
+                *given,
+                "-c",
+                f"n-clusters=3 bounds='0,1' output='{elsewhere}'",
+            ]
+        )
+        == 0
+    )
     assert f"{elsewhere} has the server's report" in capsys.readouterr().err
     with monkeypatch.context() as another:
         another.setattr(run_command, "is_own", lambda _: False)
@@ -672,7 +1036,9 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
     assert main(["run", app, *given, "-c", "n-clusters=="]) == 1
     assert "configuration string is in an invalid format" in capsys.readouterr().err
     assert main(["run", app, *given, "-c", "n-clusterz=3"]) == 1
-    assert main(["run", app, *given, "-c", "n-clusters=3 bounds='0,1' epsilon=-1.0"]) == 1
+    assert (
+        main(["run", app, *given, "-c", "n-clusters=3 bounds='0,1' epsilon=-1.0"]) == 1
+    )
     assert "epsilon is -1.0" in capsys.readouterr().err
     (folder / "counted.py").write_text("changed")
     assert main(["run", app, *given]) == 1
@@ -682,12 +1048,19 @@ def test_a_run_is_handed_what_the_server_knows_and_no_other_app(
 
 def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
     project = run_command.Path(run_command.__file__).parents[2]
-    own = {name: (project / name).read_bytes() for name in ("pyproject.toml", "README.md", "LICENSE")}
+    own = {
+        name: (project / name).read_bytes()
+        for name in ("pyproject.toml", "README.md", "LICENSE")
+    }
     code = {"flwr_dpkmeans/__init__.py": b"", "flwr_dpkmeans/data/bundled.toml": b""}
     own |= code | {
-        f"flwr_dpkmeans/{name}.toml": b"" for name in ("results/templates", "flower/run_keys", "privacy/report")
+        f"flwr_dpkmeans/{name}.toml": b""
+        for name in ("results/templates", "flower/run_keys", "privacy/report")
     }
-    beside = {f"office/superlink/home/apps/x/{name}": content + b"x" for name, content in own.items()}
+    beside = {
+        f"office/superlink/home/apps/x/{name}": content + b"x"
+        for name, content in own.items()
+    }
     assert build_fab_from_files(own)[0] == build_fab_from_files(own | beside)[0]
 
 
@@ -696,24 +1069,58 @@ def unanswered(_: object) -> None:
 
 
 def test_results_are_listed_for_a_server_a_node_and_a_folder(
-    office: Path, register: Register, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    office: Path,
+    register: Register,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    costs = {"epsilon": 1.0, "delta": 1e-6, "epsilon_requested": 1.0, "epsilon_worst_case": 1.0, "slack": 0.0}
+    costs = {
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "epsilon_requested": 1.0,
+        "epsilon_worst_case": 1.0,
+        "slack": 0.0,
+    }
     words = dict.fromkeys(("neighbours", "guarantee", "n_examples_source"), "")
-    words |= {"unit": "record", "trust": "oblivious", "algorithm": "fastlloyd", "noise": "secure"}
+    words |= {
+        "unit": "record",
+        "trust": "oblivious",
+        "algorithm": "fastlloyd",
+        "noise": "secure",
+    }
     lists: dict[str, Any] = dict.fromkeys(("assumptions", "warnings", "releases"), ())
     origin = Provenance("5", "server", "", finished="2026-11-23T08:00:00+00:00")
-    numbers: dict[str, Any] = {"n_clients": 3, "n_attempts": 2, "n_examples": None, "is_private": True}
+    numbers: dict[str, Any] = {
+        "n_clients": 3,
+        "n_attempts": 2,
+        "n_examples": None,
+        "is_private": True,
+    }
     report = PrivacyReport(**numbers, **costs, **words, **lists, provenance=origin)
     node = write_node(office.parent / "node")
-    for folder in (office / "results" / "run-5" / "server", office.parent / "node" / "results" / "run-5" / "client-7"):
+    for folder in (
+        office / "results" / "run-5" / "server",
+        office.parent / "node" / "results" / "run-5" / "client-7",
+    ):
         folder.mkdir(parents=True)
         (folder / "privacy_report.json").write_text(report.to_json())
-    failed = {"run-id": "4", "status": "finished:failed", "pending-at": "2020-01-01 08:00:02Z", "status-details": "why"}
-    monkeypatch.setattr(server_command, "listed_runs", lambda _: [failed | {"finished-at": "2020-01-01 08:01:00Z"}])
+    failed = {
+        "run-id": "4",
+        "status": "finished:failed",
+        "pending-at": "2020-01-01 08:00:02Z",
+        "status-details": "why",
+    }
+    monkeypatch.setattr(
+        server_command,
+        "listed_runs",
+        lambda _: [failed | {"finished-at": "2020-01-01 08:01:00Z"}],
+    )
     capsys.readouterr()
     assert main(["results", str(office / "misspelt")]) == 1
-    assert capsys.readouterr().err == f"{office / 'misspelt'} does not exist: correct its path.\n"
+    assert (
+        capsys.readouterr().err
+        == f"{office / 'misspelt'} does not exist: correct its path.\n"
+    )
     (empty := office.parent / "empty").mkdir()
     assert main(["results", str(empty)]) == 0
     assert capsys.readouterr().out == f"no run has left anything in {empty}\n"
@@ -727,17 +1134,21 @@ def test_results_are_listed_for_a_server_a_node_and_a_folder(
     monkeypatch.setattr(server_command, "listed_runs", unanswered)
     assert main(["results", str(office)]) == 0
     told_yet = capsys.readouterr()
-    assert (told_yet.out.splitlines(), told_yet.err) == (lines[1:2], "runs that failed are not told: none now.\n")
+    assert (told_yet.out.splitlines(), told_yet.err) == (
+        lines[1:2],
+        "runs that failed are not told: none now.\n",
+    )
     told = (
-        "5 2026-11-23 08:00:00Z PRIVATE: epsilon 1 at delta 1e-06 per record; fastlloyd, 3 clients, trust 'oblivious', "
+        "5 2026-11-23 08:00:00Z PRIVATE: epsilon 1 at delta 1e-06 per record;"
+        " fastlloyd, 3 clients, trust 'oblivious', "
     )
     assert lines[1] == f"{told}secure noise {office}/results/run-5/server/report.html"
     assert lines[2] == lines[3] == lines[4]
     assert lines[2].endswith("node/results/run-5/client-7/report.html")
     for text in ("{", "[]", "{}"):  # one that is damaged hides no other
-        (damaged := office / "results" / "run-4" / "server" / "privacy_report.json").parent.mkdir(
-            exist_ok=True, parents=True
-        )
+        (
+            damaged := office / "results" / "run-4" / "server" / "privacy_report.json"
+        ).parent.mkdir(exist_ok=True, parents=True)
         damaged.write_text(text)
         assert main(["results", str(office)]) == 0
         said = capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""What a client refuses in a plan that starts from server data, before it computes anything."""
+"""What a client refuses in a plan that starts from server data, before it computes
+anything.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,19 @@ POINTS = np.rint(POINTS * 2.0**16) / 2.0**16
 FACTS = ServerFacts(20, (0.0, 0.0), 0.5, 0.2)
 
 
-def drafted(trust: str = "distributed", *, public: bool | None = None, **values: Any) -> Plan:
+def drafted(
+    trust: str = "distributed", *, public: bool | None = None, **values: Any
+) -> Plan:
     config = parse_run(
-        **({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": trust} | values)
+        **(
+            {
+                "n_clusters": 3,
+                "bounds": ((-1.0,), (1.0,)),
+                "algorithm": "feddp_kmeans",
+                "trust": trust,
+            }
+            | values
+        )
     )
     shown = trust == "oblivious" if public is None else public
     return draft_plan(
@@ -62,11 +74,19 @@ def test_points_must_be_those_that_the_plan_counts() -> None:
 def test_work_without_end_is_not_taken_on() -> None:
     verify_plan(drafted("oblivious", n_init=1000))
     many = PublicPoints.of(np.zeros((20_000, 2)))
-    plan = replace(drafted("oblivious", n_init=10_000), public_points=many, server=replace(FACTS, n_points=20_000))
-    with pytest.raises(ProtocolError, match="lower n_init, or have fewer clusters or server points"):
+    plan = replace(
+        drafted("oblivious", n_init=10_000),
+        public_points=many,
+        server=replace(FACTS, n_points=20_000),
+    )
+    with pytest.raises(
+        ProtocolError, match="lower n_init, or have fewer clusters or server points"
+    ):
         verify_plan(plan)
     assert MAX_SERVER_POINTS == 131_072
-    with pytest.raises(ConfigurationError, match=f"at most {MAX_SERVER_POINTS} can be weighted"):
+    with pytest.raises(
+        ConfigurationError, match=f"at most {MAX_SERVER_POINTS} can be weighted"
+    ):
         replace(FACTS, n_points=MAX_SERVER_POINTS + 1)
     with pytest.raises(ConfigurationError, match="at most 50 Lloyd rounds"):
         drafted(unit="client", client_sampling_rate=0.5, max_iter=51)
@@ -103,15 +123,27 @@ def test_larger_bounds_need_larger_noise() -> None:
 
 def test_facts_cannot_change_after_they_were_agreed_on() -> None:
     plan = drafted()
-    with pytest.raises(ProtocolError, match="another server than the one in force, which had fixed it"):
-        require_next(plan, replace(plan, server=replace(FACTS, data_radius=0.6)), Found(), begun=False, released=None)
+    with pytest.raises(
+        ProtocolError, match="another server than the one in force, which had fixed it"
+    ):
+        require_next(
+            plan,
+            replace(plan, server=replace(FACTS, data_radius=0.6)),
+            Found(),
+            begun=False,
+            released=None,
+        )
 
 
 def test_without_a_number_of_rows_delta_stays_small() -> None:
     assert drafted(delta=1e-5).delta == 1e-5
     assert drafted(delta=1e-4, n_examples=5000).delta == 1e-4
     assert drafted(delta=1e-4, unit="client").delta == 1e-4
-    with pytest.raises(ConfigurationError, match="declare n_examples or give a smaller delta"):
+    with pytest.raises(
+        ConfigurationError, match="declare n_examples or give a smaller delta"
+    ):
         drafted(delta=1e-4)
-    with pytest.raises(ConfigurationError, match=r"at client level it must be below 1/M = 0\.2"):
+    with pytest.raises(
+        ConfigurationError, match=r"at client level it must be below 1/M = 0\.2"
+    ):
         drafted(delta=0.25, unit="client")

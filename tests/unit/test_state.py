@@ -1,4 +1,6 @@
-"""The state that rounds pass on: its digest, what a round sees of it, and how it travels."""
+"""The state that rounds pass on: its digest, what a round sees of it, and how it
+travels.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from flwr_dpkmeans.sums.round import PrivateSum, State, _size, unpack_state
 
 def example() -> State:
     extras = {"projection": np.eye(3, 2), "seed": np.array([5.0])}
-    return cluster_state(np.arange(6.0).reshape(2, 3) / 8, np.array([3.0, 4.0]), (0.5, 0.25), extras)
+    return cluster_state(
+        np.arange(6.0).reshape(2, 3) / 8, np.array([3.0, 4.0]), (0.5, 0.25), extras
+    )
 
 
 def test_a_state_survives_the_wire() -> None:
@@ -49,7 +53,9 @@ def test_every_value_name_and_shape_counts_in_the_digest() -> None:
         state.changed(centroids=state.centroids.reshape(3, 2)),
         with_extras(state, {}),
         with_extras(state, {"projection": np.eye(3, 2)}),
-        with_extras(state, {"projection": np.eye(3, 2).T.copy(), "seed": np.array([5.0])}),
+        with_extras(
+            state, {"projection": np.eye(3, 2).T.copy(), "seed": np.array([5.0])}
+        ),
         with_extras(state, {"projected": np.eye(3, 2), "seed": np.array([5.0])}),
         with_extras(state, {"projection": np.eye(3, 2), "seed": np.array([6.0])}),
     ]
@@ -62,10 +68,18 @@ def test_a_state_needs_no_centroids() -> None:
     state = State({"histogram": np.array([1.0, 2.0])})
     again = unpack_state(state.packed)
     assert again["histogram"].tolist() == [1.0, 2.0]
-    with pytest.raises(PlanError, match="the state has no main axis: run the step that makes it first"):
+    with pytest.raises(
+        PlanError, match="the state has no main axis: run the step that makes it first"
+    ):
         again["main_axis"]
-    assert again.digest == state.digest != State({"histogram": np.array([1.0, 3.0])}).digest
-    assert state.changed(histogram=np.zeros(2), means=np.zeros(1)).view(("means",)).arrays.keys() == {"means"}
+    assert (
+        again.digest
+        == state.digest
+        != State({"histogram": np.array([1.0, 3.0])}).digest
+    )
+    assert state.changed(histogram=np.zeros(2), means=np.zeros(1)).view(
+        ("means",)
+    ).arrays.keys() == {"means"}
 
 
 def test_a_round_sees_what_it_reads() -> None:
@@ -75,7 +89,10 @@ def test_a_round_sees_what_it_reads() -> None:
 
 
 def header(**changes: object) -> bytes:
-    document = {"movements": 0, "arrays": {"centroids": [2, 3], "counts": [2]}} | changes
+    document = {
+        "movements": 0,
+        "arrays": {"centroids": [2, 3], "counts": [2]},
+    } | changes
     return json.dumps(document).encode() + b"\n"
 
 
@@ -111,11 +128,15 @@ def test_anything_else_is_a_protocol_error(blob: bytes) -> None:
 
 
 @pytest.mark.parametrize(("most", "fits"), [(None, True), (2, True), (1, False)])
-def test_a_state_has_no_more_movements_than_there_are_rounds(most: int | None, fits: bool) -> None:
+def test_a_state_has_no_more_movements_than_there_are_rounds(
+    most: int | None, fits: bool
+) -> None:
     if fits:
         assert unpack_state(example().packed, most).movements == (0.5, 0.25)
     else:
-        with pytest.raises(ProtocolError, match="has 2 movements, but there are 1 rounds at most"):
+        with pytest.raises(
+            ProtocolError, match="has 2 movements, but there are 1 rounds at most"
+        ):
             unpack_state(example().packed, most)
 
 
@@ -138,7 +159,9 @@ def test_sizes_are_whole_numbers_up_to_two_to_the_31() -> None:
     for wrong in (-1, 2**31 + 1, 1.0, True, "1"):
         with pytest.raises(ValueError, match="is no size"):
             _size(wrong)
-    assert unpack_state(header(arrays={"p": [0, 3], "q": [1]}) + bytes(8))["p"].shape == (0, 3)
+    assert unpack_state(header(arrays={"p": [0, 3], "q": [1]}) + bytes(8))[
+        "p"
+    ].shape == (0, 3)
     with pytest.raises(ProtocolError, match="do not have the sizes"):
         unpack_state(header(arrays={"p": []}) + bytes(8))
 
@@ -150,7 +173,10 @@ def test_sizes_are_whole_numbers_up_to_two_to_the_31() -> None:
 def test_a_round_is_given_what_it_asks_for(
     in_blocks: bool, profiles: bool, labels: np.ndarray | None, has_labelled: bool
 ) -> None:
-    """The columns of a profile only where it has blocks and profiles; labels only where it has a use for them."""
+    """The columns of a profile only where it has blocks and profiles.
+
+    Labels only where it has a use for them.
+    """
     points, beside = np.array([[1.0], [2.0]]), np.array([[7.0], [8.0]])
     step = PrivateSum(
         "step",
@@ -162,10 +188,18 @@ def test_a_round_is_given_what_it_asks_for(
         profiles=profiles,
     )
     rows, *found = step.arrays_of(points, State({}), labels, beside)
-    assert rows.tolist() == ([[1.0, 7.0], [2.0, 8.0]] if in_blocks and profiles else [[1.0], [2.0]])
-    assert [one.tolist() for one in found] == ([[4, 5]] if has_labelled and labels is not None else [])
+    assert rows.tolist() == (
+        [[1.0, 7.0], [2.0, 8.0]] if in_blocks and profiles else [[1.0], [2.0]]
+    )
+    assert [one.tolist() for one in found] == (
+        [[4, 5]] if has_labelled and labels is not None else []
+    )
     assert step.arrays_of(points, State({}), labels)[0].tolist() == [[1.0], [2.0]]
     if in_blocks:
         blocks: Any = SimpleNamespace(beside=lambda columns: columns * 2.0)
-        assert step.arrays_of(blocks, State({}), labels, beside)[0] is blocks or profiles
-        assert not profiles or step.arrays_of(blocks, State({}), labels, beside)[0].tolist() == [[14.0], [16.0]]
+        assert (
+            step.arrays_of(blocks, State({}), labels, beside)[0] is blocks or profiles
+        )
+        assert not profiles or step.arrays_of(blocks, State({}), labels, beside)[
+            0
+        ].tolist() == [[14.0], [16.0]]

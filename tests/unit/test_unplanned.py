@@ -1,4 +1,7 @@
-"""What is decided and said before a run is planned to its end: how clients that fall silent are met, and the price."""
+"""What is decided and said before a run is planned to its end.
+
+How clients that fall silent are met, and the price.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ GRID: Any = SimpleNamespace(run=SimpleNamespace(run_id=5, fab_hash=""))
 
 @pytest.mark.parametrize(
     ("deployed", "given", "expected"),
-    [(False, {}, Dropout.RETRY), (True, {}, Dropout.RECOVER), (False, {"dropout": "recover"}, Dropout.RECOVER)],
+    [
+        (False, {}, Dropout.RETRY),
+        (True, {}, Dropout.RECOVER),
+        (False, {"dropout": "recover"}, Dropout.RECOVER),
+    ],
 )
 def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
     monkeypatch: pytest.MonkeyPatch,
@@ -34,33 +41,54 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
     given: dict[str, Any],
     expected: Dropout,
 ) -> None:
-    """Among 120 virtual clients a second round trip for each sum would be for nothing, unless it is asked for."""
+    """Among 120 virtual clients a second round trip for each sum would be for nothing,
+    unless it is asked for.
+    """
     monkeypatch.setattr(strategy_module, "is_deployed", lambda grid: deployed)
-    monkeypatch.setattr(strategy_module, "wait_for_nodes", lambda *_, **__: list(range(2, 122)))
-    strategy = PrivateKMeans(3, bounds=(-1, 1), n_features=2, n_examples=10_000, algorithm="glloyd", **given)
+    monkeypatch.setattr(
+        strategy_module, "wait_for_nodes", lambda *_, **__: list(range(2, 122))
+    )
+    strategy = PrivateKMeans(
+        3, bounds=(-1, 1), n_features=2, n_examples=10_000, algorithm="glloyd", **given
+    )
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
         assert strategy._open(GRID).plan.dropout is expected
     # How long a run takes is told where somebody waits for other machines.
-    assert ["duration" in vars(record).get("event", "") for record in caplog.records].count(True) == deployed
+    assert [
+        "duration" in vars(record).get("event", "") for record in caplog.records
+    ].count(True) == deployed
 
 
 @pytest.mark.parametrize("n_examples", [None, 1000])
 def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
     n_examples: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not what its preliminary sums cost: once before it is final, and once where it is from the start."""
-    config = parse_config(n_clusters=3, bounds=((-1.0,), (1.0,)), epsilon=2.0, max_retries=1, n_examples=n_examples)
+    """Not what its preliminary sums cost: once before it is final, and once where it is
+    from the start.
+    """
+    config = parse_config(
+        n_clusters=3,
+        bounds=((-1.0,), (1.0,)),
+        epsilon=2.0,
+        max_retries=1,
+        n_examples=n_examples,
+    )
     plan = draft_plan(config, run_id=9, n_clients=5, seed=7, n_features=2)
     assert plan.is_final is (n_examples is not None)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
         plan_came(plan, bytes(32))
-    # Before the plan is at hand, for whichever plan: what its policy holds against its limits, and the server says.
-    assert f"epsilon 2 (at most {worst_case(plan):.4g} with all 1 retries)" in caplog.text
+    # Before the plan is at hand, for whichever plan: what its policy holds against its
+    # limits, and the server says.
+    assert (
+        f"epsilon 2 (at most {worst_case(plan):.4g} with all 1 retries)" in caplog.text
+    )
     assert 2.1 < worst_case(plan) < 3.0
     assert ("rounds still to be planned" in caplog.text) is not plan.is_final
 
 
-def test_clients_report_nothing_back_that_depends_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_report_nothing_back_that_depends_on_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Neither a loss nor a number of rows: Flower's strategies would log both."""
     told: list[Any] = []
     evaluate = KMeansClient.evaluate
@@ -78,5 +106,7 @@ def test_clients_report_nothing_back_that_depends_on_data(monkeypatch: pytest.Mo
         nodes.append(Node(client_app(lambda _, own=part: KMeansClient(own), mod=mod)))
     grid = InProcessGrid(nodes, run_id=77)
     with grid.running():
-        PrivateKMeans(2, bounds=(-1, 1), n_examples=30, algorithm="glloyd", max_iter=1).start(grid)
+        PrivateKMeans(
+            2, bounds=(-1, 1), n_examples=30, algorithm="glloyd", max_iter=1
+        ).start(grid)
     assert told == [(0.0, 0, {})] * 2

@@ -1,4 +1,7 @@
-"""What a virtual client does otherwise than a deployed one: its number in seeded streams, and its files."""
+"""What a virtual client does otherwise than a deployed one.
+
+Its number in seeded streams, and its files.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from flwr.app import Context, RecordDict
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower import client_app as node
 from flwr_dpkmeans.flower import server_app as run_config
-from flwr_dpkmeans.flower.client_app import is_simulation, look_for_guard, node_settings, result_folder, stream_number
+from flwr_dpkmeans.flower.client_app import (
+    is_simulation,
+    look_for_guard,
+    node_settings,
+    result_folder,
+    stream_number,
+)
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
@@ -21,7 +30,11 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 def context(node_config: dict[str, Any], **run: Any) -> Context:
     return Context(
-        run_id=3, node_id=987, node_config=node_config, state=RecordDict(), run_config={"output": "/out"} | run
+        run_id=3,
+        node_id=987,
+        node_config=node_config,
+        state=RecordDict(),
+        run_config={"output": "/out"} | run,
     )
 
 
@@ -32,8 +45,14 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("simulated")
 def test_virtual_clients_count_by_partition_as_the_other_engines_nodes_do() -> None:
-    assert stream_number(context({"partition-id": 0, "num-partitions": 9})) == FIRST_NODE_ID
-    assert stream_number(context({"partition-id": 4, "num-partitions": 9})) == FIRST_NODE_ID + 4
+    assert (
+        stream_number(context({"partition-id": 0, "num-partitions": 9}))
+        == FIRST_NODE_ID
+    )
+    assert (
+        stream_number(context({"partition-id": 4, "num-partitions": 9}))
+        == FIRST_NODE_ID + 4
+    )
     assert stream_number(context({})) == 987
 
 
@@ -45,19 +64,25 @@ def test_a_deployed_nodes_number_is_its_id_whatever_it_is_configured_with() -> N
 def test_only_the_first_partition_writes_if_asked() -> None:
     first, other = {"partition-id": 0}, {"partition-id": 1}
     assert result_folder(context(other)) == Path("/out/run-3/client-987")
-    assert result_folder(context(first, **{"output-files": "first"})) == Path("/out/run-3/client-987")
+    assert result_folder(context(first, **{"output-files": "first"})) == Path(
+        "/out/run-3/client-987"
+    )
     assert result_folder(context(other, **{"output-files": "first"})) is None
 
 
 def test_a_server_cannot_keep_a_deployed_node_from_writing_its_result() -> None:
-    folder = result_folder(context({"partition-id": 1, "output": "/own"}, **{"output-files": "first"}))
+    folder = result_folder(
+        context({"partition-id": 1, "output": "/own"}, **{"output-files": "first"})
+    )
     assert folder == Path("/own/run-3/client-987")
 
 
 def test_a_deployed_node_that_uses_ray_itself_is_no_virtual_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True)
+    )
     deployed, virtual = (
         context({"output": str(tmp_path), **own}, **{"output-files": "first"})
         for own in ({}, {"partition-id": 0, "num-partitions": 2})
@@ -73,18 +98,35 @@ def test_a_deployed_node_that_uses_ray_itself_is_no_virtual_one(
 
 @pytest.mark.parametrize(
     ("program", "is_unguarded"),
-    [("/usr/bin/flwr-clientapp", True), ("flwr-clientapp", True), ("/flwr-clientapp/guard", False), ("flwr", False)],
+    [
+        ("/usr/bin/flwr-clientapp", True),
+        ("flwr-clientapp", True),
+        ("/flwr-clientapp/guard", False),
+        ("flwr", False),
+    ],
 )
 def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, program: str, is_unguarded: bool
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    program: str,
+    is_unguarded: bool,
 ) -> None:
     monkeypatch.setattr(sys, "argv", [program, "--insecure"])
     look_for_guard()
-    assert [record.__dict__["event"] for record in caplog.records] == ["unguarded"] * is_unguarded
+    assert [record.__dict__["event"] for record in caplog.records] == [
+        "unguarded"
+    ] * is_unguarded
 
 
 def test_another_choice_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_config, "is_simulated_server", lambda: True)
-    config = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3, "output-files": "frist"}
-    with pytest.raises(ConfigurationError, match=r"output-files is 'frist', .* did you mean 'first'"):
+    config = {
+        "data": "iris",
+        "algorithm": "glloyd",
+        "n-clusters": 3,
+        "output-files": "frist",
+    }
+    with pytest.raises(
+        ConfigurationError, match=r"output-files is 'frist', .* did you mean 'first'"
+    ):
         strategy_from_run_config(config)

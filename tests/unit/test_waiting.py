@@ -21,7 +21,9 @@ from flwr_dpkmeans.log import named
 
 
 class World:
-    """A clock that advances only by sleeping, and a grid whose nodes depend on the time."""
+    """A clock that advances only by sleeping, and a grid whose nodes depend on the
+    time.
+    """
 
     def __init__(self, nodes_at: Callable[[float], list[int]]) -> None:
         self.now = 1000.0
@@ -34,18 +36,23 @@ class World:
     def get_nodes(self) -> list[NodeInfo]:
         self.asked += 1
         return [
-            NodeInfo(node_id=node, name=self.names.get(node, "")) for node in self._nodes_at(self.now - self._start)
+            NodeInfo(node_id=node, name=self.names.get(node, ""))
+            for node in self._nodes_at(self.now - self._start)
         ]
 
     def sleep(self, seconds: float) -> None:
         assert seconds > 0
         self.now += seconds
 
-    def wait(self, n_clients: int | None, min_clients: int = 2, timeout: float = 60.0) -> list[int]:
+    def wait(
+        self, n_clients: int | None, min_clients: int = 2, timeout: float = 60.0
+    ) -> list[int]:
         grid: Any = self
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         log = SimpleNamespace(info=self.said.append)
-        with mock.patch.multiple("flwr_dpkmeans.flower.exchange", time=clock, logger=log):
+        with mock.patch.multiple(
+            "flwr_dpkmeans.flower.exchange", time=clock, logger=log
+        ):
             return wait_for_nodes(grid, n_clients, min_clients, timeout)
 
     @property
@@ -83,7 +90,9 @@ def test_too_few_in_time_is_an_error_that_names_the_numbers() -> None:
     with pytest.raises(CohortError) as caught:
         world.wait(10, timeout=20.0)
     assert world.waited == 20.0
-    assert str(caught.value).startswith("5 of 10 clients joined within 20 s: start more nodes")
+    assert str(caught.value).startswith(
+        "5 of 10 clients joined within 20 s: start more nodes"
+    )
     assert '--federation-config "num-supernodes=10"' in str(caught.value)
     assert str(caught.value).endswith("or lower num-clients.")
 
@@ -117,7 +126,10 @@ def test_when_the_time_is_up_whoever_is_there_takes_part(timeout: float) -> None
 
 def test_fewer_than_the_minimum_is_an_error() -> None:
     world = World(lambda _: [2])
-    with pytest.raises(CohortError, match=r"1 of 2 clients joined within 7 s: .* or lower min-clients\."):
+    with pytest.raises(
+        CohortError,
+        match=r"1 of 2 clients joined within 7 s: .* or lower min-clients\.",
+    ):
         world.wait(None, timeout=7.0)
     assert world.waited == 7.0
     assert world.said == ["waiting for 2 clients: 1 joined so far"]
@@ -146,7 +158,10 @@ def test_a_cohort_settles_three_seconds_after_the_last_change() -> None:
     world = World(lambda now: [2, 3] if now < 2.0 else [2, 3, 4])
     assert (world.wait(None), world.waited, world.said) == ([2, 3, 4], 5.0, [])
     late = World(one_each(1.0))
-    assert (late.wait(None, min_clients=4, timeout=3.25), late.waited) == ([2, 3, 4, 5], 3.25)
+    assert (late.wait(None, min_clients=4, timeout=3.25), late.waited) == (
+        [2, 3, 4, 5],
+        3.25,
+    )
     assert late.said == [f"waiting for 4 clients: {n} joined so far" for n in (1, 2, 3)]
     enough = World(lambda now: [2] if now < 29.0 else [2, 3])
     assert (enough.wait(None), enough.waited, len(enough.said)) == ([2, 3], 32.0, 1)
@@ -161,11 +176,16 @@ def test_the_superlinks_names_stand_for_nodes_from_then_on() -> None:
             world.wait(3, timeout=31.0)
         return named(world.said[-1])
 
-    told = "still waiting for 3 clients after 30 of 31 s: 2 joined so far, nodes [ward-8, 8836284626031169334]"
+    told = (
+        "still waiting for 3 clients after 30 of 31 s: 2 joined so far, nodes [ward-8,"
+        " 8836284626031169334]"
+    )
     assert contextvars.copy_context().run(sentence) == told
 
 
-def test_a_run_waits_for_the_end_of_another_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_waits_for_the_end_of_another_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     world, grid = World(lambda _: []), cast(Grid, SimpleNamespace())
     other = turn(grid, concurrent=False)
@@ -175,7 +195,10 @@ def test_a_run_waits_for_the_end_of_another_and_says_so(tmp_path: Path, monkeypa
         if world.waited == 62.0:
             other.__exit__(None, None, None)
 
-    clock, log = SimpleNamespace(monotonic=lambda: world.now, sleep=sleep), SimpleNamespace(info=world.said.append)
+    clock, log = (
+        SimpleNamespace(monotonic=lambda: world.now, sleep=sleep),
+        SimpleNamespace(info=world.said.append),
+    )
     with mock.patch.multiple("flwr_dpkmeans.flower.exchange", time=clock, logger=log):
         other.__enter__()
         with turn(grid, concurrent=True):
@@ -186,10 +209,15 @@ def test_a_run_waits_for_the_end_of_another_and_says_so(tmp_path: Path, monkeypa
             assert world.waited == 62.0
         with turn(grid, concurrent=False):
             assert world.waited == 62.0
-    seconds = [re.findall(r"waiting for another run's end, for (\d+) s so far", line)[0] for line in world.said]
+    seconds = [
+        re.findall(r"waiting for another run's end, for (\d+) s so far", line)[0]
+        for line in world.said
+    ]
     assert seconds == ["0", "30", "60"]
 
 
 def test_what_is_no_boolean_does_not_let_runs_meet() -> None:
-    with pytest.raises(ConfigurationError, match="concurrent is 'no', but it must be true or false"):
+    with pytest.raises(
+        ConfigurationError, match="concurrent is 'no', but it must be true or false"
+    ):
         Timeouts(concurrent="no")  # type: ignore[arg-type]

@@ -31,7 +31,9 @@ class SlowGrid(InProcessGrid):
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         listed = list(messages)
         ids = super().push_messages(listed)
-        self.open |= dict(zip(ids, (message.metadata.dst_node_id for message in listed), strict=True))
+        self.open |= dict(
+            zip(ids, (message.metadata.dst_node_id for message in listed), strict=True)
+        )
         self.most = max(self.most, len(self.open))
         return ids
 
@@ -42,14 +44,23 @@ class SlowGrid(InProcessGrid):
         return super().pull_messages(ready)
 
 
-def ask(grid: SlowGrid, n_nodes: int, in_flight: int, timeout: float = 10.0) -> tuple[list[Message], list[float]]:
+def ask(
+    grid: SlowGrid, n_nodes: int, in_flight: int, timeout: float = 10.0
+) -> tuple[list[Message], list[float]]:
     now: list[float] = [0.0]
     with grid.running():
         messages = [
-            Message(RecordDict({"a": ConfigRecord({"b": index})}), FIRST_NODE_ID + index, "train")
+            Message(
+                RecordDict({"a": ConfigRecord({"b": index})}),
+                FIRST_NODE_ID + index,
+                "train",
+            )
             for index in range(n_nodes)
         ]
-        clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+        clock = SimpleNamespace(
+            monotonic=lambda: now[0],
+            sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
+        )
         with mock.patch.object(waves, "time", clock):
             replies = send_in_waves(grid, messages, timeout, in_flight=in_flight)
     return replies, now
@@ -58,7 +69,9 @@ def ask(grid: SlowGrid, n_nodes: int, in_flight: int, timeout: float = 10.0) -> 
 def test_everybody_answers_once_and_few_are_asked_at_a_time() -> None:
     grid = SlowGrid(25)
     replies, _ = ask(grid, 25, in_flight=7)
-    assert sorted(reply.metadata.src_node_id for reply in replies) == [FIRST_NODE_ID + index for index in range(25)]
+    assert sorted(reply.metadata.src_node_id for reply in replies) == [
+        FIRST_NODE_ID + index for index in range(25)
+    ]
     assert grid.most == 7
 
 
@@ -96,14 +109,30 @@ def test_a_node_that_has_left_costs_nobody_elses_answer() -> None:
     assert now[0] < 1.0
 
 
-def test_only_a_deployment_is_polled_in_an_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_deployment_is_polled_in_an_own_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(waves, "send_in_waves", lambda grid, messages, timeout, heard, **options: calls.append("own"))
-    monkeypatch.setattr(SlowGrid, "send_and_receive", lambda self, messages, timeout: calls.append("flower's") or [])
+    monkeypatch.setattr(
+        waves,
+        "send_in_waves",
+        lambda grid, messages, timeout, heard, **options: calls.append("own"),
+    )
+    monkeypatch.setattr(
+        SlowGrid,
+        "send_and_receive",
+        lambda self, messages, timeout: calls.append("flower's") or [],
+    )
     grid = SlowGrid(2)
-    for complete, simulated, expected in ((True, False, "flower's"), (False, True, "flower's"), (False, False, "own")):
+    for complete, simulated, expected in (
+        (True, False, "flower's"),
+        (False, True, "flower's"),
+        (False, False, "own"),
+    ):
         grid.is_complete = complete
         for module in (waves, pace):
-            monkeypatch.setattr(module, "is_simulated_server", lambda simulated=simulated: simulated)
+            monkeypatch.setattr(
+                module, "is_simulated_server", lambda simulated=simulated: simulated
+            )
         waves.exchange(grid, [], 1.0)
         assert calls.pop() == expected

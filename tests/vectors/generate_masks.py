@@ -1,7 +1,9 @@
-"""Write masks.json: known answers of keys, streams, boxes, masks and tags, from fixed private and group keys.
+"""Write masks.json: known answers of keys, streams, boxes, masks and tags, from fixed
+private and group keys.
 
-Run ``python tests/vectors/generate_masks.py`` after a deliberate change of the protocol (and raise PROTOCOL_VERSION).
-`test_mask_vectors.py` checks the file with code of its own.
+Run ``python tests/vectors/generate_masks.py`` after a deliberate change of the protocol
+(and raise PROTOCOL_VERSION). `test_mask_vectors.py` checks the file with code of its
+own.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ def _ring(values: tuple[int, ...]) -> np.ndarray:
 
 
 def _states() -> dict[int, Retry]:
-    return {node: Retry(RUN_ID, node, fixed_key("private", node), 2, 0, True, PLAN_DIGEST) for node in NODE_IDS}
+    return {
+        node: Retry(RUN_ID, node, fixed_key("private", node), 2, 0, True, PLAN_DIGEST)
+        for node in NODE_IDS
+    }
 
 
 def _attempt(
@@ -65,17 +70,33 @@ def _attempt(
     release: Release | None,
     boxes: dict[int, dict[int, bytes]],
 ) -> tuple[dict[str, Any], Release, dict[int, dict[int, bytes]]]:
-    """Answer one request on all clients of a roster; return the record, the release and the boxes to relay."""
-    record: dict[str, Any] = {"round": round_index, "attempt": roster.attempt, "clients": {}}
+    """Answer one request on all clients of a roster.
+
+    Return the record, the release and the boxes to relay.
+    """
+    record: dict[str, Any] = {
+        "round": round_index,
+        "attempt": roster.attempt,
+        "clients": {},
+    }
     relayed: dict[int, dict[int, bytes]] = {node: {} for node in roster.node_ids}
     total = np.zeros(len(NOISE), dtype=np.uint64)
     for node in roster.node_ids:
-        request = SumRequest(round_index, roster.attempt, roster if fresh else None, release, boxes.get(node, {}))
+        request = SumRequest(
+            round_index,
+            roster.attempt,
+            roster if fresh else None,
+            release,
+            boxes.get(node, {}),
+        )
         group_key = fixed_key("group", node, roster.attempt)
         with mock.patch.object(keys, "generate_group_key", lambda key=group_key: key):
             admitted = states[node].admit(request, 1)
         states[node], reply = admitted.answer(
-            request, FixedPointVector(_ring(VECTORS[node])), blinded=True, state_digest=STATE_DIGEST
+            request,
+            FixedPointVector(_ring(VECTORS[node])),
+            blinded=True,
+            state_digest=STATE_DIGEST,
         )
         total += reply.masked.values
         for recipient, box in reply.boxes.items():
@@ -83,17 +104,29 @@ def _attempt(
         record["clients"][str(node)] = {
             "masked": reply.masked.values.tolist(),
             "tag": reply.tag.hex(),
-            "boxes": {str(recipient): box.hex() for recipient, box in sorted(reply.boxes.items())},
+            "boxes": {
+                str(recipient): box.hex()
+                for recipient, box in sorted(reply.boxes.items())
+            },
         }
     record["aggregate"] = total.tolist()
     values = total + _ring(NOISE)
-    return record | {"release": values.tolist()}, Release(round_index, roster.attempt, values), relayed
+    return (
+        record | {"release": values.tolist()},
+        Release(round_index, roster.attempt, values),
+        relayed,
+    )
 
 
 def _run() -> dict[str, Any]:
-    """Three clients: rounds 1 and 2 of attempt 0, then attempt 1 of round 2 without the last client, then the end."""
+    """Three clients: rounds 1 and 2 of attempt 0, then attempt 1 of round 2 without the
+    last client, then the end.
+    """
     states = _states()
-    first = Roster.of(0, {node: keys.public_key_of(state.private_key) for node, state in states.items()})
+    first = Roster.of(
+        0,
+        {node: keys.public_key_of(state.private_key) for node, state in states.items()},
+    )
     second = first.without(1, [NODE_IDS[-1]])
     attempts = []
     with mock.patch.object(keys.os, "urandom", _Counter([])):
@@ -136,7 +169,9 @@ def _derivations() -> list[dict[str, Any]]:
         {
             "purpose": purpose,
             "secret": secret.hex(),
-            "context": [part.hex() if isinstance(part, bytes) else part for part in context],
+            "context": [
+                part.hex() if isinstance(part, bytes) else part for part in context
+            ],
             "key": keys.derive_key(secret, purpose, *context).hex(),
         }
         for purpose, context in contexts.items()
@@ -149,13 +184,19 @@ def build() -> dict[str, Any]:
         str(node): {
             "private_key": fixed_key("private", node).hex(),
             "public_key": keys.public_key_of(fixed_key("private", node)).hex(),
-            "group_keys": [fixed_key("group", node, attempt).hex() for attempt in (0, 1)],
+            "group_keys": [
+                fixed_key("group", node, attempt).hex() for attempt in (0, 1)
+            ],
             "vector": list(VECTORS[node]),
         }
         for node in NODE_IDS
     }
     streams = [
-        {"key": key.hex(), "asked": list(asked), "words": keys.stream(key, asked, length).tolist()}
+        {
+            "key": key.hex(),
+            "asked": list(asked),
+            "words": keys.stream(key, asked, length).tolist(),
+        }
         for key, asked, length in (
             (bytes(32), (0, 0), 3),
             (bytes(range(32)), (-7, 2), 5),

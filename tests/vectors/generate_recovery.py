@@ -1,7 +1,9 @@
-"""Write recovery.json: known answers of a recovered sum, from fixed keys and fixed entropy.
+"""Write recovery.json: known answers of a recovered sum, from fixed keys and fixed
+entropy.
 
-Run ``python tests/vectors/generate_recovery.py`` after a deliberate change of the protocol (and raise its version).
-`test_recovery_vectors.py` checks the file with code of its own.
+Run ``python tests/vectors/generate_recovery.py`` after a deliberate change of the
+protocol (and raise its version). `test_recovery_vectors.py` checks the file with code
+of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ import numpy as np
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FixedPointVector
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, ShareRequest, SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    Release,
+    ShareRequest,
+    SumRequest,
+    UnmaskRequest,
+)
 from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -39,7 +47,9 @@ def fixed_key(label: str, node: int) -> bytes:
 
 def vector_of(node: int) -> np.ndarray:
     """A client's vector."""
-    return np.frombuffer(fixed_key("vector", node)[: 8 * LENGTH], dtype="<u8").astype(np.uint64)
+    return np.frombuffer(fixed_key("vector", node)[: 8 * LENGTH], dtype="<u8").astype(
+        np.uint64
+    )
 
 
 def entropy() -> Callable[[int], bytes]:
@@ -48,7 +58,9 @@ def entropy() -> Callable[[int], bytes]:
 
     def draw(n_bytes: int) -> bytes:
         used[0] += 1
-        return hashlib.shake_256(b"known answers of recovery" + bytes([used[0] % 256, used[0] // 256])).digest(n_bytes)
+        return hashlib.shake_256(
+            b"known answers of recovery" + bytes([used[0] % 256, used[0] // 256])
+        ).digest(n_bytes)
 
     return draw
 
@@ -65,9 +77,27 @@ def build() -> dict[str, Any]:
     for node in NODE_IDS:
         masters = fixed_key("self", node) + fixed_key("private", node)
         private = fixed_key("run", node)
-        states[node] = Recover(RUN_ID, node, private, 2, MAX_SILENT, True, PLAN_DIGEST, slots=slots, masters=masters)
-    roster = Roster.of(0, {node: keys.public_key_of(state.private_key) for node, state in states.items()})
-    options = {"min_cohort": 2, "max_retries": 1, "max_silent": MAX_SILENT, "authored": True}
+        states[node] = Recover(
+            RUN_ID,
+            node,
+            private,
+            2,
+            MAX_SILENT,
+            True,
+            PLAN_DIGEST,
+            slots=slots,
+            masters=masters,
+        )
+    roster = Roster.of(
+        0,
+        {node: keys.public_key_of(state.private_key) for node, state in states.items()},
+    )
+    options = {
+        "min_cohort": 2,
+        "max_retries": 1,
+        "max_silent": MAX_SILENT,
+        "authored": True,
+    }
     session = RecoverSession(RUN_ID, roster, slots, **options)
     shared, masked, given = {}, {}, {}
     with mock.patch.object(keys.os, "urandom", entropy()):
@@ -78,16 +108,23 @@ def build() -> dict[str, Any]:
         session.open_round(SLOTS[0], LENGTH)
         for node in NODE_IDS:
             boxes, group_boxes = session.take_boxes(node)
-            request = SumRequest(SLOTS[0], 0, boxes=boxes, group_boxes=group_boxes, cohort=NODE_IDS)
+            request = SumRequest(
+                SLOTS[0], 0, boxes=boxes, group_boxes=group_boxes, cohort=NODE_IDS
+            )
             admitted = states[node].admit(request, SLOTS[0])
             states[node], masked[node] = admitted.answer(
-                request, FixedPointVector(vector_of(node)), blinded=True, state_digest=STATE_DIGEST
+                request,
+                FixedPointVector(vector_of(node)),
+                blinded=True,
+                state_digest=STATE_DIGEST,
             )
             if node != LATE:
                 session.receive(node, masked[node])
         session.close_vectors()
         for node in session.survivors:
-            states[node], given[node] = states[node].unmask(UnmaskRequest(SLOTS[0], 0, session.survivors))
+            states[node], given[node] = states[node].unmask(
+                UnmaskRequest(SLOTS[0], 0, session.survivors)
+            )
             session.receive_unmask(node, given[node])
         values = session.recover(PLAN_DIGEST, blinded=True).values
     release = Release(SLOTS[0], 0, values)

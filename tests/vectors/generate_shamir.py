@@ -1,7 +1,9 @@
-"""Write shamir.json: known answers of secret sharing over GF(2^8), from fixed coefficients.
+"""Write shamir.json: known answers of secret sharing over GF(2^8), from fixed
+coefficients.
 
-Run ``python tests/vectors/generate_shamir.py`` after a deliberate change of the protocol (and raise PROTOCOL_VERSION).
-`test_shamir_vectors.py` checks the file with code of its own.
+Run ``python tests/vectors/generate_shamir.py`` after a deliberate change of the
+protocol (and raise PROTOCOL_VERSION). `test_shamir_vectors.py` checks the file with
+code of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def build() -> dict[str, Any]:
     for secret, n_holders, threshold in CASES:
         with mock.patch.object(shamir.os, "urandom", entropy):
             shares = shamir.share(secret, n_holders, threshold)
-        picked = [0, n_holders // 2, n_holders - 1] if threshold > 10 else range(n_holders)
+        picked = (
+            [0, n_holders // 2, n_holders - 1] if threshold > 10 else range(n_holders)
+        )
         last = list(range(n_holders - threshold + 1, n_holders + 1))
         cases.append(
             {

@@ -1,4 +1,7 @@
-"""An independent verifier of identities.json: Ed25519 by hand (RFC 8032, section 5.1), in Python integers."""
+"""An independent verifier of identities.json.
+
+Ed25519 by hand (RFC 8032, section 5.1), in Python integers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 import pytest
 from test_mask_vectors import packed
 
-KNOWN: dict[str, Any] = json.loads(Path(__file__).with_name("identities.json").read_text())
+KNOWN: dict[str, Any] = json.loads(
+    Path(__file__).with_name("identities.json").read_text()
+)
 PARTIES = {int(node): party for node, party in KNOWN["parties"].items()}
 P = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -20,7 +25,10 @@ NEUTRAL: Point = (0, 1, 1, 0)
 
 
 def added(a: Point, b: Point) -> Point:
-    """Sum of two points of the twisted Edwards curve: x = X/Z, y = Y/Z, xy = T/Z (section 5.1.4)."""
+    """Sum of two points of the twisted Edwards curve.
+
+    x = X/Z, y = Y/Z, xy = T/Z (section 5.1.4).
+    """
     (x1, y1, z1, t1), (x2, y2, z2, t2) = a, b
     minus, plus = (y1 - x1) * (y2 - x2) % P, (y1 + x1) * (y2 + x2) % P
     product, twice = 2 * D * t1 * t2 % P, 2 * z1 * z2 % P
@@ -84,7 +92,9 @@ def holds(public: bytes, signature: bytes, message: bytes) -> bool:
     """The verification equation: S B = R + h A."""
     challenge = hashed(signature[:32], public, message) % ORDER
     right = added(decoded(signature[:32]), times(challenge, decoded(public)))
-    return encoded(times(int.from_bytes(signature[32:], "little"), BASE)) == encoded(right)
+    return encoded(times(int.from_bytes(signature[32:], "little"), BASE)) == encoded(
+        right
+    )
 
 
 def message_of(purpose: str, case: dict[str, Any]) -> bytes:
@@ -92,18 +102,35 @@ def message_of(purpose: str, case: dict[str, Any]) -> bytes:
     if purpose == "keys":
         facts = (bytes.fromhex(case["plan_digest"]), bytes.fromhex(case["public_key"]))
     else:
-        facts = (case["round"], case["attempt"], bytes.fromhex(case["survivors_digest"]))
+        facts = (
+            case["round"],
+            case["attempt"],
+            bytes.fromhex(case["survivors_digest"]),
+        )
     label = "flwr-dpkmeans identity"
-    return packed(label, KNOWN["protocol_version"], purpose, case["run_id"], case["node_id"], *facts)
+    return packed(
+        label,
+        KNOWN["protocol_version"],
+        purpose,
+        case["run_id"],
+        case["node_id"],
+        *facts,
+    )
 
 
-CASES = [(purpose, case) for purpose in ("keys", "survivors") for case in KNOWN[purpose]]
+CASES = [
+    (purpose, case) for purpose in ("keys", "survivors") for case in KNOWN[purpose]
+]
 
 
 def test_the_verifier_knows_the_standards_first_answer() -> None:
     """RFC 8032, section 7.1, test 1: an empty message."""
-    private = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
-    public = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+    private = bytes.fromhex(
+        "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
+    )
+    public = bytes.fromhex(
+        "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    )
     signature = bytes.fromhex(
         "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595b"
         "be24655141438e7a100b"
@@ -120,12 +147,21 @@ def test_public_keys() -> None:
         assert encoded(times(scalar, BASE)).hex() == party["public_key"]
 
 
-@pytest.mark.parametrize(("purpose", "case"), CASES, ids=[f"{purpose}{i}" for i, (purpose, _) in enumerate(CASES)])
+@pytest.mark.parametrize(
+    ("purpose", "case"),
+    CASES,
+    ids=[f"{purpose}{i}" for i, (purpose, _) in enumerate(CASES)],
+)
 def test_signatures(purpose: str, case: dict[str, Any]) -> None:
     party = PARTIES[case["node_id"]]
     message = message_of(purpose, case)
-    assert signature_of(bytes.fromhex(party["private_key"]), message).hex() == case["signature"]
-    assert holds(bytes.fromhex(party["public_key"]), bytes.fromhex(case["signature"]), message)
+    assert (
+        signature_of(bytes.fromhex(party["private_key"]), message).hex()
+        == case["signature"]
+    )
+    assert holds(
+        bytes.fromhex(party["public_key"]), bytes.fromhex(case["signature"]), message
+    )
 
 
 def test_the_purposes_are_kept_apart() -> None:

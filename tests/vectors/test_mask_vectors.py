@@ -1,4 +1,7 @@
-"""An independent verifier of masks.json: Python integers, HKDF and X25519 by hand; only AES comes from a library."""
+"""An independent verifier of masks.json: Python integers, HKDF and X25519 by hand.
+
+Only AES comes from a library.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ RING = 2**64
 
 
 def packed(*parts: bytes | str | int) -> bytes:
-    """Length (8 bytes), one letter for the kind, the part; integers are 16 bytes in two's complement."""
+    """Length (8 bytes), one letter for the kind, the part.
+
+    Integers are 16 bytes in two's complement.
+    """
     out = b""
     for part in parts:
         if isinstance(part, int):
@@ -44,7 +50,15 @@ def hkdf(secret: bytes, info: bytes) -> bytes:
 
 
 def derived(secret: bytes, purpose: str, *context: bytes | str | int) -> bytes:
-    return hkdf(secret, packed(b"flwr-dpkmeans secure aggregation", KNOWN["protocol_version"], purpose, *context))
+    return hkdf(
+        secret,
+        packed(
+            b"flwr-dpkmeans secure aggregation",
+            KNOWN["protocol_version"],
+            purpose,
+            *context,
+        ),
+    )
 
 
 def sha256(*parts: bytes | str | int) -> bytes:
@@ -73,7 +87,9 @@ def x25519(private: bytes, u_coordinate: bytes) -> bytes:
 
 
 def counter_blocks(round_index: int, attempt: int, length: int) -> list[bytes]:
-    """Round (8 bytes) and attempt (4 bytes), little endian, then the counters 2, 3, ... (4 bytes, big endian)."""
+    """Round (8 bytes) and attempt (4 bytes), little endian, then the counters 2, 3, ...
+    (4 bytes, big endian).
+    """
     nonce = (round_index % 2**64).to_bytes(8, "little") + attempt.to_bytes(4, "little")
     return [nonce + (i + 2).to_bytes(4, "big") for i in range((length + 1) // 2)]
 
@@ -82,7 +98,9 @@ def words(key: bytes, asked: Sequence[int], length: int) -> list[int]:
     """AES-256 of the counter blocks, cut into little-endian 64-bit words."""
     block_cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     key_stream = b"".join(map(block_cipher.update, counter_blocks(*asked, length)))
-    return [int.from_bytes(key_stream[8 * i : 8 * i + 8], "little") for i in range(length)]
+    return [
+        int.from_bytes(key_stream[8 * i : 8 * i + 8], "little") for i in range(length)
+    ]
 
 
 def public_key(node: int) -> bytes:
@@ -99,13 +117,18 @@ def members(record: dict[str, Any]) -> list[int]:
 
 
 def roster_digest(record: dict[str, Any]) -> bytes:
-    joined = b"".join(node.to_bytes(8, "little") + public_key(node) for node in members(record))
+    joined = b"".join(
+        node.to_bytes(8, "little") + public_key(node) for node in members(record)
+    )
     return sha256("roster", record["attempt"], joined)
 
 
 def hashed_order(record: dict[str, Any]) -> list[int]:
     digest = roster_digest(record)
-    return sorted(members(record), key=lambda node: hashlib.sha256(digest + node.to_bytes(8, "little")).digest())
+    return sorted(
+        members(record),
+        key=lambda node: hashlib.sha256(digest + node.to_bytes(8, "little")).digest(),
+    )
 
 
 def group_key(author: int, attempt: int) -> bytes:
@@ -118,7 +141,9 @@ def transcript(record: dict[str, Any]) -> bytes:
 
 def blinding(record: dict[str, Any], author: int) -> list[int]:
     attempt = record["attempt"]
-    key = derived(group_key(author, attempt), "blind", RUN_ID, author, transcript(record))
+    key = derived(
+        group_key(author, attempt), "blind", RUN_ID, author, transcript(record)
+    )
     return words(key, (record["round"], attempt), LENGTH)
 
 
@@ -128,10 +153,16 @@ def expected_masked(record: dict[str, Any], node: int) -> list[int]:
         if peer == node:
             continue
         key = derived(pair_key(node, peer), "mask", transcript(record))
-        sign, masks = 1 if node < peer else -1, words(key, (record["round"], record["attempt"]), LENGTH)
+        sign, masks = (
+            1 if node < peer else -1,
+            words(key, (record["round"], record["attempt"]), LENGTH),
+        )
         total = [value + sign * mask for value, mask in zip(total, masks, strict=True)]
     if node in hashed_order(record)[:2]:
-        total = [value + blind for value, blind in zip(total, blinding(record, node), strict=True)]
+        total = [
+            value + blind
+            for value, blind in zip(total, blinding(record, node), strict=True)
+        ]
     return [value % RING for value in total]
 
 
@@ -148,69 +179,122 @@ def tag(record: dict[str, Any], round_index: int, attempt: int) -> bytes:
 
 @pytest.mark.parametrize("case", KNOWN["derivations"], ids=lambda case: case["purpose"])
 def test_hkdf_labels(case: dict[str, Any]) -> None:
-    context = [bytes.fromhex(part) if isinstance(part, str) else part for part in case["context"]]
-    assert derived(bytes.fromhex(case["secret"]), case["purpose"], *context).hex() == case["key"]
+    context = [
+        bytes.fromhex(part) if isinstance(part, str) else part
+        for part in case["context"]
+    ]
+    assert (
+        derived(bytes.fromhex(case["secret"]), case["purpose"], *context).hex()
+        == case["key"]
+    )
 
 
 @pytest.mark.parametrize("case", KNOWN["streams"], ids=lambda case: case["key"][:8])
 def test_streams(case: dict[str, Any]) -> None:
-    assert words(bytes.fromhex(case["key"]), case["asked"], len(case["words"])) == case["words"]
+    assert (
+        words(bytes.fromhex(case["key"]), case["asked"], len(case["words"]))
+        == case["words"]
+    )
 
 
 def test_no_block_is_encrypted_twice_under_one_key() -> None:
-    """All rounds and attempts of some runs, at their limits, by enumeration; the key names all else."""
-    rounds, attempts = (-(2**31), -256, -2, -1, 0, 1, 2, 255, 256, 2**31), (0, 1, 2, 255, 256, 2**31)
-    blocks = [block for r in rounds for a in attempts for block in counter_blocks(r, a, 40)]
-    # 20 blocks each, and two that GCM has for its tag: of zeros, and of the nonce with 1.
-    reserved = {bytes(16)} | {counter_blocks(r, a, 1)[0][:12] + bytes((0, 0, 0, 1)) for r in rounds for a in attempts}
+    """All rounds and attempts of some runs, at their limits, by enumeration.
+
+    The key names all else.
+    """
+    rounds, attempts = (
+        (-(2**31), -256, -2, -1, 0, 1, 2, 255, 256, 2**31),
+        (0, 1, 2, 255, 256, 2**31),
+    )
+    blocks = [
+        block for r in rounds for a in attempts for block in counter_blocks(r, a, 40)
+    ]
+    # 20 blocks each, and two that GCM has for its tag: of zeros, and of the nonce with
+    # 1.
+    reserved = {bytes(16)} | {
+        counter_blocks(r, a, 1)[0][:12] + bytes((0, 0, 0, 1))
+        for r in rounds
+        for a in attempts
+    }
     assert len(set(blocks) | reserved) == len(blocks) + len(reserved) == 20 * 60 + 61
-    assert 2 + 2**28 // 16 < 2**32  # no message is long enough for the counter to come round
+    assert (
+        2 + 2**28 // 16 < 2**32
+    )  # no message is long enough for the counter to come round
 
 
 def test_public_keys() -> None:
     base_point = (9).to_bytes(32, "little")
     for party in PARTIES.values():
-        assert x25519(bytes.fromhex(party["private_key"]), base_point).hex() == party["public_key"]
+        assert (
+            x25519(bytes.fromhex(party["private_key"]), base_point).hex()
+            == party["public_key"]
+        )
 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_rosters(index: int) -> None:
     known = KNOWN["run"]["rosters"][index]
-    record = next(record for record in ATTEMPTS if record["attempt"] == known["attempt"])
+    record = next(
+        record for record in ATTEMPTS if record["attempt"] == known["attempt"]
+    )
     assert roster_digest(record).hex() == known["digest"]
     assert hashed_order(record) == known["hashed_order"]
     assert hashed_order(record)[:2] == known["authors"]
 
 
-@pytest.mark.parametrize("record", ATTEMPTS, ids=lambda record: f"round{record['round']}-attempt{record['attempt']}")
+@pytest.mark.parametrize(
+    "record",
+    ATTEMPTS,
+    ids=lambda record: f"round{record['round']}-attempt{record['attempt']}",
+)
 def test_masked_vectors(record: dict[str, Any]) -> None:
     for node in members(record):
-        assert expected_masked(record, node) == record["clients"][str(node)]["masked"], node
+        assert (
+            expected_masked(record, node) == record["clients"][str(node)]["masked"]
+        ), node
 
 
-@pytest.mark.parametrize("record", ATTEMPTS, ids=lambda record: f"round{record['round']}-attempt{record['attempt']}")
-def test_aggregate_is_the_plain_sum_under_the_authors_streams(record: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "record",
+    ATTEMPTS,
+    ids=lambda record: f"round{record['round']}-attempt{record['attempt']}",
+)
+def test_aggregate_is_the_plain_sum_under_the_authors_streams(
+    record: dict[str, Any],
+) -> None:
     vectors = [PARTIES[node]["vector"] for node in members(record)]
     vectors += [blinding(record, author) for author in hashed_order(record)[:2]]
-    assert [sum(column) % RING for column in zip(*vectors, strict=True)] == record["aggregate"]
-    noised = [(a + b) % RING for a, b in zip(record["aggregate"], KNOWN["noise"], strict=True)]
+    assert [sum(column) % RING for column in zip(*vectors, strict=True)] == record[
+        "aggregate"
+    ]
+    noised = [
+        (a + b) % RING for a, b in zip(record["aggregate"], KNOWN["noise"], strict=True)
+    ]
     assert noised == record["release"]
 
 
-@pytest.mark.parametrize("record", [ATTEMPTS[0], ATTEMPTS[2]], ids=["attempt0", "attempt1"])
+@pytest.mark.parametrize(
+    "record", [ATTEMPTS[0], ATTEMPTS[2]], ids=["attempt0", "attempt1"]
+)
 def test_boxes_hold_the_group_keys(record: dict[str, Any]) -> None:
     authors = hashed_order(record)[:2]
     for node in members(record):
         boxes = record["clients"][str(node)]["boxes"]
         assert sorted(int(recipient) for recipient in boxes) == (
-            [peer for peer in members(record) if peer != node] if node in authors else []
+            [peer for peer in members(record) if peer != node]
+            if node in authors
+            else []
         )
         for recipient, box in boxes.items():
             digest = roster_digest(record)
-            context = sha256("box", RUN_ID, record["attempt"], node, int(recipient), digest)
+            context = sha256(
+                "box", RUN_ID, record["attempt"], node, int(recipient), digest
+            )
             cipher = AESGCM(derived(pair_key(node, int(recipient)), "box", context))
             sealed = bytes.fromhex(box)
-            assert cipher.decrypt(sealed[:12], sealed[12:], context) == group_key(node, record["attempt"])
+            assert cipher.decrypt(sealed[:12], sealed[12:], context) == group_key(
+                node, record["attempt"]
+            )
 
 
 def test_tags() -> None:
@@ -219,7 +303,8 @@ def test_tags() -> None:
         assert first["clients"][str(node)]["tag"] == ""
         assert second["clients"][str(node)]["tag"] == tag(first, 2, 0).hex()
     for node in members(third):
-        # The new attempt's keys are still on their way, so its first tag is under the old one's.
+        # The new attempt's keys are still on their way, so its first tag is under the
+        # old one's.
         assert third["clients"][str(node)]["tag"] == tag(first, 2, 1).hex()
         assert KNOWN["run"]["read"][str(node)]["tag"] == tag(third, 3, 1).hex()
 
@@ -228,4 +313,6 @@ def test_clients_read_the_noised_sum() -> None:
     survivors = members(ATTEMPTS[2])
     columns = [PARTIES[node]["vector"] for node in survivors] + [KNOWN["noise"]]
     expected = [sum(column) % RING for column in zip(*columns, strict=True)]
-    assert all(KNOWN["run"]["read"][str(node)]["values"] == expected for node in survivors)
+    assert all(
+        KNOWN["run"]["read"][str(node)]["values"] == expected for node in survivors
+    )

@@ -1,6 +1,9 @@
-"""An independent verifier of recovery.json: only AES comes from a library; see `test_mask_vectors.py`.
+"""An independent verifier of recovery.json: only AES comes from a library.
 
-The server's part is played backwards: from what the clients sent to the plain sum, and every client's part forwards.
+See `test_mask_vectors.py`.
+
+The server's part is played backwards: from what the clients sent to the plain sum, and
+every client's part forwards.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from test_mask_vectors import hkdf as hkdf_of
 from test_mask_vectors import packed, sha256, words, x25519
 from test_shamir_vectors import inverse, times
 
-KNOWN: dict[str, Any] = json.loads(Path(__file__).with_name("recovery.json").read_text())
+KNOWN: dict[str, Any] = json.loads(
+    Path(__file__).with_name("recovery.json").read_text()
+)
 CLIENTS = {int(node): record for node, record in KNOWN["clients"].items()}
 NODES = sorted(CLIENTS)
 RUN, LATE, THRESHOLD = KNOWN["run_id"], KNOWN["late"], KNOWN["threshold"]
@@ -32,7 +37,15 @@ BASE_POINT = (9).to_bytes(32, "little")
 
 
 def derived(secret: bytes, purpose: str, *context: bytes | str | int) -> bytes:
-    return hkdf_of(secret, packed(b"flwr-dpkmeans secure aggregation", KNOWN["protocol_version"], purpose, *context))
+    return hkdf_of(
+        secret,
+        packed(
+            b"flwr-dpkmeans secure aggregation",
+            KNOWN["protocol_version"],
+            purpose,
+            *context,
+        ),
+    )
 
 
 def mac(key: bytes, *parts: bytes | str | int) -> bytes:
@@ -40,7 +53,11 @@ def mac(key: bytes, *parts: bytes | str | int) -> bytes:
 
 
 def xor(*parts: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(*parts, strict=True)) if len(parts) == 2 else xor(xor(*parts[:2]), *parts[2:])
+    return (
+        bytes(a ^ b for a, b in zip(*parts, strict=True))
+        if len(parts) == 2
+        else xor(xor(*parts[:2]), *parts[2:])
+    )
 
 
 def data(node: int, name: str) -> bytes:
@@ -75,11 +92,17 @@ def run_key(a: int, b: int) -> bytes:
 def slot_key(a: int, b: int) -> bytes:
     """Key of two clients for the first aggregation."""
     a, b = min(a, b), max(a, b)
-    return derived(x25519(seeds(a, 0)[1], data(b, "public_keys")[:32]), "pair", RUN, a, b)
+    return derived(
+        x25519(seeds(a, 0)[1], data(b, "public_keys")[:32]), "pair", RUN, a, b
+    )
 
 
 def roster_digest() -> bytes:
-    return sha256("roster", 0, b"".join(node.to_bytes(8, "little") + run_public(node) for node in NODES))
+    return sha256(
+        "roster",
+        0,
+        b"".join(node.to_bytes(8, "little") + run_public(node) for node in NODES),
+    )
 
 
 def transcript() -> bytes:
@@ -100,16 +123,23 @@ def survivors_view() -> bytes:
 
 
 def ticket(sender: int, recipient: int, view: bytes) -> bytes:
-    return mac(derived(run_key(sender, recipient), "agreement"), sender, recipient, view)
+    return mac(
+        derived(run_key(sender, recipient), "agreement"), sender, recipient, view
+    )
 
 
 def opened(giver: int, holder: int, purpose: str, box: bytes) -> bytes:
     context = sha256(purpose, RUN, giver, holder, roster_digest())
-    return AESGCM(derived(run_key(giver, holder), purpose, context)).decrypt(box[:12], box[12:], context)
+    return AESGCM(derived(run_key(giver, holder), purpose, context)).decrypt(
+        box[:12], box[12:], context
+    )
 
 
 def coordinate(owner: int, holder: int) -> int:
-    """Everybody is everybody's neighbour here: holders are numbered in ascending order, without the owner."""
+    """Everybody is everybody's neighbour here.
+
+    Holders are numbered in ascending order, without the owner.
+    """
     return [node for node in NODES if node != owner].index(holder) + 1
 
 
@@ -151,36 +181,71 @@ def blinding(author: int) -> list[int]:
 def test_public_keys_and_commitments(node: int) -> None:
     for place in range(N_SLOTS):
         seed, private = seeds(node, place)
-        assert data(node, "public_keys")[32 * place :][:32] == x25519(private, BASE_POINT)
+        assert data(node, "public_keys")[32 * place :][:32] == x25519(
+            private, BASE_POINT
+        )
         assert data(node, "commitments")[32 * place :][:32] == sha256("self mask", seed)
 
 
 @pytest.mark.parametrize("owner", NODES)
 def test_boxes_hold_shares_of_all_keys_and_the_public_keys(owner: int) -> None:
     holders = [node for node in NODES if node != owner]
-    boxes = {holder: opened(owner, holder, "shares", part(owner, "boxes", holder)) for holder in holders}
-    secret = b"".join(seeds(owner, place)[kind] for kind in (0, 1) for place in range(N_SLOTS))
+    boxes = {
+        holder: opened(owner, holder, "shares", part(owner, "boxes", holder))
+        for holder in holders
+    }
+    secret = b"".join(
+        seeds(owner, place)[kind] for kind in (0, 1) for place in range(N_SLOTS)
+    )
     for chosen in (holders[:THRESHOLD], holders[-THRESHOLD:]):
-        assert interpolated({coordinate(owner, node): boxes[node][: 64 * N_SLOTS] for node in chosen}) == secret
-    assert interpolated({coordinate(owner, n): boxes[n][: 64 * N_SLOTS] for n in holders[: THRESHOLD - 1]}) != secret
-    assert {box[64 * N_SLOTS :] for box in boxes.values()} == {data(owner, "public_keys")}
+        assert (
+            interpolated(
+                {
+                    coordinate(owner, node): boxes[node][: 64 * N_SLOTS]
+                    for node in chosen
+                }
+            )
+            == secret
+        )
+    assert (
+        interpolated(
+            {
+                coordinate(owner, n): boxes[n][: 64 * N_SLOTS]
+                for n in holders[: THRESHOLD - 1]
+            }
+        )
+        != secret
+    )
+    assert {box[64 * N_SLOTS :] for box in boxes.values()} == {
+        data(owner, "public_keys")
+    }
 
 
 def test_group_boxes_hold_the_authors_keys() -> None:
     digest = roster_digest()
-    order = sorted(NODES, key=lambda node: hashlib.sha256(digest + node.to_bytes(8, "little")).digest())
+    order = sorted(
+        NODES,
+        key=lambda node: hashlib.sha256(digest + node.to_bytes(8, "little")).digest(),
+    )
     assert sorted(order[: KNOWN["max_silent"] + 2]) == KNOWN["authors"]
     for node in NODES:
-        due = [peer for peer in NODES if peer != node] if node in KNOWN["authors"] else []
+        due = (
+            [peer for peer in NODES if peer != node] if node in KNOWN["authors"] else []
+        )
         assert sorted(int(peer) for peer in CLIENTS[node]["group_boxes"]) == due
         for peer in due:
-            assert opened(node, peer, "box", part(node, "group_boxes", peer)) == data(node, "group_key")
+            assert opened(node, peer, "box", part(node, "group_boxes", peer)) == data(
+                node, "group_key"
+            )
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_masked_vectors_and_tickets(node: int) -> None:
     peers = [peer for peer in NODES if peer != node]
-    masks = [self_mask(node, seeds(node, 0)[0]), *(pair_mask(node, peer) for peer in peers)]
+    masks = [
+        self_mask(node, seeds(node, 0)[0]),
+        *(pair_mask(node, peer) for peer in peers),
+    ]
     if node in KNOWN["authors"]:
         masks.append(blinding(node))
     assert CLIENTS[node]["masked"] == summed(CLIENTS[node]["vector"], *masks)
@@ -189,9 +254,16 @@ def test_masked_vectors_and_tickets(node: int) -> None:
 
 
 def test_tags() -> None:
-    key = derived(b"".join(data(author, "group_key") for author in KNOWN["authors"]), "tag", RUN, roster_digest())
+    key = derived(
+        b"".join(data(author, "group_key") for author in KNOWN["authors"]),
+        "tag",
+        RUN,
+        roster_digest(),
+    )
     first = sha256("survivors and state", survivors_digest([]), STATE)
-    assert {CLIENTS[node]["tag"] for node in NODES} == {mac(key, RUN, *ASKED, first).hex()}
+    assert {CLIENTS[node]["tag"] for node in NODES} == {
+        mac(key, RUN, *ASKED, first).hex()
+    }
     last = sha256("survivors and state", survivors_digest(SURVIVORS), STATE)
     assert KNOWN["last_tag"] == mac(key, RUN, FIRST + 1, 0, last).hex()
 
@@ -203,10 +275,14 @@ def unlocked(holder: int) -> dict[int, bytes]:
         if peer != holder:
             given = part(peer, "given", holder)[32:64]
             assert given == ticket(peer, holder, survivors_view())
-            parts[coordinate(holder, peer)] = xor(part(holder, "given", peer)[64:], given)
+            parts[coordinate(holder, peer)] = xor(
+                part(holder, "given", peer)[64:], given
+            )
     opening = interpolated(dict(list(parts.items())[-THRESHOLD:]))
     return {
-        owner: xor(part(holder, "given", owner)[:32], mac(opening, "lock", owner)) for owner in NODES if owner != holder
+        owner: xor(part(holder, "given", owner)[:32], mac(opening, "lock", owner))
+        for owner in NODES
+        if owner != holder
     }
 
 
@@ -216,15 +292,31 @@ def test_given_shares_open_the_survivors_self_masks_and_the_late_ones_key() -> N
     for owner in NODES:
         holders = [node for node in SURVIVORS if node != owner]
         if owner == LATE:
-            key = interpolated({coordinate(owner, node): shares[node][owner] for node in holders[-THRESHOLD:]})
+            key = interpolated(
+                {
+                    coordinate(owner, node): shares[node][owner]
+                    for node in holders[-THRESHOLD:]
+                }
+            )
             assert key == seeds(owner, 0)[1]
-            total = summed(total, *(negated(pair_mask(node, owner)) for node in SURVIVORS))
+            total = summed(
+                total, *(negated(pair_mask(node, owner)) for node in SURVIVORS)
+            )
             continue
-        padded = {node: xor(shares[node][owner], part(owner, "tickets", node)) for node in holders}
-        key = interpolated({coordinate(owner, node): padded[node] for node in holders[-THRESHOLD:]})
+        padded = {
+            node: xor(shares[node][owner], part(owner, "tickets", node))
+            for node in holders
+        }
+        key = interpolated(
+            {coordinate(owner, node): padded[node] for node in holders[-THRESHOLD:]}
+        )
         assert key == seeds(owner, 0)[0]
         total = summed(total, negated(self_mask(owner, key)))
     assert total == KNOWN["recovered"]
     authors = [author for author in KNOWN["authors"] if author in SURVIVORS]
     plain = summed(*(CLIENTS[node]["vector"] for node in SURVIVORS))
-    assert summed(total, *(negated(blinding(author)) for author in authors)) == plain == KNOWN["read"]
+    assert (
+        summed(total, *(negated(blinding(author)) for author in authors))
+        == plain
+        == KNOWN["read"]
+    )

@@ -1,4 +1,7 @@
-"""An independent verifier of shamir.json: carry-less products of Python integers, reduced by division."""
+"""An independent verifier of shamir.json.
+
+Carry-less products of Python integers, reduced by division.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +46,28 @@ def test_the_field_is_that_of_aes() -> None:
     assert times(0x57, 0x13) == 0xFE
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['threshold']}-of-{case['n_holders']}")
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case['threshold']}-of-{case['n_holders']}"
+)
 def test_shares_are_values_of_the_polynomials(case: dict[str, Any]) -> None:
     secret, entropy = bytes.fromhex(case["secret"]), bytes.fromhex(case["entropy"])
     length = len(secret)
     # The entropy fills the highest power's coefficients of all bytes first.
-    rows = [entropy[start : start + length] for start in range(0, len(entropy), length)][::-1]
+    rows = [
+        entropy[start : start + length] for start in range(0, len(entropy), length)
+    ][::-1]
     assert len(rows) == case["threshold"] - 1
     for x, share in case["shares"].items():
-        expected = [value_at([secret[i], *(row[i] for row in rows)], int(x)) for i in range(length)]
+        expected = [
+            value_at([secret[i], *(row[i] for row in rows)], int(x))
+            for i in range(length)
+        ]
         assert bytes(expected).hex() == share
 
 
-@pytest.mark.parametrize("case", CASES[:3], ids=lambda case: f"{case['threshold']}-of-{case['n_holders']}")
+@pytest.mark.parametrize(
+    "case", CASES[:3], ids=lambda case: f"{case['threshold']}-of-{case['n_holders']}"
+)
 def test_lagrange_weights_give_the_secret_back(case: dict[str, Any]) -> None:
     holders, weights = case["last_holders"], bytes.fromhex(case["weights_of_the_last"])
     for x, weight in zip(holders, weights, strict=True):
@@ -67,5 +79,7 @@ def test_lagrange_weights_give_the_secret_back(case: dict[str, Any]) -> None:
     shares = [bytes.fromhex(case["shares"][str(x)]) for x in holders]
     read = [0] * len(shares[0])
     for share, weight in zip(shares, weights, strict=True):
-        read = [value ^ times(weight, byte) for value, byte in zip(read, share, strict=True)]
+        read = [
+            value ^ times(weight, byte) for value, byte in zip(read, share, strict=True)
+        ]
     assert bytes(read).hex() == case["secret"]

@@ -1,4 +1,6 @@
-"""Balcan et al.'s clustering: what one row moves, what each draw costs, and what is found."""
+"""Balcan et al.'s clustering: what one row moves, what each draw costs, and what is
+found.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,26 @@ Integers = npt.NDArray[np.int64]
 ALL = 10**9
 
 
-def run(points: Any, n_clusters: int, seed: int = 0, epsilon: float = 1.0, **more: Any) -> MaxCoverResult:
+def run(
+    points: Any, n_clusters: int, seed: int = 0, epsilon: float = 1.0, **more: Any
+) -> MaxCoverResult:
     generator = np.random.default_rng(seed)
-    arguments = {"source": SeededNoise(generator), "generator": generator, "delta": 1e-6, **more}
+    arguments = {
+        "source": SeededNoise(generator),
+        "generator": generator,
+        "delta": 1e-6,
+        **more,
+    }
     return balcan(points, n_clusters, epsilon=epsilon, **arguments)
 
 
 def clusters(n: int = 9000, width: int = 3) -> FloatArray:
     generator = np.random.default_rng(1)
     centres = np.array([[-0.6] * width, [0.6] * width, [0.6, *[-0.6] * (width - 1)]])
-    return np.asarray(centres[generator.integers(0, 3, n)] + 0.05 * generator.standard_normal((n, width)))
+    return np.asarray(
+        centres[generator.integers(0, 3, n)]
+        + 0.05 * generator.standard_normal((n, width))
+    )
 
 
 class Script(SeededNoise):
@@ -70,8 +82,13 @@ class Recorded(SeededNoise):
         return super()._draw(family, scale, size)
 
 
-def level_counts(points: FloatArray, level: int, n_levels: int, shift: FloatArray) -> dict[tuple[float, ...], int]:
-    """Rows in each cell of a level, told from outside: a cell is full from c rows on where the noise is 1 - c."""
+def level_counts(
+    points: FloatArray, level: int, n_levels: int, shift: FloatArray
+) -> dict[tuple[float, ...], int]:
+    """Rows in each cell of a level, told from outside.
+
+    a cell is full from c rows on where the noise is 1 - c.
+    """
     found: dict[tuple[float, ...], int] = {}
     for least in range(1, len(points) + 1):
         # With one declared row the threshold is 0; all cells above the level are full.
@@ -93,17 +110,25 @@ def test_one_row_is_in_one_cell_of_each_level_and_counts_show_it(width: int) -> 
         everybody = level_counts(points, level, 3, shift)
         assert sum(everybody.values()) == 5
         for centre, n in everybody.items():
-            inside = (np.abs(points - np.array(centre)) <= 2.0 ** (1 - level)).all(axis=1)
+            inside = (np.abs(points - np.array(centre)) <= 2.0 ** (1 - level)).all(
+                axis=1
+            )
             assert inside.sum() >= n
         for left_out in range(5):
             others = level_counts(np.delete(points, left_out, axis=0), level, 3, shift)
-            moved = [abs(everybody.get(cell, 0) - others.get(cell, 0)) for cell in {*everybody, *others}]
+            moved = [
+                abs(everybody.get(cell, 0) - others.get(cell, 0))
+                for cell in {*everybody, *others}
+            ]
             assert sum(moved) == 1
 
 
 def test_empty_cells_are_counted_like_others() -> None:
     script = Script([ALL, ALL])
-    assert len(tree_centres(np.zeros((0, 2)), 2, 1.0, 100, np.zeros(2), script)) == 1 + 4 + 16
+    assert (
+        len(tree_centres(np.zeros((0, 2)), 2, 1.0, 100, np.zeros(2), script))
+        == 1 + 4 + 16
+    )
     assert [size for _, _, size in script.asked] == [4, 16]
 
 
@@ -111,15 +136,26 @@ def test_a_cell_is_full_above_two_log_n_scales() -> None:
     points = np.repeat([[0.25], [-0.75]], [30, 29], axis=0)
     threshold = 2.0 * math.log(50) * 3.77
     assert 29 < threshold < 30
-    assert tree_centres(points, 2, 3.77, 50, np.zeros(1), Script([0, 0])).ravel().tolist() == [0.0, 1.0, 0.5]
+    assert tree_centres(
+        points, 2, 3.77, 50, np.zeros(1), Script([0, 0])
+    ).ravel().tolist() == [0.0, 1.0, 0.5]
 
 
-def sequences(points: FloatArray, candidates: FloatArray, start: Integers, rate: float) -> dict[tuple[int, ...], float]:
-    """Probability of every sequence of swaps and of the state that is chosen, by the exponential mechanism."""
+def sequences(
+    points: FloatArray, candidates: FloatArray, start: Integers, rate: float
+) -> dict[tuple[int, ...], float]:
+    """Probability of every sequence of swaps and of the state that is chosen, by the
+    exponential mechanism.
+    """
     distances = exact_distances(points, candidates)
     found: dict[tuple[int, ...], float] = {}
 
-    def walk(history: tuple[int, ...], chosen: Integers, costs: tuple[int, ...], probability: float) -> None:
+    def walk(
+        history: tuple[int, ...],
+        chosen: Integers,
+        costs: tuple[int, ...],
+        probability: float,
+    ) -> None:
         last = len(costs) == len(start)
         found_costs = np.array(costs) if last else swap_costs(distances, chosen).ravel()
         drawn = scores(found_costs, points.shape[1])
@@ -139,13 +175,20 @@ def sequences(points: FloatArray, candidates: FloatArray, start: Integers, rate:
 
 
 @pytest.mark.parametrize(("rate", "width"), [(0.02, 1), (0.3, 1), (0.3, 2)])
-def test_no_draw_costs_more_than_its_price_between_neighbours(rate: float, width: int) -> None:
+def test_no_draw_costs_more_than_its_price_between_neighbours(
+    rate: float, width: int
+) -> None:
     candidates = np.array(list(itertools.product((-1.0, 0.25, 1.0), repeat=width)))[:5]
     start = np.array([1, 2])
     price, worst = 4.0 * rate * (len(start) + 1), 0.0
     generator = np.random.default_rng(0)
     for _ in range(6):
-        points = np.concatenate([np.full((1, width), 1.0), round_to_grid(generator.uniform(-1, 1, (3, width)))])
+        points = np.concatenate(
+            [
+                np.full((1, width), 1.0),
+                round_to_grid(generator.uniform(-1, 1, (3, width))),
+            ]
+        )
         more = sequences(points, candidates, start, rate)
         less = sequences(points[1:], candidates, start, rate)
         assert more.keys() == less.keys()
@@ -173,7 +216,9 @@ def test_one_more_row_raises_every_score_by_no_more_than_four() -> None:
 
 def test_costs_of_swaps_are_those_of_each_set_of_centres() -> None:
     generator = np.random.default_rng(2)
-    points, candidates = (round_to_grid(generator.uniform(-1.0, 1.0, (n, 3))) for n in (50, 7))
+    points, candidates = (
+        round_to_grid(generator.uniform(-1.0, 1.0, (n, 3))) for n in (50, 7)
+    )
     distances = exact_distances(points, candidates)
     exact = np.square(points[:, None] - candidates).sum(axis=2)
     assert distances == pytest.approx(exact * 2.0**20, abs=1.0)
@@ -190,19 +235,25 @@ def test_likely_scores_are_the_low_ones() -> None:
     sampler = CoverageSampler(math.log(2.0), np.random.default_rng(1).bytes)
     draws = [draw(np.array([7, 5, 6, 5, 600]), sampler) for _ in range(8000)]
     # Weights 1/4, 1, 1/2, 1 and next to nothing.
-    assert np.bincount(draws, minlength=5) / 8000.0 == pytest.approx(np.array([1, 4, 2, 4, 0]) / 11.0, abs=0.02)
+    assert np.bincount(draws, minlength=5) / 8000.0 == pytest.approx(
+        np.array([1, 4, 2, 4, 0]) / 11.0, abs=0.02
+    )
 
 
 def test_a_search_at_no_noise_finds_the_best_swaps() -> None:
     points = np.repeat([[-0.75], [0.5], [0.75]], [40, 30, 10], axis=0)
     candidates = np.array([[-0.75], [-0.5], [0.0], [0.5], [1.0]])
     sampler = CoverageSampler(20.0, np.random.default_rng(1).bytes)
-    found = local_search(exact_distances(points, candidates), np.array([1, 2]), 1, sampler)
+    found = local_search(
+        exact_distances(points, candidates), np.array([1, 2]), 1, sampler
+    )
     assert sorted(found.tolist()) == [0, 3]
 
 
 def test_all_lines_together_cost_the_request_and_say_how() -> None:
-    lines = draft_search(1.0, 1e-6, radius=10.0, n_clusters=30, n_features=100, n_levels=7)
+    lines = draft_search(
+        1.0, 1e-6, radius=10.0, n_clusters=30, n_features=100, n_levels=7
+    )
     events = [line.event for line in lines]
     assert 0.999 < compose_epsilon(events, 1e-6) <= 1.0
     for line, (bound, row) in zip(lines, [(21.0, "S32"), (84.0, "S33")], strict=False):
@@ -210,14 +261,18 @@ def test_all_lines_together_cost_the_request_and_say_how() -> None:
         assert line.sensitivity == bound
         assert line.noise_scale * line.event.epsilon >= bound
         assert f"[{row}, " in line.theorem
-    assert [line.noise for line in lines] == ["laplace", "exponential mechanism"] + ["gaussian"] * 4
+    assert [line.noise for line in lines] == ["laplace", "exponential mechanism"] + [
+        "gaussian"
+    ] * 4
     for line in lines[2:]:
         assert isinstance(line.event, GaussianRelease)
         assert line.noise_scale >= line.event.noise_multiplier * line.sensitivity
     assert sum(event.closeness.additive for event in events) >= 21 * 2.0**-100
 
 
-def test_the_noise_that_is_drawn_is_the_noise_that_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_noise_that_is_drawn_is_the_noise_that_is_declared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source, rates, draws = Recorded(), [], []
     made, drawn = CoverageSampler.__init__, CoverageSampler.draw_coverage
 
@@ -245,9 +300,21 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_declared(monkeypatch: pyte
 
 def test_clear_clusters_are_found_and_seeds_repeat() -> None:
     points = clusters()
-    centres = np.array([points[np.abs(points - one).max(axis=1) < 0.4].mean(axis=0) for one in points[:40]])
-    first, again, other = run(points, 3, epsilon=4.0), run(points, 3, epsilon=4.0), run(points, 3, 1, epsilon=4.0)
-    assert np.linalg.norm(first.centroids[:, None] - centres, axis=2).min(axis=0).max() < 0.1
+    centres = np.array(
+        [
+            points[np.abs(points - one).max(axis=1) < 0.4].mean(axis=0)
+            for one in points[:40]
+        ]
+    )
+    first, again, other = (
+        run(points, 3, epsilon=4.0),
+        run(points, 3, epsilon=4.0),
+        run(points, 3, 1, epsilon=4.0),
+    )
+    assert (
+        np.linalg.norm(first.centroids[:, None] - centres, axis=2).min(axis=0).max()
+        < 0.1
+    )
     assert first.counts.sum() == pytest.approx(9000, rel=0.05)
     assert np.array_equal(first.centroids, again.centroids)
     assert not np.array_equal(first.centroids, other.centroids)
@@ -271,13 +338,27 @@ def test_few_full_cells_and_little_budget_end_well() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"n_clusters": 41}, DataError, "the number of points is 40, but it must be at least n_clusters = 41"),
+        (
+            {"n_clusters": 41},
+            DataError,
+            "the number of points is 40, but it must be at least n_clusters = 41",
+        ),
         ({"epsilon": -1.0}, LocalMisuseError, "epsilon is -1.0"),
-        ({"generator": 3, "source": SecureNoise()}, LocalMisuseError, "generator is of type 'int'"),
-        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError, "40 of 40 rows are not finite"),
+        (
+            {"generator": 3, "source": SecureNoise()},
+            LocalMisuseError,
+            "generator is of type 'int'",
+        ),
+        (
+            {"points": [[np.nan, 0.0, 0.0]] * 40},
+            DataError,
+            "40 of 40 rows are not finite",
+        ),
     ],
 )
-def test_bad_input_gets_one_sentence(change: dict[str, Any], error: type[Exception], sentence: str) -> None:
+def test_bad_input_gets_one_sentence(
+    change: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
     arguments: dict[str, Any] = {"points": np.zeros((40, 3)), "n_clusters": 2, **change}
     with pytest.raises(error, match=sentence):
         run(**arguments)

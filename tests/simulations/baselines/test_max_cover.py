@@ -10,7 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError, LocalMisuseError
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    DPKMeansError,
+    LocalMisuseError,
+)
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Event, GaussianRelease
@@ -29,7 +34,12 @@ def events_of(result: MaxCoverResult) -> list[Event]:
 
 
 def run(
-    points: Any, n_clusters: int, seed: int = 0, epsilon: float = 1.0, delta: float = 1e-6, **more: Any
+    points: Any,
+    n_clusters: int,
+    seed: int = 0,
+    epsilon: float = 1.0,
+    delta: float = 1e-6,
+    **more: Any,
 ) -> MaxCoverResult:
     generator = np.random.default_rng(seed)
     arguments = {"source": SeededNoise(generator), "generator": generator, **more}
@@ -39,12 +49,16 @@ def run(
 def mixture(n_clusters: int, n_features: int, n_each: int, seed: int = 0) -> FloatArray:
     generator = np.random.default_rng(seed)
     centres = generator.uniform(-0.9, 0.9, (n_clusters, n_features))
-    points: FloatArray = centres.repeat(n_each, axis=0) + generator.normal(0.0, 0.02, (n_clusters * n_each, n_features))
+    points: FloatArray = centres.repeat(n_each, axis=0) + generator.normal(
+        0.0, 0.02, (n_clusters * n_each, n_features)
+    )
     return points
 
 
 class RecordingNoise(SeededNoise):
-    """Seeded noise that remembers the standard deviations and sizes that were asked for."""
+    """Seeded noise that remembers the standard deviations and sizes that were asked
+    for.
+    """
 
     def __init__(self) -> None:
         super().__init__(np.random.default_rng(0))
@@ -67,9 +81,12 @@ def test_separated_clusters_are_found(n_features: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "n_clusters", "n_points"), [(0.1, 1e-5, 3, 300), (1.0, 1e-7, 20, 2000), (8.0, 1e-4, 5, 60)]
+    ("epsilon", "delta", "n_clusters", "n_points"),
+    [(0.1, 1e-5, 3, 300), (1.0, 1e-7, 20, 2000), (8.0, 1e-4, 5, 60)],
 )
-def test_the_events_cost_at_most_the_request(epsilon: float, delta: float, n_clusters: int, n_points: int) -> None:
+def test_the_events_cost_at_most_the_request(
+    epsilon: float, delta: float, n_clusters: int, n_points: int
+) -> None:
     points = np.random.default_rng(0).uniform(-1.0, 1.0, (n_points, 4))
     result = run(points, n_clusters, epsilon=epsilon, delta=delta)
     assert 0.9 * epsilon < compose_epsilon(events_of(result), delta) <= epsilon
@@ -81,14 +98,19 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_declared() -> None:
     source = RecordingNoise()
     points = mixture(3, 10, 200)
     result = run(points, 3, source=source)
-    gaussians = [event for event in events_of(result) if isinstance(event, GaussianRelease)]
+    gaussians = [
+        event for event in events_of(result) if isinstance(event, GaussianRelease)
+    ]
     sensitivities = {
         "cover counts": 1.0,
         "average sums": math.sqrt(10),
         "average counts": 1.0,
         "Lloyd sums": math.sqrt(10),
     }
-    declared = [event.noise_multiplier * sensitivities.get(event.name, 1.0) * 2.0**24 for event in gaussians]
+    declared = [
+        event.noise_multiplier * sensitivities.get(event.name, 1.0) * 2.0**24
+        for event in gaussians
+    ]
     assert [std for std, _ in source.asked] == pytest.approx(declared)
     assert [size for _, size in source.asked[1:]] == [30, 3, 30, 3]
     assert source.asked[0][1] <= 7 * 3
@@ -106,15 +128,20 @@ def test_the_number_of_examples_is_public_and_may_be_declared() -> None:
     points = mixture(2, 6, 100)
     declared = run(points[:-1], 2, n_examples=200)
     assert events_of(declared) == events_of(run(points, 2))
-    # log(n) / 2 dimensions: with the same declared number neighbours see the same projection.
+    # log(n) / 2 dimensions: with the same declared number neighbours see the same
+    # projection.
     assert len(run(points, 2, n_examples=10_000).centroids) == 2
 
 
 def test_the_finest_grid_has_keys_for_all_its_points() -> None:
-    most_components = max(default_components(n, 10**6) for n in (1, 10**3, 10**9, 10**18))
+    most_components = max(
+        default_components(n, 10**6) for n in (1, 10**3, 10**9, 10**18)
+    )
     assert (2**7 + 1) ** most_components <= LARGEST_NUMBER_OF_CANDIDATES
     run(mixture(2, 9, 50), 2, n_components=1, n_levels=60)
-    with pytest.raises(ConfigurationError, match="n_levels is 8 and n_components 8, but grids may"):
+    with pytest.raises(
+        ConfigurationError, match="n_levels is 8 and n_components 8, but grids may"
+    ):
         run(mixture(2, 9, 50), 2, n_components=8, n_levels=8)
 
 
@@ -122,7 +149,9 @@ def test_options_of_the_grids_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
     covered = module.cover_centres
 
-    def recorded(points: FloatArray, n_clusters: int, n_levels: int, sampler: Any) -> FloatArray:
+    def recorded(
+        points: FloatArray, n_clusters: int, n_levels: int, sampler: Any
+    ) -> FloatArray:
         seen.append((points.shape[1], n_levels))
         return covered(points, n_clusters, n_levels, sampler)
 
@@ -136,7 +165,11 @@ def test_options_of_the_grids_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
     points = mixture(4, 8, 100)
     before = points.copy()
-    first, second, third = run(points, 4, seed=1), run(points, 4, seed=1), run(points, 4, seed=2)
+    first, second, third = (
+        run(points, 4, seed=1),
+        run(points, 4, seed=1),
+        run(points, 4, seed=2),
+    )
     assert np.array_equal(first.centroids, second.centroids)
     assert np.array_equal(first.counts, second.counts)
     assert not np.array_equal(first.centroids, third.centroids)
@@ -146,15 +179,21 @@ def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
 def test_the_starts_of_k_means_are_repeatable_too() -> None:
     points = np.random.default_rng(0).uniform(-1.0, 1.0, (3000, 2))
     results = [run(points, 12, seed=1, epsilon=8.0) for _ in range(3)]
-    assert all(np.array_equal(results[0].centroids, other.centroids) for other in results[1:])
+    assert all(
+        np.array_equal(results[0].centroids, other.centroids) for other in results[1:]
+    )
 
 
-def test_clusters_are_those_of_the_proxies_then_those_of_the_averages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_are_those_of_the_proxies_then_those_of_the_averages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # One feature: no projection, and the proxies are in the points' own space.
     calls: list[dict[str, Any]] = []
     original = module.noisy_averages
 
-    def spy(points: FloatArray, labels: npt.NDArray[np.int32], **more: Any) -> NoisyAverages:
+    def spy(
+        points: FloatArray, labels: npt.NDArray[np.int32], **more: Any
+    ) -> NoisyAverages:
         found = original(points, labels, **more)
         calls.append({"points": points, "labels": labels, "found": found, **more})
         return found
@@ -166,7 +205,9 @@ def test_clusters_are_those_of_the_proxies_then_those_of_the_averages(monkeypatc
     assert first["previous"] is None
     assert second["previous"] is first["found"].centroids
     assert sorted(np.bincount(first["labels"]).tolist()) == [600, 900]
-    assert np.array_equal(second["labels"], np.abs(second["points"] - second["previous"].T).argmin(axis=1))
+    assert np.array_equal(
+        second["labels"], np.abs(second["points"] - second["previous"].T).argmin(axis=1)
+    )
     assert first["labels"][0] != first["labels"][-1]
     assert np.unique(first["labels"][:900]).size == 1
 
@@ -193,18 +234,28 @@ def test_all_clusters_lost_in_noise() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "sentence"),
     [
-        ({"n_clusters": 41}, DataError, "the number of points is 40, but it must be at least n_clusters = 41"),
+        (
+            {"n_clusters": 41},
+            DataError,
+            "the number of points is 40, but it must be at least n_clusters = 41",
+        ),
         ({"n_clusters": 8, "n_examples": 7}, DataError, "the number of points is 7"),
         ({"n_clusters": 0}, ConfigurationError, "n_clusters is 0"),
         ({"epsilon": -1.0}, LocalMisuseError, "epsilon is -1.0"),
         ({"delta": 1.0}, LocalMisuseError, "delta is 1.0"),
         ({"epsilon": 1e-6}, DPKMeansError, "the rate of the selections is"),
         ({"generator": 3}, LocalMisuseError, "generator is of type 'int'"),
-        ({"points": [[np.nan, 0.0, 0.0]] * 40}, DataError, "40 of 40 rows are not finite"),
+        (
+            {"points": [[np.nan, 0.0, 0.0]] * 40},
+            DataError,
+            "40 of 40 rows are not finite",
+        ),
         ({"points": [0.0] * 40}, DataError, "points have shape"),
     ],
 )
-def test_bad_input_gets_one_sentence(change: dict[str, Any], error: type[Exception], sentence: str) -> None:
+def test_bad_input_gets_one_sentence(
+    change: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
     arguments: dict[str, Any] = {"points": np.zeros((40, 3)), "n_clusters": 2, **change}
     with pytest.raises(error, match=sentence) as caught:
         run(**arguments)

@@ -1,4 +1,6 @@
-"""Sums and counts of clusters: sensitivities by brute force, noise of the declared size, small clusters."""
+"""Sums and counts of clusters: sensitivities by brute force, noise of the declared
+size, small clusters.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from simulations.baselines.max_cover import (
 
 
 class PlannedNoise:
-    """Noise that is always the same number of grid steps, and remembers what was asked for."""
+    """Noise that is always the same number of grid steps, and remembers what was asked
+    for.
+    """
 
     def __init__(self, steps: int = 0) -> None:
         self.asked: list[tuple[float, int]] = []
@@ -37,11 +41,20 @@ class PlannedNoise:
 @pytest.mark.parametrize("radius", [0.25, 1.0, math.nextafter(math.sqrt(3), math.inf)])
 def test_sums_and_counts_move_by_no_more_than_they_should(radius: float) -> None:
     generator = np.random.default_rng(0)
-    raw = np.concatenate([generator.normal(0.0, 2.0, (30, 3)), np.ones((3, 3)), -np.ones((3, 3)), np.zeros((1, 3))])
+    raw = np.concatenate(
+        [
+            generator.normal(0.0, 2.0, (30, 3)),
+            np.ones((3, 3)),
+            -np.ones((3, 3)),
+            np.zeros((1, 3)),
+        ]
+    )
     points = clip_to_ball(raw, radius)
     centroids = round_to_grid(generator.uniform(-1.0, 1.0, (4, 3)))
 
-    def statistics(rows: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def statistics(
+        rows: npt.NDArray[np.float64],
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         return cluster_statistics(rows, nearest_centroids(rows, centroids)[0], 4)
 
     sums, counts = statistics(points)
@@ -60,11 +73,21 @@ def test_averages_by_hand_without_noise() -> None:
     points = np.array([[0.5, 0.0], [0.25, 0.5], [-1.0, 0.25]])
     labels = np.array([0, 0, 2], dtype=np.int32)
     source = PlannedNoise()
-    found = noisy_averages(points, labels, previous=None, n_clusters=3, sum_std=0.5, count_std=0.125, source=source)
+    found = noisy_averages(
+        points,
+        labels,
+        previous=None,
+        n_clusters=3,
+        sum_std=0.5,
+        count_std=0.125,
+        source=source,
+    )
     assert found.centroids[0].tolist() == [0.375, 0.25]
     assert found.centroids[2].tolist() == [-1.0, 0.25]
     # The empty cluster gets the average of all: (-0.25, 0.75) / 3.
-    assert found.centroids[1] == pytest.approx(np.array([-0.25, 0.75]) / 3.0, abs=2.0**-16)
+    assert found.centroids[1] == pytest.approx(
+        np.array([-0.25, 0.75]) / 3.0, abs=2.0**-16
+    )
     assert found.counts.tolist() == [2.0, 0.0, 1.0]
     assert source.asked == [(0.5 * 2.0**NOISE_BITS, 6), (0.125 * 2.0**NOISE_BITS, 3)]
 
@@ -115,6 +138,8 @@ def test_centroids_stay_in_the_box_whatever_the_noise() -> None:
 
 
 def test_noise_has_the_standard_deviation_that_was_asked_for() -> None:
-    noisy = add_gaussian_noise(np.full((100, 100), 3.5), 2.5, SeededNoise(np.random.default_rng(0)))
+    noisy = add_gaussian_noise(
+        np.full((100, 100), 3.5), 2.5, SeededNoise(np.random.default_rng(0))
+    )
     assert float(np.std(noisy)) == pytest.approx(2.5, rel=0.03)
     assert float(np.mean(noisy)) == pytest.approx(3.5, abs=0.1)

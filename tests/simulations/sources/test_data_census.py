@@ -16,7 +16,8 @@ from simulations.sources.census import Employment, load_census
 from simulations.sources.census_codes import CODEBOOK_2018, STATES, read_codebook
 from simulations.sources.federated import FederatedData
 
-# The order of the real files differs from that of the task, and they have many more columns.
+# The order of the real files differs from that of the task, and they have many more
+# columns.
 PERSON = {
     "RT": "P", "SERIALNO": "2018GQ0000049", "ST": "01", "PWGTP": "75", "AGEP": "40", "COW": "5", "MAR": "1",
     "RELP": "00", "SCHL": "21", "SEX": "1", "WKHP": "40", "OCCP": "0120", "PINCP": "90000", "POBP": "001",
@@ -25,15 +26,22 @@ PERSON = {
 COLUMNS = tuple(PERSON)
 
 
-def write(folder: Path, people: Iterable[dict[str, str]], name: str = "psam_p01.csv") -> Path:
+def write(
+    folder: Path, people: Iterable[dict[str, str]], name: str = "psam_p01.csv"
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [",".join({**PERSON, **person}[column] for column in COLUMNS) for person in people]
+    rows = [
+        ",".join({**PERSON, **person}[column] for column in COLUMNS)
+        for person in people
+    ]
     path = folder / name
     path.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
     return path
 
 
-def load(folder: Path, employment: int = 5, *, seed: int = 0, **options: Any) -> FederatedData:
+def load(
+    folder: Path, employment: int = 5, *, seed: int = 0, **options: Any
+) -> FederatedData:
     options = {"server_points_of_type": 0, "server_points_of_others": 0, **options}
     return load_census(folder, employment, rng=np.random.default_rng(seed), **options)
 
@@ -50,9 +58,15 @@ def features_of(data: FederatedData, row: np.ndarray) -> set[str]:
 
 @pytest.fixture
 def three_states(tmp_path: Path) -> Path:
-    """30 federal employees and 20 others in each of three states; the age tells the rows of a state apart."""
+    """30 federal employees and 20 others in each of three states.
+
+    The age tells the rows of a state apart.
+    """
     for number in (56, 1, 72):
-        people = [{"ST": f"{number:02d}", "AGEP": str(20 + i), "COW": "5" if i < 30 else "2"} for i in range(50)]
+        people = [
+            {"ST": f"{number:02d}", "AGEP": str(20 + i), "COW": "5" if i < 30 else "2"}
+            for i in range(50)
+        ]
         write(tmp_path, people, f"psam_p{number:02d}.csv")
     return tmp_path
 
@@ -60,7 +74,12 @@ def three_states(tmp_path: Path) -> Path:
 def test_codebook_has_the_819_features_of_the_paper(tmp_path: Path) -> None:
     write(tmp_path, [{}])
     data = load(tmp_path)
-    assert data.n_features == len(data.feature_names) == len(set(data.feature_names)) == 819
+    assert (
+        data.n_features
+        == len(data.feature_names)
+        == len(set(data.feature_names))
+        == 819
+    )
     assert {name: len(codes) for name, codes in CODEBOOK_2018.items()} == {
         "SCHL": 24, "MAR": 5, "OCCP": 530, "POBP": 224, "RELP": 18, "SEX": 2, "RAC1P": 9,
     }  # fmt: skip
@@ -70,7 +89,20 @@ def test_codebook_has_the_819_features_of_the_paper(tmp_path: Path) -> None:
 
 
 def test_one_feature_per_column_is_1(tmp_path: Path) -> None:
-    write(tmp_path, [{}, {"SEX": "2", "OCCP": "9920", "RELP": "17", "POBP": "554", "SCHL": "24", "MAR": "5"}])
+    write(
+        tmp_path,
+        [
+            {},
+            {
+                "SEX": "2",
+                "OCCP": "9920",
+                "RELP": "17",
+                "POBP": "554",
+                "SCHL": "24",
+                "MAR": "5",
+            },
+        ],
+    )
     data = load(tmp_path)
     assert features_of(data, data.clients[0][0]) == {
         "SCHL_21", "MAR_1", "OCCP_120", "POBP_1", "RELP_0", "SEX_1", "RAC1P_1",
@@ -89,7 +121,9 @@ def test_missing_values_are_a_category(tmp_path: Path, blank: str) -> None:
     assert {"OCCP_missing", "SCHL_missing"} <= features_of(data, data.clients[0][0])
 
 
-def test_features_do_not_depend_on_the_people(three_states: Path, tmp_path: Path) -> None:
+def test_features_do_not_depend_on_the_people(
+    three_states: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     write(other, [{"OCCP": "0010", "POBP": "501"}])
     assert load(other).feature_names == load(three_states).feature_names
@@ -97,9 +131,17 @@ def test_features_do_not_depend_on_the_people(three_states: Path, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("column", "kept", "dropped"),
-    [("AGEP", "17", "16"), ("PINCP", "101", "100"), ("WKHP", "1", "0"), ("PWGTP", "1", "0"), ("PINCP", "101", "")],
+    [
+        ("AGEP", "17", "16"),
+        ("PINCP", "101", "100"),
+        ("WKHP", "1", "0"),
+        ("PWGTP", "1", "0"),
+        ("PINCP", "101", ""),
+    ],
 )
-def test_filters_of_the_task(tmp_path: Path, column: str, kept: str, dropped: str) -> None:
+def test_filters_of_the_task(
+    tmp_path: Path, column: str, kept: str, dropped: str
+) -> None:
     write(tmp_path, [{column: kept}, {column: dropped}, {column: kept}])
     assert load(tmp_path).n_points == 2
 
@@ -108,7 +150,9 @@ def test_clients_are_states_with_one_type(three_states: Path) -> None:
     data = load(three_states)
     assert data.client_names == ("AL", "WY", "PR")
     assert [len(points) for points in data.clients] == [30, 30, 30]
-    assert [len(points) for points in load(three_states, Employment.NOT_FOR_PROFIT).clients] == [20, 20, 20]
+    assert [
+        len(points) for points in load(three_states, Employment.NOT_FOR_PROFIT).clients
+    ] == [20, 20, 20]
     assert data.n_clients == 3
     assert data.n_points == 90
 
@@ -136,7 +180,9 @@ def test_files_of_the_whole_country(tmp_path: Path) -> None:
     assert [len(points) for points in data.clients] == [1, 1, 2, 1]
     assert load(tmp_path, states=["TX"]).n_points == 2
     # The server's people are of the states asked for, too.
-    assert "but the census files have 2" in failure(tmp_path, states=["TX"], server_points_of_type=3)
+    assert "but the census files have 2" in failure(
+        tmp_path, states=["TX"], server_points_of_type=3
+    )
     # They hold the same people as the files of the states, who must not count twice.
     write(tmp_path, [{"ST": "06"}], "psam_p06.csv")
     assert load(tmp_path).n_points == 1
@@ -144,48 +190,91 @@ def test_files_of_the_whole_country(tmp_path: Path) -> None:
 
 def test_server_has_a_few_of_the_type_who_leave_the_clients(three_states: Path) -> None:
     bins = {"with_bins": True}
-    data = load(three_states, server_points_of_type=20, server_points_of_others=40, **bins)
+    data = load(
+        three_states, server_points_of_type=20, server_points_of_others=40, **bins
+    )
     assert data.server_points.shape == (60, data.n_features)
     assert data.n_points == 90 - 20
-    everything = np.concatenate([*load(three_states, **bins).clients, *load(three_states, 2, **bins).clients])
+    everything = np.concatenate(
+        [*load(three_states, **bins).clients, *load(three_states, 2, **bins).clients]
+    )
     split = np.concatenate([*data.clients, data.server_points])
     others_left = 60 - 40
     assert len(split) == len(everything) - others_left
-    # What was taken is what is missing: per feature, clients and server's first rows add up to all of the type.
+    # What was taken is what is missing: per feature, clients and server's first rows
+    # add up to all of the type.
     of_type = np.concatenate(load(three_states, **bins).clients).sum(axis=0)
-    assert (np.concatenate(data.clients).sum(axis=0) + data.server_points[:20].sum(axis=0)).tolist() == of_type.tolist()
+    assert (
+        np.concatenate(data.clients).sum(axis=0) + data.server_points[:20].sum(axis=0)
+    ).tolist() == of_type.tolist()
 
 
 def test_other_types_at_the_server(tmp_path: Path) -> None:
-    write(tmp_path, [{"COW": cow, "SCHL": cow or "24"} for cow in ("1", "2", "3", "5", "5", "5", "")])
+    write(
+        tmp_path,
+        [
+            {"COW": cow, "SCHL": cow or "24"}
+            for cow in ("1", "2", "3", "5", "5", "5", "")
+        ],
+    )
     data = load(tmp_path, server_points_of_type=1, server_points_of_others=3)
-    schooling = [min(n for n in features_of(data, row) if n.startswith("SCHL")) for row in data.server_points]
+    schooling = [
+        min(n for n in features_of(data, row) if n.startswith("SCHL"))
+        for row in data.server_points
+    ]
     assert schooling[0] == "SCHL_5"
     # A person without a class of worker is of no type.
     assert set(schooling[1:]) == {"SCHL_1", "SCHL_2", "SCHL_3"}
 
 
 def test_server_follows_the_generator(three_states: Path) -> None:
-    options = {"server_points_of_type": 5, "server_points_of_others": 5, "with_bins": True}
-    first, again, other = (load(three_states, seed=seed, **options).server_points for seed in (0, 0, 1))
+    options = {
+        "server_points_of_type": 5,
+        "server_points_of_others": 5,
+        "with_bins": True,
+    }
+    first, again, other = (
+        load(three_states, seed=seed, **options).server_points for seed in (0, 0, 1)
+    )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 def test_bins_of_age_and_hours(tmp_path: Path) -> None:
-    ages = {"17": "17-24", "24": "17-24", "25": "25-34", "84": "75-84", "85": "85+", "95": "85+"}
-    hours = {"1": "1-9", "9": "1-9", "10": "10-19", "59": "50-59", "60": "60+", "99": "60+"}
-    write(tmp_path, [{"AGEP": age, "WKHP": hour} for age, hour in zip(ages, hours, strict=True)])
+    ages = {
+        "17": "17-24",
+        "24": "17-24",
+        "25": "25-34",
+        "84": "75-84",
+        "85": "85+",
+        "95": "85+",
+    }
+    hours = {
+        "1": "1-9",
+        "9": "1-9",
+        "10": "10-19",
+        "59": "50-59",
+        "60": "60+",
+        "99": "60+",
+    }
+    write(
+        tmp_path,
+        [{"AGEP": age, "WKHP": hour} for age, hour in zip(ages, hours, strict=True)],
+    )
     data = load(tmp_path, with_bins=True)
     assert data.n_features == 819 + 8 + 7
-    for row, age, hour in zip(data.clients[0], ages.values(), hours.values(), strict=True):
+    for row, age, hour in zip(
+        data.clients[0], ages.values(), hours.values(), strict=True
+    ):
         assert {f"AGEP_{age}", f"WKHP_{hour}"} <= features_of(data, row)
         assert row.sum() == 9
 
 
 def test_too_few_people(three_states: Path) -> None:
-    assert failure(three_states, server_points_of_type=91) == (
-        "the server is to have 91 people of type 5, but the census files have 90: ask for fewer, or add files."
+    assert (
+        failure(three_states, server_points_of_type=91)
+        == "the server is to have 91 people of type 5, but the census files have 90:"
+        " ask for fewer, or add files."
     )
     assert "1000 people of other types, but the census files have 60" in failure(
         three_states, server_points_of_others=1000
@@ -195,17 +284,30 @@ def test_too_few_people(three_states: Path) -> None:
 def test_unknown_code_is_counted_and_not_shown(tmp_path: Path) -> None:
     write(tmp_path, [{"OCCP": "1020"}, {"OCCP": "1020"}, {}])
     message = failure(tmp_path)
-    assert message == (
-        "the column 'OCCP' has 2 rows with a code that is not in the codebook, but every code must be: give the "
-        "codebook of the year of the files, as read_codebook reads it."
+    assert (
+        message
+        == "the column 'OCCP' has 2 rows with a code that is not in the codebook, but"
+        " every code must be: give the codebook of the year of the files, as"
+        " read_codebook reads it."
     )
 
 
 def test_codebook_of_another_year(tmp_path: Path) -> None:
     definition = tmp_path / "definition.csv"
-    rows = ['NAME,OCCP,C,4,"7","Occupation"', 'VAL,AGEP,N,2,"1","99","Years"', 'VAL,OCCP,C,4,"bbbb","bbbb","N/A"']
-    rows += ['VAL,OCCP,C,4,"1020","1020","CMM-Software, Developers"', 'VAL,OCCP,C,4,"0010","0010","MGR"']
-    rows += [f'VAL,{name},C,2,"{code:02d}","{code:02d}","x"' for name in CODEBOOK_2018 for code in (1, 0, 21)]
+    rows = [
+        'NAME,OCCP,C,4,"7","Occupation"',
+        'VAL,AGEP,N,2,"1","99","Years"',
+        'VAL,OCCP,C,4,"bbbb","bbbb","N/A"',
+    ]
+    rows += [
+        'VAL,OCCP,C,4,"1020","1020","CMM-Software, Developers"',
+        'VAL,OCCP,C,4,"0010","0010","MGR"',
+    ]
+    rows += [
+        f'VAL,{name},C,2,"{code:02d}","{code:02d}","x"'
+        for name in CODEBOOK_2018
+        for code in (1, 0, 21)
+    ]
     definition.write_text("\n".join(rows))
     codebook = read_codebook(definition)
     assert list(codebook) == list(CODEBOOK_2018)
@@ -221,10 +323,21 @@ def test_codebook_of_another_year(tmp_path: Path) -> None:
 def test_unusable_codebook(tmp_path: Path) -> None:
     path = tmp_path / "definition.csv"
     path.write_text('VAL,SCHL,C,2,"01","01","No schooling"\n')
-    with pytest.raises(DataError, match="has no codes for the column 'MAR', but every categorical column needs some"):
+    with pytest.raises(
+        DataError,
+        match=(
+            "has no codes for the column 'MAR', but every categorical column needs some"
+        ),
+    ):
         read_codebook(path)
     path.write_bytes("VAL,SCHL,größe".encode("latin-1"))
-    with pytest.raises(DataError, match=r"cannot be read \(UnicodeDecodeError\), but it must be a \.csv file in UTF-8"):
+    with pytest.raises(
+        DataError,
+        match=(
+            r"cannot be read \(UnicodeDecodeError\), but it must be a \.csv file in"
+            r" UTF-8"
+        ),
+    ):
         read_codebook(path)
     with pytest.raises(DataError, match=r"the codebook .* does not exist"):
         read_codebook(tmp_path / "absent.csv")
@@ -234,8 +347,9 @@ def test_missing_files_and_states(three_states: Path, tmp_path: Path) -> None:
     message = failure(tmp_path / "empty")
     assert "has no census file psam_p*.csv, but at least 1 is needed" in message
     assert "has no census file psam_p06.csv" in failure(three_states, states=["CA"])
-    assert "have no row of CA that passes the filters, but this state is asked for: add psam_p06.csv" in failure(
-        three_states, states=["AL", "CA"]
+    assert (
+        "have no row of CA that passes the filters, but this state is asked for: add"
+        " psam_p06.csv" in failure(three_states, states=["AL", "CA"])
     )
 
 
@@ -244,7 +358,10 @@ def test_missing_files_and_states(three_states: Path, tmp_path: Path) -> None:
     [
         (["XX"], "the state is 'XX', but it must be a postal code: "),
         (["Al"], "the state is 'Al', but it must be a postal code: did you mean"),
-        ([], "states has 0 entries of which 0 differ, but it must name at least 1 state"),
+        (
+            [],
+            "states has 0 entries of which 0 differ, but it must name at least 1 state",
+        ),
         (["AL", "AL"], "states has 2 entries of which 1 differ"),
     ],
 )
@@ -255,14 +372,17 @@ def test_unknown_states(three_states: Path, states: list[str], message: str) -> 
 def test_columns_and_cells(tmp_path: Path) -> None:
     path = write(tmp_path, [{}])
     path.write_text(path.read_text().replace("RELP", "RELSHIPP"))
-    assert failure(tmp_path) == (
-        f"the census file {str(path)!r} has no column 'RELP', but the task ACSIncome needs it: give a person file of "
-        "the year 2018 or earlier."
+    assert (
+        failure(tmp_path)
+        == f"the census file {str(path)!r} has no column 'RELP', but the task ACSIncome"
+        " needs it: give a person file of the year 2018 or earlier."
     )
     write(tmp_path, [{"OCCP": "s3cr3t"}])
     with pytest.raises(DataError) as caught:
         load(tmp_path)
-    assert "cannot be read (ValueError), but every cell of ST, COW," in str(caught.value)
+    assert "cannot be read (ValueError), but every cell of ST, COW," in str(
+        caught.value
+    )
     assert "s3cr3t" not in str(caught.value)
     assert caught.value.__context__ is None
     path.write_text("")
@@ -272,21 +392,33 @@ def test_columns_and_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["99", ""])
 def test_rows_of_no_state(tmp_path: Path, number: str) -> None:
     write(tmp_path, [{}, {"ST": number}])
-    assert "have rows whose ST is no state's FIPS number, but every row needs one" in failure(tmp_path)
+    assert (
+        "have rows whose ST is no state's FIPS number, but every row needs one"
+        in failure(tmp_path)
+    )
 
 
 def test_parameters_out_of_range(three_states: Path) -> None:
     def refused(**options: Any) -> str:
         return failure(three_states, ConfigurationError, **options)
 
-    assert "employment is 10, but it must be an integer from 1 to 9" in refused(employment=10)
-    assert "server_points_of_type is -1, but it must be an integer of at least 0" in refused(server_points_of_type=-1)
-    assert "server_points_of_others is 1.5, but it must be" in refused(server_points_of_others=1.5)
+    assert "employment is 10, but it must be an integer from 1 to 9" in refused(
+        employment=10
+    )
+    assert (
+        "server_points_of_type is -1, but it must be an integer of at least 0"
+        in refused(server_points_of_type=-1)
+    )
+    assert "server_points_of_others is 1.5, but it must be" in refused(
+        server_points_of_others=1.5
+    )
     with pytest.raises(ConfigurationError, match="rng is of type NoneType"):
         load_census(three_states, rng=None)  # type: ignore[arg-type]
 
 
-def fake_folktables(calls: list[tuple[str, dict[str, Any]]], *, fails: bool = False) -> ModuleType:
+def fake_folktables(
+    calls: list[tuple[str, dict[str, Any]]], *, fails: bool = False
+) -> ModuleType:
     """A stand-in that writes files where folktables does."""
     module = ModuleType("folktables")
 
@@ -298,19 +430,29 @@ def fake_folktables(calls: list[tuple[str, dict[str, Any]]], *, fails: bool = Fa
             calls.append((states[0], self.options))
             if fails:
                 raise OSError("no connection")
-            number = next(number for number, name in STATES.items() if name == states[0])
-            folder = Path(self.options["root_dir"]) / self.options["survey_year"] / self.options["horizon"]
+            number = next(
+                number for number, name in STATES.items() if name == states[0]
+            )
+            folder = (
+                Path(self.options["root_dir"])
+                / self.options["survey_year"]
+                / self.options["horizon"]
+            )
             write(folder, [{"ST": f"{number:02d}"}], f"psam_p{number:02d}.csv")
 
     module.ACSDataSource = ACSDataSource  # type: ignore[attr-defined]
     return module
 
 
-def test_download_fetches_the_51_states_that_are_missing(three_states: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_fetches_the_51_states_that_are_missing(
+    three_states: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setitem(sys.modules, "folktables", fake_folktables(calls))
     data = load(three_states, download=True)
-    assert [name for name, _ in calls] == [name for name in STATES.values() if name not in ("AL", "WY", "PR", "DC")]
+    assert [name for name, _ in calls] == [
+        name for name in STATES.values() if name not in ("AL", "WY", "PR", "DC")
+    ]
     assert calls[0][1] == {
         "survey_year": "2018", "horizon": "1-Year", "survey": "person", "root_dir": str(three_states),
     }  # fmt: skip
@@ -318,20 +460,30 @@ def test_download_fetches_the_51_states_that_are_missing(three_states: Path, mon
     assert "DC" not in data.client_names
     assert data.n_points == 90 + 48
     calls.clear()
-    assert load(three_states, download=True, states=["DC", "AL"]).client_names == ("DC", "AL")
+    assert load(three_states, download=True, states=["DC", "AL"]).client_names == (
+        "DC",
+        "AL",
+    )
     assert [name for name, _ in calls] == ["DC"]
 
 
 def test_download_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "folktables", fake_folktables([], fails=True))
     message = failure(tmp_path, download=True, states=["NY"])
-    assert "the census file of NY could not be downloaded (OSError), but every state asked for needs one" in message
+    assert (
+        "the census file of NY could not be downloaded (OSError), but every state asked"
+        " for needs one" in message
+    )
     assert "put psam_p36.csv into" in message
 
 
-def test_download_without_folktables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_without_folktables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "folktables", None)
-    assert failure(tmp_path, ConfigurationError, download=True) == (
-        "download is True, but the package folktables is not installed here: install it with 'pip install folktables', "
-        "or put the files psam_p*.csv of the Census Bureau into the folder."
+    assert (
+        failure(tmp_path, ConfigurationError, download=True)
+        == "download is True, but the package folktables is not installed here: install"
+        " it with 'pip install folktables', or put the files psam_p*.csv of the"
+        " Census Bureau into the folder."
     )

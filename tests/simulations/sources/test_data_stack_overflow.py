@@ -14,28 +14,50 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.sources.federated import FederatedData
 from simulations.sources.stack_overflow import load_stack_overflow
 
-# The first coordinate of an embedding is the number of its question, so that rows can be told apart.
+# The first coordinate of an embedding is the number of its question, so that rows can
+# be told apart.
 USERS = [30, 4, 4, 30, 200, 5, 6, 6, 7]
-TAGS = ["pdf|c", "github", "python", "git", "pdf|github", "github-api", "c|pdf", "pdf", "python|c"]
+TAGS = [
+    "pdf|c",
+    "github",
+    "python",
+    "git",
+    "pdf|github",
+    "github-api",
+    "c|pdf",
+    "pdf",
+    "python|c",
+]
 CHOSEN = {0, 1, 4, 6, 7}
 
 
 def embeddings(n_rows: int = len(USERS), n_features: int = 384) -> np.ndarray:
-    values = np.random.default_rng(0).standard_normal((n_rows, n_features)).astype(np.float32)
+    values = (
+        np.random.default_rng(0)
+        .standard_normal((n_rows, n_features))
+        .astype(np.float32)
+    )
     values[:, 0] = np.arange(n_rows)
     return values
 
 
-def write(path: Path, vectors: Any = None, users: Any = USERS, tags: Any = TAGS) -> Path:
+def write(
+    path: Path, vectors: Any = None, users: Any = USERS, tags: Any = TAGS
+) -> Path:
     vectors = embeddings() if vectors is None else vectors
     if path.suffix == ".npz":
         np.savez(path, embeddings=vectors, user_ids=users, tags=tags)
     else:
-        pq.write_table(pa.table({"tags": tags, "embeddings": list(vectors), "user_ids": users}), path)
+        pq.write_table(
+            pa.table({"tags": tags, "embeddings": list(vectors), "user_ids": users}),
+            path,
+        )
     return path
 
 
-def load(path: Path, tags: Any = ("github", "pdf"), *, seed: int = 0, **options: Any) -> FederatedData:
+def load(
+    path: Path, tags: Any = ("github", "pdf"), *, seed: int = 0, **options: Any
+) -> FederatedData:
     options = {"server_points_per_tag": 0, "server_points_of_others": 0, **options}
     return load_stack_overflow(path, tags, rng=np.random.default_rng(seed), **options)
 
@@ -67,7 +89,11 @@ def test_clients_are_users_with_only_the_chosen_questions(file: Path) -> None:
 
 def test_whole_tags_count(file: Path) -> None:
     # "github-api" and "git" are other tags.
-    assert {number for points in load(file, ["github"]).clients for number in questions(points)} == {1, 4}
+    assert {
+        number
+        for points in load(file, ["github"]).clients
+        for number in questions(points)
+    } == {1, 4}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -92,7 +118,11 @@ def test_server_follows_the_generator(tmp_path: Path) -> None:
     options = {"server_points_per_tag": 10, "server_points_of_others": 50}
     first, again, other = (load(path, seed=seed, **options) for seed in (0, 0, 1))
     assert first.server_points.shape == (70, 4)
-    assert questions(first.server_points) == questions(again.server_points) != questions(other.server_points)
+    assert (
+        questions(first.server_points)
+        == questions(again.server_points)
+        != questions(other.server_points)
+    )
     assert len(set(questions(first.server_points))) == 70
     assert all(200 <= number < 400 for number in questions(first.server_points)[:10])
     assert all(number < 200 for number in questions(first.server_points)[10:20])
@@ -117,46 +147,68 @@ def test_parquet_with_lists_of_fixed_length(tmp_path: Path) -> None:
     vectors = embeddings(n_features=3)
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 3)
     path = tmp_path / "q.parquet"
-    pq.write_table(pa.table({"embeddings": column, "user_ids": USERS, "tags": TAGS}), path)
-    assert [questions(points) for points in load(path).clients] == [[1], [6, 7], [0], [4]]
+    pq.write_table(
+        pa.table({"embeddings": column, "user_ids": USERS, "tags": TAGS}), path
+    )
+    assert [questions(points) for points in load(path).clients] == [
+        [1],
+        [6, 7],
+        [0],
+        [4],
+    ]
 
 
 def test_too_few_questions(file: Path) -> None:
-    assert failure(file, server_points_per_tag=3) == (
-        "the server is to have 3 questions with the tag 'github', but there are 2: ask for fewer, or give a larger "
-        "file."
+    assert (
+        failure(file, server_points_per_tag=3)
+        == "the server is to have 3 questions with the tag 'github', but there are 2:"
+        " ask for fewer, or give a larger file."
     )
-    # The question with both tags is among the four that are drawn for pdf, and cannot be drawn again.
+    # The question with both tags is among the four that are drawn for pdf, and cannot
+    # be drawn again.
     assert "4 questions with the tag 'github', but there are 1" in failure(
         file, tags=["pdf", "github"], server_points_per_tag=4
     )
-    assert "3 questions by users without a chosen tag, but there are 2" in failure(file, server_points_of_others=3)
+    assert "3 questions by users without a chosen tag, but there are 2" in failure(
+        file, server_points_of_others=3
+    )
 
 
 def test_tag_that_nobody_used(file: Path) -> None:
-    assert failure(file, tags=("pdf", "gihub")) == (
-        "no question of the file has the tag 'gihub', but each chosen tag needs some: correct it."
+    assert (
+        failure(file, tags=("pdf", "gihub"))
+        == "no question of the file has the tag 'gihub', but each chosen tag needs"
+        " some: correct it."
     )
 
 
 @pytest.mark.parametrize("tags", ["pdf", (), ("pdf", ""), ("a|b",), (3,), None])
 def test_what_cannot_be_tags(file: Path, tags: Any) -> None:
-    assert "but it must be a sequence of at least 1 word without '|'" in failure(file, ConfigurationError, tags=tags)
+    assert "but it must be a sequence of at least 1 word without '|'" in failure(
+        file, ConfigurationError, tags=tags
+    )
 
 
 def test_other_parameters(file: Path) -> None:
-    assert "the tags must differ" in failure(file, ConfigurationError, tags=("pdf", "pdf"))
-    assert "server_points_per_tag is -1" in failure(file, ConfigurationError, server_points_per_tag=-1)
-    assert "server_points_of_others is None" in failure(file, ConfigurationError, server_points_of_others=None)
+    assert "the tags must differ" in failure(
+        file, ConfigurationError, tags=("pdf", "pdf")
+    )
+    assert "server_points_per_tag is -1" in failure(
+        file, ConfigurationError, server_points_per_tag=-1
+    )
+    assert "server_points_of_others is None" in failure(
+        file, ConfigurationError, server_points_of_others=None
+    )
     with pytest.raises(ConfigurationError, match="rng is of type int"):
         load_stack_overflow(file, rng=0)  # type: ignore[arg-type]
 
 
 def test_missing_columns(tmp_path: Path) -> None:
     np.savez(tmp_path / "q.npz", embeddings=embeddings(), tags=TAGS)
-    assert failure(tmp_path / "q.npz") == (
-        f"the file of questions {str(tmp_path / 'q.npz')!r} has no 'user_ids', but it needs 'embeddings', 'user_ids' "
-        "and 'tags': add what is missing."
+    assert (
+        failure(tmp_path / "q.npz")
+        == f"the file of questions {str(tmp_path / 'q.npz')!r} has no 'user_ids', but"
+        " it needs 'embeddings', 'user_ids' and 'tags': add what is missing."
     )
     pq.write_table(pa.table({"tags": TAGS, "user_ids": USERS}), tmp_path / "q.parquet")
     assert "has no 'embeddings', but it needs" in failure(tmp_path / "q.parquet")
@@ -164,20 +216,37 @@ def test_missing_columns(tmp_path: Path) -> None:
 
 def test_columns_of_another_shape_or_type(tmp_path: Path) -> None:
     path = tmp_path / "q.npz"
-    assert "has embeddings of shape (9,) and dtype float32" in failure(write(path, embeddings()[:, 0]))
-    assert "has user_ids of shape (8,) and dtype int64" in failure(write(path, users=USERS[1:]))
-    assert "has user_ids of shape (9,) and dtype float64" in failure(write(path, users=np.array(USERS) + 0.5))
-    assert "has tags of shape (9,) and dtype int64, but there must be text" in failure(write(path, tags=USERS))
-    assert "cannot be read (ValueError)" in failure(write(path, tags=np.array(TAGS, dtype=object)))
+    assert "has embeddings of shape (9,) and dtype float32" in failure(
+        write(path, embeddings()[:, 0])
+    )
+    assert "has user_ids of shape (8,) and dtype int64" in failure(
+        write(path, users=USERS[1:])
+    )
+    assert "has user_ids of shape (9,) and dtype float64" in failure(
+        write(path, users=np.array(USERS) + 0.5)
+    )
+    assert "has tags of shape (9,) and dtype int64, but there must be text" in failure(
+        write(path, tags=USERS)
+    )
+    assert "cannot be read (ValueError)" in failure(
+        write(path, tags=np.array(TAGS, dtype=object))
+    )
     missing = write(tmp_path / "q.parquet", tags=[None, *TAGS[1:]])
-    assert "has tags of shape (9,) and dtype object, but there must be text" in failure(missing)
+    assert "has tags of shape (9,) and dtype object, but there must be text" in failure(
+        missing
+    )
 
 
 @pytest.mark.parametrize("lengths", [(2, 2, 1), (1, 2, 0), (2, 1, 3), (None, 2, 2)])
-def test_vectors_of_different_lengths(tmp_path: Path, lengths: tuple[int | None, ...]) -> None:
+def test_vectors_of_different_lengths(
+    tmp_path: Path, lengths: tuple[int | None, ...]
+) -> None:
     vectors = [None if length is None else [1.0] * length for length in lengths]
     path = write(tmp_path / "q.parquet", vectors, USERS[:3], TAGS[:3])
-    assert "cannot be read (ValueError), but it must be complete, with equally long embeddings" in failure(path)
+    assert (
+        "cannot be read (ValueError), but it must be complete, with equally long"
+        " embeddings" in failure(path)
+    )
 
 
 def test_embeddings_that_are_no_lists(tmp_path: Path) -> None:
@@ -190,7 +259,9 @@ def test_values_that_are_not_finite(file: Path) -> None:
     vectors[2, 5] = np.nan  # a question that is not chosen
     assert load(write(file, vectors)).n_points == 5
     vectors[0, 5] = np.inf
-    assert "the points have 1 rows with a missing or infinite value" in failure(write(file, vectors))
+    assert "the points have 1 rows with a missing or infinite value" in failure(
+        write(file, vectors)
+    )
 
 
 def test_files(tmp_path: Path) -> None:
@@ -199,4 +270,6 @@ def test_files(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"not this format")
         assert "cannot be read (" in failure(tmp_path / name)
     (tmp_path / "q.csv").write_text("embeddings,user_ids,tags\n")
-    assert "has the suffix '.csv', but only .npz and .parquet can be read" in failure(tmp_path / "q.csv")
+    assert "has the suffix '.csv', but only .npz and .parquet can be read" in failure(
+        tmp_path / "q.csv"
+    )

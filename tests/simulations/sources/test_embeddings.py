@@ -1,4 +1,6 @@
-"""Raw questions to embeddings by a model of the user's own, and on to the experiment's data."""
+"""Raw questions to embeddings by a model of the user's own, and on to the experiment's
+data.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ pytest.importorskip("hydra")
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from simulations.sources import embeddings
-from simulations.sources.embeddings import Question, embed, load_model, main, read_questions
+from simulations.sources.embeddings import (
+    Question,
+    embed,
+    load_model,
+    main,
+    read_questions,
+)
 from simulations.sources.stack_overflow import load_stack_overflow
 
 DUMP = """<?xml version="1.0" encoding="utf-8"?>
@@ -29,7 +37,9 @@ DUMP = """<?xml version="1.0" encoding="utf-8"?>
 
 def tiny(texts: list[str]) -> np.ndarray:
     """Lengths and vowels, so that nothing has to be installed."""
-    return np.array([[len(text), sum(letter in "aeiou" for letter in text), 1.0] for text in texts])
+    return np.array(
+        [[len(text), sum(letter in "aeiou" for letter in text), 1.0] for text in texts]
+    )
 
 
 def test_examples() -> None:
@@ -45,49 +55,91 @@ def test_the_public_dump_is_read(tmp_path: Path) -> None:
 
 
 def test_tables_are_read(tmp_path: Path) -> None:
-    (tmp_path / "q.csv").write_text("user_id,title,body,tags\n7,One,<b>two</b>,pdf|c\n8,Three,,git\n9,No tags,,\n")
+    (tmp_path / "q.csv").write_text(
+        "user_id,title,body,tags\n7,One,<b>two</b>,pdf|c\n8,Three,,git\n9,No tags,,\n"
+    )
     assert list(read_questions(tmp_path / "q.csv")) == [
         Question("7", "One two", "pdf|c"),
         Question("8", "Three", "git"),
     ]
 
 
-def test_from_raw_questions_to_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_raw_questions_to_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = ["user_id,title,tags"]
-    lines += [f"{user},question {user},{'github' if user < 20 else 'pdf' if user < 40 else 'c'}" for user in range(60)]
+    lines += [
+        f"{user},question"
+        f" {user},{'github' if user < 20 else 'pdf' if user < 40 else 'c'}"
+        for user in range(60)
+    ]
     (tmp_path / "q.csv").write_text("\n".join(lines) + "\n")
     output = tmp_path / "data" / "stack_overflow.parquet"
-    given = [str(tmp_path / "q.csv"), "--model", f"{__name__}:tiny", "--output", str(output), "--batch", "7"]
+    given = [
+        str(tmp_path / "q.csv"),
+        "--model",
+        f"{__name__}:tiny",
+        "--output",
+        str(output),
+        "--batch",
+        "7",
+    ]
     sys.modules.setdefault(__name__, sys.modules[__name__])
     assert main(given) == 0
     assert "60 questions" in capsys.readouterr().out
-    data = load_stack_overflow(output, rng=np.random.default_rng(0), server_points_of_others=10)
+    data = load_stack_overflow(
+        output, rng=np.random.default_rng(0), server_points_of_others=10
+    )
     assert len(data.clients) == 20
     assert data.server_points is not None
     assert data.server_points.shape == (30, 3)
 
 
-def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ConfigurationError, match="no folder 'nowhere'"):
         load_model("nowhere")
-    with pytest.raises(ConfigurationError, match="module:function that Python can import"):
+    with pytest.raises(
+        ConfigurationError, match="module:function that Python can import"
+    ):
         load_model("no_such_module:encode")
     with pytest.raises(ConfigurationError, match="is no function"):
         load_model("math:pi")
     if "sentence_transformers" not in sys.modules:
-        with pytest.raises(ConfigurationError, match="pip install sentence-transformers"):
+        with pytest.raises(
+            ConfigurationError, match="pip install sentence-transformers"
+        ):
             load_model(str(tmp_path))
     (tmp_path / "torn.xml").write_text(DUMP[:300])
     with pytest.raises(DataError, match="cannot be read to its end"):
         list(read_questions(tmp_path / "torn.xml"))
-    assert main([str(tmp_path / "gone.csv"), "--model", "math:sqrt", "--output", str(tmp_path / "o.parquet")]) == 2
+    assert (
+        main(
+            [
+                str(tmp_path / "gone.csv"),
+                "--model",
+                "math:sqrt",
+                "--output",
+                str(tmp_path / "o.parquet"),
+            ]
+        )
+        == 2
+    )
     assert "there is no file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("answer", "word"), [(np.zeros(3), "shape \\(3,\\)"), (np.full((3, 2), np.nan), "not finite"), ([[1.0]], "shape")]
+    ("answer", "word"),
+    [
+        (np.zeros(3), "shape \\(3,\\)"),
+        (np.full((3, 2), np.nan), "not finite"),
+        ([[1.0]], "shape"),
+    ],
 )
-def test_a_model_that_answers_something_else_leaves_no_file(answer: object, word: str, tmp_path: Path) -> None:
+def test_a_model_that_answers_something_else_leaves_no_file(
+    answer: object, word: str, tmp_path: Path
+) -> None:
     questions = [Question("1", "a", "b")] * 3
     with pytest.raises(DataError, match=word):
         embed(questions, lambda _: answer, tmp_path / "o.parquet")

@@ -1,4 +1,6 @@
-"""The degree of separation against its definition, and generated sets against what was asked."""
+"""The degree of separation against its definition, and generated sets against what was
+asked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from scipy.spatial.distance import cdist
 from scipy.stats import norm
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.sources.separation import ClusterMoments, estimate_moments, separation_index
+from simulations.sources.separation import (
+    ClusterMoments,
+    estimate_moments,
+    separation_index,
+)
 from simulations.sources.synthetic import (
     LabelledPoints,
     draw_balanced_clusters,
@@ -30,31 +36,47 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def index_along(direction: NDArray[np.float64], shift: NDArray[np.float64], *covariances: NDArray[np.float64]) -> float:
+def index_along(
+    direction: NDArray[np.float64],
+    shift: NDArray[np.float64],
+    *covariances: NDArray[np.float64],
+) -> float:
     """J along a direction, as it is defined: (L2 - U1) / (U2 - L1)."""
-    first, second = (math.sqrt(direction @ covariance @ direction) for covariance in covariances)
+    first, second = (
+        math.sqrt(direction @ covariance @ direction) for covariance in covariances
+    )
     gap = abs(float(direction @ shift))
     return (gap - Z * (first + second)) / (gap + Z * (first + second))
 
 
 def best_index(shift: NDArray[np.float64], *covariances: NDArray[np.float64]) -> float:
     """J* by a general minimiser over directions."""
-    found = minimize(lambda direction: -index_along(direction, shift, *covariances), shift, method="BFGS", tol=1e-9)
+    found = minimize(
+        lambda direction: -index_along(direction, shift, *covariances),
+        shift,
+        method="BFGS",
+        tol=1e-9,
+    )
     return -float(found.fun)
 
 
-def random_moments(seed: int, n_clusters: int, n_features: int, scale: float = 3.0) -> ClusterMoments:
+def random_moments(
+    seed: int, n_clusters: int, n_features: int, scale: float = 3.0
+) -> ClusterMoments:
     generator = rng(seed)
     factors = generator.normal(size=(n_clusters, n_features, n_features))
     covariances = factors @ factors.transpose(0, 2, 1) + 0.05 * np.eye(n_features)
     # Sizes that differ widely.
     covariances *= np.exp(generator.normal(size=n_clusters))[:, None, None]
-    return ClusterMoments(scale * generator.normal(size=(n_clusters, n_features)), covariances)
+    return ClusterMoments(
+        scale * generator.normal(size=(n_clusters, n_features)), covariances
+    )
 
 
 @pytest.mark.parametrize(
     ("distance", "expected"),
-    # Published with clusterGeneration: "close", "separated" and "well-separated" normal distributions of unit variance.
+    # Published with clusterGeneration: "close", "separated" and "well-separated" normal
+    # distributions of unit variance.
     [(4.0, 0.01011020), (6.0, 0.2096862), (8.0, 0.34229)],
 )
 def test_published_values(distance: float, expected: float) -> None:
@@ -64,18 +86,24 @@ def test_published_values(distance: float, expected: float) -> None:
 
 def test_different_variances_of_one_feature() -> None:
     two = ClusterMoments(np.array([[0.0], [-9.0]]), np.array([[[4.0]], [[0.25]]]))
-    assert separation_index(two) == pytest.approx([(9 - 2.5 * Z) / (9 + 2.5 * Z)] * 2, rel=1e-12)
+    assert separation_index(two) == pytest.approx(
+        [(9 - 2.5 * Z) / (9 + 2.5 * Z)] * 2, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(("n_clusters", "n_features"), [(2, 2), (5, 2), (4, 5)])
-def test_index_is_the_best_over_directions_for_the_nearest_of_all(n_clusters: int, n_features: int) -> None:
+def test_index_is_the_best_over_directions_for_the_nearest_of_all(
+    n_clusters: int, n_features: int
+) -> None:
     for seed in range(3):
         moments = random_moments(seed, n_clusters, n_features)
         pairs = np.full((n_clusters, n_clusters), np.inf)
         for i in range(n_clusters):
             for j in range(i):
                 shift = moments.means[i] - moments.means[j]
-                pairs[i, j] = pairs[j, i] = best_index(shift, moments.covariances[i], moments.covariances[j])
+                pairs[i, j] = pairs[j, i] = best_index(
+                    shift, moments.covariances[i], moments.covariances[j]
+                )
         assert separation_index(moments) == pytest.approx(pairs.min(axis=1), abs=1e-7)
 
 
@@ -84,28 +112,56 @@ def test_index_does_not_depend_on_the_coordinates() -> None:
     change = rng(4).normal(size=(4, 4))
     covariances = np.einsum("ab,kbc,dc->kad", change, moments.covariances, change)
     changed = ClusterMoments(moments.means @ change.T + 7.0, covariances)
-    assert separation_index(changed) == pytest.approx(separation_index(moments), rel=1e-9)
+    assert separation_index(changed) == pytest.approx(
+        separation_index(moments), rel=1e-9
+    )
 
 
 def test_equal_means_have_no_separation() -> None:
-    assert separation_index(ClusterMoments(np.zeros((2, 2)), np.stack([np.eye(2)] * 2))).tolist() == [-1.0, -1.0]
+    assert separation_index(
+        ClusterMoments(np.zeros((2, 2)), np.stack([np.eye(2)] * 2))
+    ).tolist() == [-1.0, -1.0]
 
 
 @pytest.mark.parametrize(
     ("n_clusters", "n_features", "separation"),
-    [(2, 1, 0.2), (7, 1, 0.2), (2, 2, 0.16), (16, 2, 0.26), (4, 64, 0.75), (20, 5, 0.5), (5, 3, -0.3), (3, 2, 0.999)],
+    [
+        (2, 1, 0.2),
+        (7, 1, 0.2),
+        (2, 2, 0.16),
+        (16, 2, 0.26),
+        (4, 64, 0.75),
+        (20, 5, 0.5),
+        (5, 3, -0.3),
+        (3, 2, 0.999),
+    ],
 )
-def test_every_nearest_neighbour_has_the_separation(n_clusters: int, n_features: int, separation: float) -> None:
+def test_every_nearest_neighbour_has_the_separation(
+    n_clusters: int, n_features: int, separation: float
+) -> None:
     for seed in range(3):
-        moments = draw_cluster_moments(rng(seed), n_clusters=n_clusters, n_features=n_features, separation=separation)
-        assert separation_index(moments) == pytest.approx([separation] * n_clusters, abs=1e-9)
+        moments = draw_cluster_moments(
+            rng(seed),
+            n_clusters=n_clusters,
+            n_features=n_features,
+            separation=separation,
+        )
+        assert separation_index(moments) == pytest.approx(
+            [separation] * n_clusters, abs=1e-9
+        )
 
 
-def test_separation_by_the_definition_and_not_only_by_the_index_of_the_package() -> None:
+def test_separation_by_the_definition_and_not_only_by_the_index_of_the_package() -> (
+    None
+):
     moments = draw_cluster_moments(rng(1), n_clusters=6, n_features=3, separation=0.21)
     for i in range(6):
         found = [
-            best_index(moments.means[i] - moments.means[j], moments.covariances[i], moments.covariances[j])
+            best_index(
+                moments.means[i] - moments.means[j],
+                moments.covariances[i],
+                moments.covariances[j],
+            )
             for j in range(6)
             if j != i
         ]
@@ -131,7 +187,9 @@ def test_a_wrong_separation_is_seen() -> None:
 def test_a_range_is_drawn_from_once_per_set() -> None:
     values = []
     for seed in range(20):
-        found = separation_index(draw_cluster_moments(rng(seed), n_clusters=3, n_features=2))
+        found = separation_index(
+            draw_cluster_moments(rng(seed), n_clusters=3, n_features=2)
+        )
         assert np.ptp(found) < 1e-9
         values.append(found[0])
     assert min(values) >= 0.16
@@ -161,30 +219,44 @@ def test_moments_have_the_stated_shape() -> None:
 def test_directions_are_uniform() -> None:
     shifts = []
     for seed in range(200):
-        moments = draw_cluster_moments(rng(seed), n_clusters=2, n_features=3, separation=0.2)
+        moments = draw_cluster_moments(
+            rng(seed), n_clusters=2, n_features=3, separation=0.2
+        )
         shift = moments.means[1] - moments.means[0]
         shifts.append(shift / np.linalg.norm(shift))
-    # Coordinates of a uniform direction have mean 0 and variance 1/3: standard errors 0.041 and 0.021.
+    # Coordinates of a uniform direction have mean 0 and variance 1/3: standard errors
+    # 0.041 and 0.021.
     assert np.abs(np.mean(shifts, axis=0)).max() < 0.12
     assert np.abs(np.var(shifts, axis=0) - 1 / 3).max() < 0.06
 
 
 @pytest.mark.parametrize(("n_clusters", "n_features"), [(4, 2), (8, 5)])
 def test_points_have_the_true_moments(n_clusters: int, n_features: int) -> None:
-    options: dict[str, Any] = {"n_clusters": n_clusters, "n_features": n_features, "separation": 0.25}
+    options: dict[str, Any] = {
+        "n_clusters": n_clusters,
+        "n_features": n_features,
+        "separation": 0.25,
+    }
     true = draw_cluster_moments(rng(6), **options)
     drawn = draw_separated_clusters(rng(6), n_points=80_000, **options)
     assert np.array_equal(drawn.means, true.means)
     estimated = estimate_moments(drawn.points, drawn.labels)
     counts = np.bincount(drawn.labels[drawn.labels >= 0])
-    errors = (estimated.means - true.means) * np.sqrt(counts / np.trace(true.covariances, axis1=1, axis2=2))[:, None]
+    errors = (estimated.means - true.means) * np.sqrt(
+        counts / np.trace(true.covariances, axis1=1, axis2=2)
+    )[:, None]
     assert np.abs(errors).max() < 4.0
     assert np.abs(estimated.covariances - true.covariances).max() < 2.0
-    # J of a sample has a standard error of about 0.7 / sqrt(2 n): 0.01 with 2,000 points in the smallest cluster.
+    # J of a sample has a standard error of about 0.7 / sqrt(2 n): 0.01 with 2,000
+    # points in the smallest cluster.
     assert separation_index(estimated) == pytest.approx([0.25] * n_clusters, abs=0.02)
     # The tolerance would not hide another range.
-    other = draw_separated_clusters(rng(6), n_points=80_000, **{**options, "separation": 0.3})
-    assert (separation_index(estimate_moments(other.points, other.labels)) > 0.275).all()
+    other = draw_separated_clusters(
+        rng(6), n_points=80_000, **{**options, "separation": 0.3}
+    )
+    assert (
+        separation_index(estimate_moments(other.points, other.labels)) > 0.275
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +272,12 @@ def test_points_have_the_true_moments(n_clusters: int, n_features: int) -> None:
 )
 def test_sizes(sizes: str, n_points: int, n_clusters: int, expected: list[int]) -> None:
     drawn = draw_separated_clusters(
-        rng(), n_points=n_points, n_clusters=n_clusters, n_features=2, sizes=sizes, n_outliers=3
+        rng(),
+        n_points=n_points,
+        n_clusters=n_clusters,
+        n_features=2,
+        sizes=sizes,
+        n_outliers=3,
     )
     assert np.bincount(drawn.labels + 1).tolist() == [3, *expected]
 
@@ -216,7 +293,12 @@ def test_similar_sizes() -> None:
     totals, smallest, largest = [], [], []
     for seed in range(30):
         drawn = draw_separated_clusters(
-            rng(seed), n_points=2048, n_clusters=8, n_features=2, sizes="similar", n_outliers=0
+            rng(seed),
+            n_points=2048,
+            n_clusters=8,
+            n_features=2,
+            sizes="similar",
+            n_outliers=0,
         )
         counts = np.bincount(drawn.labels)
         totals.append(counts.sum())
@@ -226,7 +308,9 @@ def test_similar_sizes() -> None:
     assert 320 < max(largest) <= 1.3 * 256
     assert 1434 <= min(totals) < max(totals) <= 2662
     assert np.mean(totals) == pytest.approx(2048, abs=100)
-    drawn = draw_separated_clusters(rng(), n_points=3, n_clusters=3, n_features=2, sizes="similar", n_outliers=0)
+    drawn = draw_separated_clusters(
+        rng(), n_points=3, n_clusters=3, n_features=2, sizes="similar", n_outliers=0
+    )
     assert np.bincount(drawn.labels).tolist() == [1, 1, 1]
 
 
@@ -247,7 +331,9 @@ def test_outliers_are_uniform_in_the_stated_box() -> None:
 def test_a_random_number_of_outliers() -> None:
     counts = []
     for seed in range(60):
-        drawn = draw_separated_clusters(rng(seed), n_points=10, n_clusters=2, n_features=1)
+        drawn = draw_separated_clusters(
+            rng(seed), n_points=10, n_clusters=2, n_features=1
+        )
         counts.append(len(drawn.points) - 10)
         assert counts[-1] == (drawn.labels == -1).sum()
     assert 0 <= min(counts) < 15
@@ -263,7 +349,9 @@ def test_rows_are_in_random_order() -> None:
 
 
 def test_one_cluster() -> None:
-    drawn = draw_separated_clusters(rng(), n_points=50, n_clusters=1, n_features=2, n_outliers=0)
+    drawn = draw_separated_clusters(
+        rng(), n_points=50, n_clusters=1, n_features=2, n_outliers=0
+    )
     assert drawn.points.shape == (50, 2)
     assert drawn.means.tolist() == [[0.0, 0.0]]
 
@@ -271,8 +359,12 @@ def test_one_cluster() -> None:
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda generator: draw_separated_clusters(generator, n_points=100, n_clusters=3, n_features=4),
-        lambda generator: draw_balanced_clusters(generator, n_points=100, n_clusters=3, n_features=4),
+        lambda generator: draw_separated_clusters(
+            generator, n_points=100, n_clusters=3, n_features=4
+        ),
+        lambda generator: draw_balanced_clusters(
+            generator, n_points=100, n_clusters=3, n_features=4
+        ),
         lambda generator: draw_g2(generator, n_features=4, n_points=100),
     ],
 )
@@ -289,9 +381,13 @@ def test_same_generator_same_draw(draw: Any) -> None:
 def test_balanced_clusters() -> None:
     drawn = draw_balanced_clusters(rng(1), n_points=100_000, n_clusters=5, n_features=2)
     assert np.bincount(drawn.labels).tolist() == [20_000] * 5
-    assert separation_index(estimate_moments(drawn.points, drawn.labels)) == pytest.approx([0.34] * 5, abs=0.01)
+    assert separation_index(
+        estimate_moments(drawn.points, drawn.labels)
+    ) == pytest.approx([0.34] * 5, abs=0.01)
     # Well separated: almost no point is nearer to another mean.
-    assert (cdist(drawn.points, drawn.means).argmin(axis=1) == drawn.labels).mean() > 0.99
+    assert (
+        cdist(drawn.points, drawn.means).argmin(axis=1) == drawn.labels
+    ).mean() > 0.99
 
 
 def test_g2() -> None:
@@ -302,24 +398,61 @@ def test_g2() -> None:
     residuals = drawn.points - drawn.means[drawn.labels]
     assert residuals.std() == pytest.approx(30.0, rel=0.01)
     # 1,024 rows: standard error 30 / 32.
-    assert np.abs([residuals[drawn.labels == label].mean(axis=0) for label in (0, 1)]).max() < 4.0
-    assert np.bincount(draw_g2(rng(), n_features=1, n_points=7, deviation=10).labels).tolist() == [4, 3]
+    assert (
+        np.abs(
+            [residuals[drawn.labels == label].mean(axis=0) for label in (0, 1)]
+        ).max()
+        < 4.0
+    )
+    assert np.bincount(
+        draw_g2(rng(), n_features=1, n_points=7, deviation=10).labels
+    ).tolist() == [4, 3]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters is 0, but it must be an integer of at least 1: give for example 1."),
+        (
+            {"n_clusters": 0},
+            (
+                "n_clusters is 0, but it must be an integer of at least 1: give for"
+                " example 1."
+            ),
+        ),
         ({"n_features": 0}, "n_features is 0, but it must be an integer of at least 1"),
-        ({"n_points": 5}, "n_points is 5, but it must be an integer of at least 6: give for example 6."),
-        ({"n_points": 2, "sizes": "balanced"}, "n_points is 2, but it must be an integer of at least 3"),
+        (
+            {"n_points": 5},
+            (
+                "n_points is 5, but it must be an integer of at least 6: give for"
+                " example 6."
+            ),
+        ),
+        (
+            {"n_points": 2, "sizes": "balanced"},
+            "n_points is 2, but it must be an integer of at least 3",
+        ),
         ({"sizes": "equal"}, "sizes is 'equal': "),
         ({"sizes": "balance"}, "sizes is 'balance': did you mean 'balanced'?"),
-        ({"n_outliers": -1}, "n_outliers is -1, but it must be an integer of at least 0"),
-        ({"separation": 1.0}, "separation is 1.0, but it must be one number from -0.999 to 0.999, or a pair of them"),
+        (
+            {"n_outliers": -1},
+            "n_outliers is -1, but it must be an integer of at least 0",
+        ),
+        (
+            {"separation": 1.0},
+            (
+                "separation is 1.0, but it must be one number from -0.999 to 0.999, or"
+                " a pair of them"
+            ),
+        ),
         ({"separation": float("nan")}, "separation is nan, but it must be one number"),
-        ({"separation": (0.3, 0.2)}, "separation is (0.3, 0.2), but it must be one number"),
-        ({"separation": (0.1, 0.2, 0.3)}, "separation is (0.1, 0.2, 0.3), but it must be one number"),
+        (
+            {"separation": (0.3, 0.2)},
+            "separation is (0.3, 0.2), but it must be one number",
+        ),
+        (
+            {"separation": (0.1, 0.2, 0.3)},
+            "separation is (0.1, 0.2, 0.3), but it must be one number",
+        ),
         ({"separation": ()}, "separation is (), but it must be one number"),
         ({"separation": "wide"}, "separation is 'wide', but it must be one number"),
         ({"separation": True}, "separation is True, but it must be one number"),
@@ -327,32 +460,52 @@ def test_g2() -> None:
 )
 def test_bad_parameters(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        draw_separated_clusters(rng(), **{"n_clusters": 3, "n_features": 2, "n_points": 100, **options})
+        draw_separated_clusters(
+            rng(), **{"n_clusters": 3, "n_features": 2, "n_points": 100, **options}
+        )
     assert message in str(caught.value)
 
 
 def test_bad_parameters_of_g2_and_seeds_that_are_no_generators() -> None:
-    with pytest.raises(ConfigurationError, match=r"deviation is -1, but it must be a finite number above 0"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"deviation is -1, but it must be a finite number above 0",
+    ):
         draw_g2(rng(), n_features=2, deviation=-1)
-    with pytest.raises(ConfigurationError, match=r"n_points is 1, but it must be an integer of at least 2"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"n_points is 1, but it must be an integer of at least 2",
+    ):
         draw_g2(rng(), n_features=2, n_points=1)
     for draw in (
         draw_g2,
         draw_max_cover_mixture,
         lambda seed, **options: draw_separated_clusters(seed, n_clusters=2, **options),
     ):
-        with pytest.raises(ConfigurationError, match="rng is of type int, but it must be a numpy generator"):
+        with pytest.raises(
+            ConfigurationError,
+            match="rng is of type int, but it must be a numpy generator",
+        ):
             draw(7, n_features=2)  # type: ignore[operator]
 
 
 def test_moments_that_have_no_index() -> None:
-    with pytest.raises(DataError, match="the smallest cluster has 2 points, but with 2 features it needs more"):
+    with pytest.raises(
+        DataError,
+        match="the smallest cluster has 2 points, but with 2 features it needs more",
+    ):
         estimate_moments(np.zeros((5, 2)), np.array([0, 0, 0, 1, 1]))
-    with pytest.raises(DataError, match="a covariance is not positive definite, but all must be"):
-        separation_index(ClusterMoments(np.array([[0.0], [1.0]]), np.array([[[1.0]], [[0.0]]])))
+    with pytest.raises(
+        DataError, match="a covariance is not positive definite, but all must be"
+    ):
+        separation_index(
+            ClusterMoments(np.array([[0.0], [1.0]]), np.array([[[1.0]], [[0.0]]]))
+        )
     with pytest.raises(DataError, match=r"there must be at least 2 rows"):
         separation_index(ClusterMoments(np.zeros((1, 1)), np.ones((1, 1, 1))))
-    with pytest.raises(DataError, match=r"have shape \(2, 1, 1\), but these means need \(2, 3, 3\)"):
+    with pytest.raises(
+        DataError, match=r"have shape \(2, 1, 1\), but these means need \(2, 3, 3\)"
+    ):
         separation_index(ClusterMoments(np.zeros((2, 3)), np.ones((2, 1, 1))))
 
 
@@ -363,7 +516,8 @@ def test_max_cover_set() -> None:
     assert drawn.points.min() == 0.0
     assert drawn.points.max() <= 100.0
     assert set(drawn.labels.tolist()) == set(range(64))
-    # 6,400 coordinates of centres: the deviation of their deviation is 25 / sqrt(12,800) = 0.22.
+    # 6,400 coordinates of centres: the deviation of their deviation is 25 /
+    # sqrt(12,800) = 0.22.
     assert drawn.means.std() == pytest.approx(25.0, abs=1.0)
     assert abs(drawn.means.mean()) < 1.5
     inside = (drawn.means[drawn.labels] > 5.0) & (drawn.means[drawn.labels] < 95.0)
@@ -373,10 +527,23 @@ def test_max_cover_set() -> None:
 
 
 def test_max_cover_parameters() -> None:
-    drawn = draw_max_cover_mixture(rng(), n_points=9, n_components=2, n_features=3, centre_scale=1000.0, largest=2.0)
+    drawn = draw_max_cover_mixture(
+        rng(),
+        n_points=9,
+        n_components=2,
+        n_features=3,
+        centre_scale=1000.0,
+        largest=2.0,
+    )
     assert drawn.points.shape == (9, 3)
     assert drawn.points.max() == 2.0
-    with pytest.raises(ConfigurationError, match=r"largest is -1\.0, but it must be a finite number above 0"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"largest is -1\.0, but it must be a finite number above 0",
+    ):
         draw_max_cover_mixture(rng(), largest=-1.0)
-    with pytest.raises(ConfigurationError, match="n_points is 0, but it must be an integer of at least 1"):
+    with pytest.raises(
+        ConfigurationError,
+        match="n_points is 0, but it must be an integer of at least 1",
+    ):
         draw_max_cover_mixture(rng(), n_points=0)

@@ -1,4 +1,7 @@
-"""What a server may send as a state, by hand: shapes of the plan, on the grid, and not too far away."""
+"""What a server may send as a state, by hand.
+
+Shapes of the plan, on the grid, and not too far away.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, _fits
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, _count_block, has_exact_centroids
+from flwr_dpkmeans.algorithms.kmeans_task import (
+    PROJECTED_CENTERS,
+    _count_block,
+    has_exact_centroids,
+)
 from flwr_dpkmeans.algorithms.proxy_plan import AXES as PROXY_AXES
 from flwr_dpkmeans.algorithms.proxy_plan import (
     CENTRE,
@@ -28,7 +35,8 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
 from flwr_dpkmeans.sums.task import ServerFacts
 
-# Three features, of which two axes are kept; points of the box are at most 2 sqrt(3) = 3.46 from a centre.
+# Three features, of which two axes are kept; points of the box are at most 2 sqrt(3) =
+# 3.46 from a centre.
 KNOWN: Any = SimpleNamespace(n_features=3, config=SimpleNamespace(n_clusters=2))
 AXES = np.eye(3)[:, :2]
 POINTS = np.array([[0.5, 0.25], [3.25, 0.0]])
@@ -65,18 +73,26 @@ def test_axes_may_be_longer_than_1_by_what_rounding_adds() -> None:
         pytest.param(AXES, POINTS[:0], id="no points"),
     ],
 )
-def test_each_one_alone_is_refused(axes: np.ndarray[Any, Any], points: np.ndarray[Any, Any]) -> None:
+def test_each_one_alone_is_refused(
+    axes: np.ndarray[Any, Any], points: np.ndarray[Any, Any]
+) -> None:
     """A row's statistic stays inside of its bound only where none of them passes."""
     assert not fits(axes, points)
 
 
-LENGTHS = [(np.array([3.25]), True), (np.array([3.5]), False), (np.full(2, 0.5), False), (np.zeros(0), False)]
+LENGTHS = [
+    (np.array([3.25]), True),
+    (np.array([3.5]), False),
+    (np.full(2, 0.5), False),
+    (np.zeros(0), False),
+]
 
 
 @pytest.mark.parametrize(
     ("name", "array", "admitted"),
     [
-        # Points of the box, and centres, are at most 2.02 sqrt(3) = 3.499 away: a square of 12.24.
+        # Points of the box, and centres, are at most 2.02 sqrt(3) = 3.499 away: a
+        # square of 12.24.
         (CENTRE, np.array([2.0, 2.0, 2.0]), True),
         (CENTRE, np.array([2.0, 2.0, 2.25]), False),
         (CENTRE, np.zeros(2), False),
@@ -92,7 +108,11 @@ LENGTHS = [(np.array([3.25]), True), (np.array([3.5]), False), (np.full(2, 0.5),
         (PROXY_RADIUS, np.array([0.5, 0.5, 0.5, 3.5]), False),
         (PROXY_RADIUS, np.zeros(3), False),
         (PROXY_RADIUS, np.zeros((4, 1)), False),
-        *((name, array, admitted) for name in (CLIP, SPREAD, RADIUS) for array, admitted in LENGTHS),
+        *(
+            (name, array, admitted)
+            for name in (CLIP, SPREAD, RADIUS)
+            for array, admitted in LENGTHS
+        ),
         # From one to as many centres as there are clusters.
         (PROJECTED_CENTERS, np.zeros((1, 2)), True),
         (PROJECTED_CENTERS, np.full((2, 2), 2.25), True),
@@ -107,7 +127,9 @@ def test_what_a_round_of_proxy_lloyd_reads_has_its_shape_and_range(
 ) -> None:
     """Two clusters in three columns, four proxies on two axes."""
     public: Any = SimpleNamespace(n_features=3, config=SimpleNamespace(n_clusters=2))
-    setting = Setting(public, ProxyPlan(4, 1, 2, (0.5,), 0.35, cover_box=False), ProxyOptions())
+    setting = Setting(
+        public, ProxyPlan(4, 1, 2, (0.5,), 0.35, cover_box=False), ProxyOptions()
+    )
     state: Any = SimpleNamespace(arrays={name: array, "other": np.zeros((1, 2))})
     assert setting.admitting([name])(state) is admitted
     assert setting.admitting(["other", name])(state) is admitted
@@ -157,38 +179,72 @@ def test_exact_centroids_are_in_the_box_and_counts_below_two_to_the_47(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "values", "most"), [("server_lloyd", {"n_init": 10}, 10**6), ("server_kmeans++", {}, 10**7)]
+    ("algorithm", "values", "most"),
+    [("server_lloyd", {"n_init": 10}, 10**6), ("server_kmeans++", {}, 10**7)],
 )
 def test_steps_of_k_means_are_taken_on_up_to_a_hundred_million_distances(
     algorithm: str, values: Any, most: int
 ) -> None:
     """Of 10 clusters and 10 restarts, or of one start."""
-    task = parse_config(n_clusters=10, bounds=((-1.0,), (1.0,)), algorithm=algorithm, **values).task
+    task = parse_config(
+        n_clusters=10, bounds=((-1.0,), (1.0,)), algorithm=algorithm, **values
+    ).task
     plan: Any = SimpleNamespace(public_points=SimpleNamespace(n_points=most), rounds=())
     task.require_bearable(plan)
     plan.public_points.n_points += 1
-    with pytest.raises(ProtocolError, match=f"for {10**8 + 10**8 // most} distances in each step"):
+    with pytest.raises(
+        ProtocolError, match=f"for {10**8 + 10**8 // most} distances in each step"
+    ):
         task.require_bearable(plan)
     task.require_bearable(cast(Any, SimpleNamespace(public_points=None, rounds=())))
 
 
 def test_so_are_restarts_on_proxies() -> None:
-    """1,000 proxies, 125 clusters and 10,000 restarts kept every client busy for half an hour."""
-    values: dict[str, Any] = {"n_clusters": 125, "bounds": ((-1.0,), (1.0,)), "n_examples": 10**8, "epsilon": 5.0}
-    for n_init, n_distances in ((800, None), (801, 100_125_000), (10_000, 1_250_000_000)):
-        plan = draft_plan(parse_config(**values, n_init=n_init), run_id=1, n_clients=5, seed=3, n_features=8)
+    """1,000 proxies, 125 clusters and 10,000 restarts kept every client busy for half
+    an hour.
+    """
+    values: dict[str, Any] = {
+        "n_clusters": 125,
+        "bounds": ((-1.0,), (1.0,)),
+        "n_examples": 10**8,
+        "epsilon": 5.0,
+    }
+    for n_init, n_distances in (
+        (800, None),
+        (801, 100_125_000),
+        (10_000, 1_250_000_000),
+    ):
+        plan = draft_plan(
+            parse_config(**values, n_init=n_init),
+            run_id=1,
+            n_clients=5,
+            seed=3,
+            n_features=8,
+        )
         if n_distances is None:
             verify_plan(plan)
         else:
-            with pytest.raises(ProtocolError, match=f"every client for {n_distances} distances .* lower n_init"):
+            with pytest.raises(
+                ProtocolError,
+                match=f"every client for {n_distances} distances .* lower n_init",
+            ):
                 verify_plan(plan)
 
 
 @pytest.mark.parametrize(("unit", "bound"), [("record", 1.0), ("client", 30.0)])
-def test_a_private_count_is_one_number_that_a_unit_moves_by_its_rows(unit: str, bound: float) -> None:
-    config: Any = SimpleNamespace(settings=SimpleNamespace(unit=PrivacyUnit(unit), examples_per_client=30))
+def test_a_private_count_is_one_number_that_a_unit_moves_by_its_rows(
+    unit: str, bound: float
+) -> None:
+    config: Any = SimpleNamespace(
+        settings=SimpleNamespace(unit=PrivacyUnit(unit), examples_per_client=30)
+    )
     block = _count_block(config, 2.5)
-    assert (block.name, block.shape, block.noise_multiplier, block.entry_bound) == ("count", (1,), 2.5, bound)
+    assert (block.name, block.shape, block.noise_multiplier, block.entry_bound) == (
+        "count",
+        (1,),
+        2.5,
+        bound,
+    )
     assert (block.sensitivity.bound, block.sensitivity.unit.value) == (bound, unit)
     assert block.sensitivity.nonnegative
 
@@ -199,7 +255,9 @@ def test_the_whole_budget_of_a_choice_of_k_goes_to_two_rounds() -> None:
         n_examples=5_000, epsilon=2.0,
     )  # fmt: skip
     server = ServerFacts(100, (0.0, 0.0), 1.0, 1.0)
-    plan = draft_plan(config, run_id=1, n_clients=3, seed=1, n_features=2, server=server)
+    plan = draft_plan(
+        config, run_id=1, n_clients=3, seed=1, n_features=2, server=server
+    )
     assert len(plan.rounds) == 2
     assert 1.99 < plan.epsilon <= 2.0
     assert plan.task.longest() is plan.task

@@ -1,4 +1,6 @@
-"""Sums of any app's arrays: by hand, against their bounds, and the page's federation against FedAvg without masks."""
+"""Sums of any app's arrays: by hand, against their bounds, and the page's federation
+against FedAvg without masks.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ Answer = Callable[[dict[str, Vector]], dict[str, Any]]
 
 
 def record(**arrays: Any) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.array(value, dtype=float)) for name, value in arrays.items()})
+    return ArrayRecord(
+        {name: Array(np.array(value, dtype=float)) for name, value in arrays.items()}
+    )
 
 
 def plan_of(**options: Any) -> Plan:
@@ -53,7 +57,9 @@ def plan_of(**options: Any) -> Plan:
     return draft_plan(run, run_id=1, n_clients=8, seed=1, n_features=1)
 
 
-def statistic_of(plan: Plan, answer: dict[str, Vector], n_examples: int | None = None) -> list[Vector]:
+def statistic_of(
+    plan: Plan, answer: dict[str, Vector], n_examples: int | None = None
+) -> list[Vector]:
     task: Any = plan.task
     start = initial_state(plan)
     added = task.contribution(task.named(start, plan.n_clients), answer, n_examples)
@@ -61,32 +67,50 @@ def statistic_of(plan: Plan, answer: dict[str, Vector], n_examples: int | None =
 
 
 def test_a_strict_policy_lets_exact_sums_through_only_as_the_page_says() -> None:
-    (sentence,) = re.findall("^Between parties.*(?:\n.+)*?for exact sums.*$", PAGE.read_text(), re.MULTILINE)
-    keys = dict.fromkeys(re.findall("`(allow-[a-z-]+) = true`", sentence), True) | {"allowed-units": ["client"]}
-    keys |= {"max-epsilon-per-run": math.inf, "max-epsilon-total": math.inf, "max-delta": 1e-6, "min-cohort": 3}
-    ClientPolicy.from_mapping(keys, base=DEPLOYED).require_complete()  # an infinite limit counts as none
+    (sentence,) = re.findall(
+        "^Between parties.*(?:\n.+)*?for exact sums.*$", PAGE.read_text(), re.MULTILINE
+    )
+    keys = dict.fromkeys(re.findall("`(allow-[a-z-]+) = true`", sentence), True) | {
+        "allowed-units": ["client"]
+    }
+    keys |= {
+        "max-epsilon-per-run": math.inf,
+        "max-epsilon-total": math.inf,
+        "max-delta": 1e-6,
+        "min-cohort": 3,
+    }
+    ClientPolicy.from_mapping(
+        keys, base=DEPLOYED
+    ).require_complete()  # an infinite limit counts as none
 
 
-# -- one client ---------------------------------------------------------------------------------------------------
+# -- one client ------------------------------------------------------------------------
 
 
 def test_updates_and_weights_by_hand() -> None:
-    """The answer moves the arrays by (3, 0, 4), of norm 5: half of the clip norm, so 128 of 256; a quarter of the
-    weight."""
+    """The answer moves the arrays by (3, 0, 4), of norm 5.
+
+    Half of the clip norm, so 128 of 256; a quarter of the weight.
+    """
     plan = plan_of(clip=10.0, most_examples=40, epsilon=2.0)
     answer = {"a": np.array([4.0, 2.0]), "b": np.array([[7.0]])}
     update, weight = statistic_of(plan, answer, 10)
     np.testing.assert_allclose(update, [0.3 * 64, 0.0, 0.4 * 64], atol=2.0**-16)
     assert weight.tolist() == [64.0]
-    # Beyond the clip norm the direction stays; more examples than the most weigh no more.
-    update, weight = statistic_of(plan_of(clip=1.0, most_examples=40, epsilon=2.0), answer, 100)
+    # Beyond the clip norm the direction stays; more examples than the most weigh no
+    # more.
+    update, weight = statistic_of(
+        plan_of(clip=1.0, most_examples=40, epsilon=2.0), answer, 100
+    )
     np.testing.assert_allclose(update, [0.6 * 256, 0.0, 0.8 * 256], atol=2.0**-15)
     assert weight.tolist() == [256.0]
     huge = {"a": np.array([1e308, 2.0]), "b": np.array([[3.0]])}
     (update,) = statistic_of(plan_of(clip=0.5, epsilon=2.0), huge)
     np.testing.assert_allclose(update, [256.0, 0.0, 0.0], atol=2.0**-15)
     half = {"a": np.array([1.5, 2.0]), "b": np.array([[3.0]])}
-    (update,) = statistic_of(plan_of(epsilon=2.0), half)  # with noise the default clip is 1
+    (update,) = statistic_of(
+        plan_of(epsilon=2.0), half
+    )  # with noise the default clip is 1
     assert update.tolist() == [128.0, 0.0, 0.0]
 
 
@@ -108,8 +132,12 @@ def test_without_noise_a_part_is_exact_or_counted_as_changed(
 ) -> None:
     plan = plan_of(clip=clip)
     scale = plan.task.scale(plan.n_clients)  # type: ignore[attr-defined]
-    update, counts = statistic_of(plan, {"a": np.array(answer[:2]), "b": np.array([answer[2:]])})
-    assert np.linalg.norm(update) * scale.unit / scale.reach == pytest.approx(norm, rel=1e-8)
+    update, counts = statistic_of(
+        plan, {"a": np.array(answer[:2]), "b": np.array([answer[2:]])}
+    )
+    assert np.linalg.norm(update) * scale.unit / scale.reach == pytest.approx(
+        norm, rel=1e-8
+    )
     assert counts.tolist() == changed
 
 
@@ -123,12 +151,23 @@ def test_without_noise_a_part_is_exact_or_counted_as_changed(
         ({"epsilon": 2.0}, -99.0, 1.0),
     ],
 )
-def test_a_mean_divides_by_the_weights(options: dict[str, Any], weight: float, divisor: float) -> None:
-    """Of 256 (or, without noise, of the largest in the ring) for each client; with noise, by no less than one's."""
+def test_a_mean_divides_by_the_weights(
+    options: dict[str, Any], weight: float, divisor: float
+) -> None:
+    """Of 256 (or, without noise, of the largest in the ring) for each client.
+
+    With noise, by no less than one's.
+    """
     step = build_algorithm(plan := plan_of(most_examples=40, **options)).rounds[0]
     blocks = plan.rounds[0].blocks
     unit = blocks[1].entry_bound / 256.0
-    numbers = [16.0, 0.0, -32.0, weight * unit, *np.zeros(sum(block.size for block in blocks[2:]))]
+    numbers = [
+        16.0,
+        0.0,
+        -32.0,
+        weight * unit,
+        *np.zeros(sum(block.size for block in blocks[2:])),
+    ]
     steps = np.ldexp(numbers, 16).astype(np.int64).view(np.uint64)
     moved = step.advance(initial_state(plan), as_released(steps, blocks, 16))["moved"]
     assert moved.tolist() == [16.0 / divisor, 0.0, -32.0 / divisor]
@@ -137,13 +176,20 @@ def test_a_mean_divides_by_the_weights(options: dict[str, Any], weight: float, d
 def test_a_mean_of_nothing_is_no_move() -> None:
     step = build_algorithm(plan := plan_of(most_examples=40)).rounds[0]
     nothing = as_released(np.zeros(7, dtype=np.uint64), plan.rounds[0].blocks, 16)
-    assert step.advance(initial_state(plan), nothing)["moved"].tolist() == [0.0, 0.0, 0.0]
+    assert step.advance(initial_state(plan), nothing)["moved"].tolist() == [
+        0.0,
+        0.0,
+        0.0,
+    ]
 
 
 def test_arrays_without_first_values_begin_with_zeros() -> None:
     task: Any = replace(plan_of(clip=2.0, epsilon=1.0).task, start="")  # type: ignore[type-var]
     found = task.named(State({"moved": np.array([128.0, 0.0, -256.0])}), 8)
-    assert {name: array.tolist() for name, array in found.items()} == {"a": [1.0, 0.0], "b": [[-2.0]]}
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "a": [1.0, 0.0],
+        "b": [[-2.0]],
+    }
 
 
 @pytest.mark.parametrize("epsilon", [None, 2.0])
@@ -161,11 +207,13 @@ def test_no_answer_moves_a_sum_beyond_what_it_declares(
     arrays = statistic_of(plan, answer, n_examples)
     for array, block in zip(arrays, plan.rounds[0].blocks, strict=True):
         steps = [int(value) for value in np.ldexp(array, 16)]
-        assert [float(step) for step in steps] == np.ldexp(array, 16).tolist(), "off the grid"
-        # In whole numbers, as floats may round the norm down.
-        assert sum(step**2 for step in steps) <= Fraction(block.sensitivity.bound * 2**16) ** 2 * (
-            1 + Fraction(1, 2**50)
+        assert [float(step) for step in steps] == np.ldexp(array, 16).tolist(), (
+            "off the grid"
         )
+        # In whole numbers, as floats may round the norm down.
+        assert sum(step**2 for step in steps) <= Fraction(
+            block.sensitivity.bound * 2**16
+        ) ** 2 * (1 + Fraction(1, 2**50))
         assert np.abs(array).max() <= block.entry_bound
         assert not block.sensitivity.nonnegative or min(steps) >= 0
     if not np.isfinite(values).all() or n_examples < 0:
@@ -174,19 +222,29 @@ def test_no_answer_moves_a_sum_beyond_what_it_declares(
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(LocalMisuseError, match=r"must answer the arrays \(\('a', \(2,\)\), \('b', \(1, 1\)\)\)"):
+    with pytest.raises(
+        LocalMisuseError,
+        match=r"must answer the arrays \(\('a', \(2,\)\), \('b', \(1, 1\)\)\)",
+    ):
         statistic_of(plan_of(), {"a": np.zeros(2)})
     with pytest.raises(LocalMisuseError, match="no 'num-examples'"):
-        statistic_of(plan_of(most_examples=3), {"a": np.zeros(2), "b": np.zeros((1, 1))})
+        statistic_of(
+            plan_of(most_examples=3), {"a": np.zeros(2), "b": np.zeros((1, 1))}
+        )
     for arrays in ({}, {"a": []}):
-        with pytest.raises(ConfigurationError, match="their names must differ, and one of them must have a value"):
+        with pytest.raises(
+            ConfigurationError,
+            match="their names must differ, and one of them must have a value",
+        ):
             SecureSum(record(**arrays))
     with pytest.raises(ConfigurationError, match="arrays a hold no real numbers"):
         SecureSum(ArrayRecord({"a": Array(np.array([1j]))}))
     for value in (np.nan, -np.inf):
         with pytest.raises(ConfigurationError, match="begin with NaN or infinity"):
             SecureSum(record(a=[1.0, value]))
-    with pytest.raises(ConfigurationError, match=r"epsilon is 0\.0"):  # not the default, and not without noise
+    with pytest.raises(
+        ConfigurationError, match=r"epsilon is 0\.0"
+    ):  # not the default, and not without noise
         SecureSum(record(a=[1.0]), epsilon=0.0)
     short = base64.b64encode(np.zeros(2).tobytes()).decode()
     with pytest.raises(ConfigurationError, match="with 2 values"):
@@ -194,26 +252,38 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "ratio"), [(None, None), (1.0, 8.0)])
-def test_weights_have_an_eighth_of_the_share(epsilon: float | None, ratio: float | None) -> None:
+def test_weights_have_an_eighth_of_the_share(
+    epsilon: float | None, ratio: float | None
+) -> None:
     (planned,) = plan_of(most_examples=40, epsilon=epsilon).rounds
     updates, weights = planned.blocks[:2]
     assert planned.name == "arrays-1"
     most = 256.0 if epsilon else 2.0**36
     for block, shape, nonnegative in ((updates, (3,), False), (weights, (1,), True)):
         assert (block.shape, block.entry_bound) == (shape, most)
-        assert block.sensitivity.bound == (most if epsilon else most * np.sqrt(block.size))
-        assert (block.sensitivity.nonnegative, block.sensitivity.unit.value) == (nonnegative, "client")
+        assert block.sensitivity.bound == (
+            most if epsilon else most * np.sqrt(block.size)
+        )
+        assert (block.sensitivity.nonnegative, block.sensitivity.unit.value) == (
+            nonnegative,
+            "client",
+        )
     if ratio is None:
         assert updates.noise_multiplier == weights.noise_multiplier == 0.0
     else:
-        assert weights.noise_multiplier / updates.noise_multiplier == pytest.approx(ratio)
+        assert weights.noise_multiplier / updates.noise_multiplier == pytest.approx(
+            ratio
+        )
 
 
-# -- federations --------------------------------------------------------------------------------------------------
+# -- federations -----------------------------------------------------------------------
 
 
 class Losing(InProcessGrid):
-    """The answers of some nodes are lost from the third request on: after keys and key shares."""
+    """The answers of some nodes are lost from the third request on.
+
+    After keys and key shares.
+    """
 
     lost: frozenset[int] = frozenset()
     n_sent = 0
@@ -229,11 +299,16 @@ def app_of(answer: Answer, kept: list[dict[str, Vector]] | None = None) -> Clien
     app = ClientApp(mods=[SecureAggregation(lambda _: own, wrapped=WrappedApp)])
 
     def arrays_in(message: Message) -> dict[str, Vector]:
-        return {name: array.numpy() for name, array in message.content["arrays"].items()}
+        return {
+            name: array.numpy() for name, array in message.content["arrays"].items()
+        }
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Message(RecordDict({"arrays": record(**answer(arrays_in(message)))}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": record(**answer(arrays_in(message)))}),
+            reply_to=message,
+        )
 
     @app.evaluate()
     def keep(message: Message, context: Context) -> Message:
@@ -245,7 +320,12 @@ def app_of(answer: Answer, kept: list[dict[str, Vector]] | None = None) -> Clien
 
 
 def adding(amount: float, kept: list[dict[str, Vector]] | None = None) -> Node:
-    return Node(app_of(lambda arrays: {name: array + amount for name, array in arrays.items()}, kept))
+    return Node(
+        app_of(
+            lambda arrays: {name: array + amount for name, array in arrays.items()},
+            kept,
+        )
+    )
 
 
 def run(grid: InProcessGrid, strategy: SecureSum) -> Any:
@@ -255,8 +335,13 @@ def run(grid: InProcessGrid, strategy: SecureSum) -> Any:
 
 def test_rounds_add_up(caplog: pytest.LogCaptureFixture) -> None:
     """Each of 3 clients adds 1, 2 and 4 in each of 2 rounds."""
-    caplog.set_level("INFO")  # and the log, whose lines speak of clusters elsewhere, is no error
-    result = run(InProcessGrid(map(adding, (1.0, 2.0, 4.0))), SecureSum(record(a=[0.0, 10.0]), clip=10.0, max_iter=2))
+    caplog.set_level(
+        "INFO"
+    )  # and the log, whose lines speak of clusters elsewhere, is no error
+    result = run(
+        InProcessGrid(map(adding, (1.0, 2.0, 4.0))),
+        SecureSum(record(a=[0.0, 10.0]), clip=10.0, max_iter=2),
+    )
     np.testing.assert_allclose(result.arrays["a"].numpy(), [14.0, 24.0], atol=2e-5)
     assert not result.privacy.is_private
 
@@ -267,7 +352,9 @@ def answering(**arrays: Any) -> Node:
 
 
 def sum_of(*parts: Any, like: Any = None, **options: Any) -> Any:
-    """The run in which each client answers one array, which is to begin with zeros of the type of the first."""
+    """The run in which each client answers one array, which is to begin with zeros of
+    the type of the first.
+    """
     zeros = np.zeros_like(parts[0]) if like is None else like
     grid = InProcessGrid([answering(a=np.asarray(part)) for part in parts])
     return run(grid, SecureSum(ArrayRecord({"a": Array(zeros)}), **options))
@@ -285,31 +372,56 @@ def test_without_epsilon_nothing_is_clipped(factor: float) -> None:
     np.testing.assert_allclose(total(result), np.sum(parts, axis=0), rtol=1e-4)
     assert not any("parts" in sentence for sentence in result.privacy.warnings)
     # What is stated as the largest is also what the steps follow from.
-    np.testing.assert_allclose(total(sum_of(*parts, largest=4.0 * factor)), np.sum(parts, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(
+        total(sum_of(*parts, largest=4.0 * factor)), np.sum(parts, axis=0), rtol=1e-12
+    )
 
 
-def test_a_stated_clip_is_said_by_the_result_and_to_its_owner(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stated_clip_is_said_by_the_result_and_to_its_owner(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     parts = [np.array([3.0, 4.0]), np.array([0.3, 0.4]), np.array([6.0, 8.0])]
     result = sum_of(*parts, clip=1.0)
     np.testing.assert_allclose(total(result), [1.5, 2.0], rtol=1e-8)
     (sentence,) = [one for one in result.privacy.warnings if "parts" in one]
-    assert sentence.startswith("2 of 3 parts that clients added were longer than clip=1 and were scaled down to it")
-    own = [one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.mod"]
-    assert [one for one in own if "norm" in one] == [
-        "round 1: this client's part has L2 norm 5, but the plan clips at 1: it was scaled down to 0.2 of itself.",
-        "round 1: this client's part has L2 norm 10, but the plan clips at 1: it was scaled down to 0.1 of itself.",
+    assert sentence.startswith(
+        "2 of 3 parts that clients added were longer than clip=1 and were scaled down"
+        " to it"
+    )
+    own = [
+        one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.mod"
     ]
-    server = [one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.server"]
+    assert [one for one in own if "norm" in one] == [
+        (
+            "round 1: this client's part has L2 norm 5, but the plan clips at 1: it was"
+            " scaled down to 0.2 of itself."
+        ),
+        (
+            "round 1: this client's part has L2 norm 10, but the plan clips at 1: it"
+            " was scaled down to 0.1 of itself."
+        ),
+    ]
+    server = [
+        one.getMessage() for one in caplog.records if one.name == "flwr_dpkmeans.server"
+    ]
     assert any("2 of 3 parts" in one for one in server)
     assert not any("norm 5" in one for one in server)
 
 
-def test_with_epsilon_the_result_says_that_parts_may_be_clipped(caplog: pytest.LogCaptureFixture) -> None:
-    for options, words in (({}, "norm 1 (clip, the default, as no clip was stated)"), ({"clip": 2.0}, "norm 2 (clip)")):
+def test_with_epsilon_the_result_says_that_parts_may_be_clipped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for options, words in (
+        ({}, "norm 1 (clip, the default, as no clip was stated)"),
+        ({"clip": 2.0}, "norm 2 (clip)"),
+    ):
         caplog.clear()
         result = sum_of(*[np.array([3.0, 4.0])] * 3, epsilon=2.0, **options)
         assert any(words in sentence for sentence in result.privacy.warnings)
-        assert caplog.text.count("this client's part has L2 norm 5, but the plan clips at") == 3
+        assert (
+            caplog.text.count("this client's part has L2 norm 5, but the plan clips at")
+            == 3
+        )
         assert result.privacy.epsilon <= 2.0
 
 
@@ -318,7 +430,10 @@ def test_with_epsilon_the_result_says_that_parts_may_be_clipped(caplog: pytest.L
     [
         ([np.nan, 1.0], "1 of its 2 values are NaN or infinite"),
         ([np.inf, -np.inf], "2 of its 2 values are NaN or infinite"),
-        ([1e12, 1.0], r"its largest value is 1e+12, but the plan has room up to 2.68435e+08"),
+        (
+            [1e12, 1.0],
+            r"its largest value is 1e+12, but the plan has room up to 2.68435e+08",
+        ),
     ],
 )
 def test_a_part_that_cannot_be_added_is_counted(
@@ -326,8 +441,14 @@ def test_a_part_that_cannot_be_added_is_counted(
 ) -> None:
     result = sum_of(np.array([1.0, 2.0]), np.array(bad), np.array([3.0, 4.0]))
     assert total(result).tolist() == [4.0, 6.0]
-    assert any(one.startswith("1 of 3 parts that clients added were left out") for one in result.privacy.warnings)
-    assert f"this client's part is left out of the sum, as {reason}: see to the app." in caplog.text
+    assert any(
+        one.startswith("1 of 3 parts that clients added were left out")
+        for one in result.privacy.warnings
+    )
+    assert (
+        f"this client's part is left out of the sum, as {reason}: see to the app."
+        in caplog.text
+    )
 
 
 def weighing(value: float, n_examples: Any) -> Node:
@@ -338,7 +459,10 @@ def weighing(value: float, n_examples: Any) -> Node:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         metrics = MetricRecord({"num-examples": n_examples})
-        return Message(RecordDict({"arrays": record(a=[value]), "metrics": metrics}), reply_to=message)
+        return Message(
+            RecordDict({"arrays": record(a=[value]), "metrics": metrics}),
+            reply_to=message,
+        )
 
     @app.evaluate()
     def keep(message: Message, context: Context) -> Message:
@@ -350,14 +474,33 @@ def weighing(value: float, n_examples: Any) -> Node:
 @pytest.mark.parametrize(
     ("n_examples", "mean", "words", "owner"),
     [
-        (2000, 0.5, "1 of 2 parts came from more than most_examples=1000", "this client has 2000 examples"),
-        (-1, 0.0, "1 of 2 parts that clients added were left out", "num-examples is -1, which is no finite number"),
-        (math.nan, 0.0, "1 of 2 parts that clients added were left out", "num-examples is nan, which is no finite"),
+        (
+            2000,
+            0.5,
+            "1 of 2 parts came from more than most_examples=1000",
+            "this client has 2000 examples",
+        ),
+        (
+            -1,
+            0.0,
+            "1 of 2 parts that clients added were left out",
+            "num-examples is -1, which is no finite number",
+        ),
+        (
+            math.nan,
+            0.0,
+            "1 of 2 parts that clients added were left out",
+            "num-examples is nan, which is no finite",
+        ),
         (3000 / 7, 0.3, "", ""),
     ],
 )
 def test_a_weight_that_counts_as_another_is_said(
-    n_examples: float, mean: float, words: str, owner: str, caplog: pytest.LogCaptureFixture
+    n_examples: float,
+    mean: float,
+    words: str,
+    owner: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     grid = InProcessGrid([weighing(0.0, 1000), weighing(1.0, n_examples)])
     result = run(grid, SecureSum(record(a=[0.0]), most_examples=1000))
@@ -397,7 +540,9 @@ def test_arrays_come_back_with_the_shape_and_type_that_they_had(
             seen.append(before)
             answer = ArrayRecord({"a": Array(np.full_like(before, value))})
             metrics = MetricRecord({"num-examples": 10})
-            return Message(RecordDict({"arrays": answer, "metrics": metrics}), reply_to=message)
+            return Message(
+                RecordDict({"arrays": answer, "metrics": metrics}), reply_to=message
+            )
 
         @app.evaluate()
         def keep(message: Message, context: Context) -> Message:
@@ -406,7 +551,10 @@ def test_arrays_come_back_with_the_shape_and_type_that_they_had(
 
         return Node(app)
 
-    result = run(InProcessGrid([node(200.0), node(100.0)]), SecureSum(ArrayRecord({"a": Array(start)}), **options))
+    result = run(
+        InProcessGrid([node(200.0), node(100.0)]),
+        SecureSum(ArrayRecord({"a": Array(start)}), **options),
+    )
     for array in (*seen, total(result)):
         assert (array.shape, array.dtype) == (start.shape, np.dtype(dtype))
     if not options:
@@ -422,14 +570,19 @@ def test_who_evaluates_each_round_sees_the_arrays_as_they_are_named() -> None:
 
     grid = InProcessGrid(map(adding, (1.0, 2.0)))
     with grid.running():
-        SecureSum(record(a=[5.0]), max_iter=2, trust="distributed").start(grid, evaluate_fn=evaluate)
+        SecureSum(record(a=[5.0]), max_iter=2, trust="distributed").start(
+            grid, evaluate_fn=evaluate
+        )
     assert seen == [[8.0], [11.0]]
 
 
 def test_whole_numbers_are_summed_exactly_or_refused() -> None:
     parts = [np.array([2**27 + 1, -(2**27) - 3]), np.array([2**26 + 1, 5])]
     assert total(sum_of(*parts)).tolist() == np.sum(parts, axis=0).tolist()
-    with pytest.raises(ConfigurationError, match="begins with 9007199254740993, but whole numbers are summed exactly"):
+    with pytest.raises(
+        ConfigurationError,
+        match="begins with 9007199254740993, but whole numbers are summed exactly",
+    ):
         SecureSum(ArrayRecord({"a": Array(np.array([2**53 + 1]))}))
 
 
@@ -438,7 +591,9 @@ def test_arrays_without_entries_stand_beside_others() -> None:
         return {name: array + 1.0 for name, array in arrays.items()}
 
     start = record(a=[1.0], b=np.zeros((0, 3)), c=[[2.0]])
-    result = run(InProcessGrid([Node(app_of(answer)), Node(app_of(answer))]), SecureSum(start))
+    result = run(
+        InProcessGrid([Node(app_of(answer)), Node(app_of(answer))]), SecureSum(start)
+    )
     assert {name: array.numpy().tolist() for name, array in result.arrays.items()} == {
         "a": [3.0],
         "b": [],
@@ -449,21 +604,34 @@ def test_arrays_without_entries_stand_beside_others() -> None:
 
 def test_bounds_that_do_not_go_together_and_options_of_others_are_refused() -> None:
     start = record(a=[1.0])
-    with pytest.raises(ConfigurationError, match="largest is 3, but with epsilon the norm 'clip' bounds"):
+    with pytest.raises(
+        ConfigurationError,
+        match="largest is 3, but with epsilon the norm 'clip' bounds",
+    ):
         SecureSum(start, epsilon=1.0, largest=3.0)
-    with pytest.raises(ConfigurationError, match="largest is 3 and clip is 2, but one of them is the bound"):
+    with pytest.raises(
+        ConfigurationError,
+        match="largest is 3 and clip is 2, but one of them is the bound",
+    ):
         SecureSum(start, clip=2.0, largest=3.0)
-    with pytest.raises(ConfigurationError, match="SecureSum has no option 'alpha'") as caught:
+    with pytest.raises(
+        ConfigurationError, match="SecureSum has no option 'alpha'"
+    ) as caught:
         SecureSum(start, alpha=1.0)
     assert "array_sum" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match="no option 'most_example': did you mean 'most_examples'"):
+    with pytest.raises(
+        ConfigurationError,
+        match="no option 'most_example': did you mean 'most_examples'",
+    ):
         SecureSum(start, most_example=10)
 
 
 def test_a_sum_is_recovered_without_the_clients_that_left() -> None:
     grid = Losing(map(adding, (1.0,) * 7 + (100.0,)))
     grid.lost = frozenset({9})
-    result = run(grid, SecureSum(record(a=[0.0]), clip=1000.0, dropout="recover", max_silent=2))
+    result = run(
+        grid, SecureSum(record(a=[0.0]), clip=1000.0, dropout="recover", max_silent=2)
+    )
     np.testing.assert_allclose(result.arrays["a"].numpy(), [7.0], atol=1e-3)
 
 
@@ -476,9 +644,13 @@ def test_under_oblivious_clients_alone_get_the_arrays() -> None:
 
 
 def test_noise_is_that_of_the_plan() -> None:
-    """Nobody moves 1,000 zeros: their deviation is the plan's, all shares counted, within five standard errors."""
+    """Nobody moves 1,000 zeros: their deviation is the plan's, all shares counted,
+    within five standard errors.
+    """
     grid = InProcessGrid([adding(0.0)] * 3)
-    strategy = SecureSum(record(a=np.zeros(1000)), clip=3.0, epsilon=2.0, noise="seeded", random_state=1)
+    strategy = SecureSum(
+        record(a=np.zeros(1000)), clip=3.0, epsilon=2.0, noise="seeded", random_state=1
+    )
     found = run(grid, strategy).arrays["a"].numpy()
     plan = strategy.run.plan
     planned = plan.released_std(plan.rounds[0], plan.rounds[0].blocks[0]) * 3.0 / REACH
@@ -486,12 +658,16 @@ def test_noise_is_that_of_the_plan() -> None:
     assert plan.epsilon <= 2.0
 
 
-def test_an_app_that_answers_sums_answers_no_other_plan(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_app_that_answers_sums_answers_no_other_plan(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     strategy = ProxyLloyd(2, bounds=(-1, 1), n_examples=900, n_features=1, max_iter=1)
     grid = InProcessGrid([adding(1.0), adding(2.0)])
     with grid.running(), pytest.raises(CohortError, match="did not answer round 1"):
         strategy.start(grid)
-    assert "'proxy_lloyd', but this node's app answers sums of arrays only" in caplog.text
+    assert (
+        "'proxy_lloyd', but this node's app answers sums of arrays only" in caplog.text
+    )
 
 
 def test_no_server_sums_what_evaluate_answers(
@@ -509,10 +685,16 @@ def test_no_server_sums_what_evaluate_answers(
 
 
 @pytest.mark.parametrize("size", [6, 7])
-def test_no_plan_asks_a_table_how_many_rows_it_has(size: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Tables of 8 rows: were they taken for what an app adds, 7 arrays and a weight, they would fit 7 numbers."""
+def test_no_plan_asks_a_table_how_many_rows_it_has(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tables of 8 rows: were they taken for what an app adds, 7 arrays and a weight,
+    they would fit 7 numbers.
+    """
     own = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
-    node = Node(client_app(lambda _: np.zeros((8, 1)), mod=SecureAggregation(lambda _: own)))
+    node = Node(
+        client_app(lambda _: np.zeros((8, 1)), mod=SecureAggregation(lambda _: own))
+    )
     grid = InProcessGrid([node, node])
     with grid.running(), pytest.raises(CohortError, match="did not answer round 1"):
         SecureSum(record(a=np.zeros(size)), clip=3.0).start(grid)
@@ -521,12 +703,14 @@ def test_no_plan_asks_a_table_how_many_rows_it_has(size: int, caplog: pytest.Log
     assert own.ledger.entries() == ()
 
 
-# -- the page -----------------------------------------------------------------------------------------------------
+# -- the page --------------------------------------------------------------------------
 
 
 @cache
 def page(kind: str) -> str:
-    (block,) = re.findall(rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(
+        rf"^```{kind}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
     return block
 
 
@@ -534,7 +718,9 @@ def test_the_example_has_at_most_40_lines() -> None:
     assert len(page("python").splitlines()) <= 40
 
 
-def test_the_pages_app_is_fedavg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pages_app_is_fedavg(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Against the same training with the weighted mean in float64."""
     (tmp_path / "fedavg.py").write_text(page("python"))
     app = runpy.run_path(str(tmp_path / "fedavg.py"))
@@ -546,7 +732,9 @@ def test_the_pages_app_is_fedavg(tmp_path: Path, capsys: pytest.CaptureFixture[s
             own, mine = model.copy(), rows[part::5]
             for _ in range(20):
                 odds = np.exp(X[mine] @ own)
-                own = own + 2.0 * X[mine].T @ (np.eye(10)[y[mine]] - odds / odds.sum(1, keepdims=True)) / len(mine)
+                own = own + 2.0 * X[mine].T @ (
+                    np.eye(10)[y[mine]] - odds / odds.sum(1, keepdims=True)
+                ) / len(mine)
             found.append(own)
             weights.append(len(mine))
         model = np.average(found, axis=0, weights=weights)
@@ -554,15 +742,29 @@ def test_the_pages_app_is_fedavg(tmp_path: Path, capsys: pytest.CaptureFixture[s
     client = ClientApp(mods=[SecureAggregation(lambda _: own, wrapped=WrappedApp)])
     client.train()(app["train"])
     client.evaluate()(app["keep"])
-    grid = InProcessGrid([Node(client, {"partition-id": part, "num-partitions": 5}) for part in range(5)])
-    result = run(grid, SecureSum(record(model=np.zeros((64, 10))), most_examples=1000, clip=10.0, max_iter=2))
+    grid = InProcessGrid(
+        [Node(client, {"partition-id": part, "num-partitions": 5}) for part in range(5)]
+    )
+    result = run(
+        grid,
+        SecureSum(
+            record(model=np.zeros((64, 10))), most_examples=1000, clip=10.0, max_iter=2
+        ),
+    )
     np.testing.assert_allclose(result.arrays["model"].numpy(), model, atol=1e-4)
 
 
 def test_arrays_that_begin_nowhere_in_particular_need_no_start() -> None:
     def check(shape: tuple[int, ...], **start: str) -> None:
         box: Any = ((-1.0,), (1.0,))
-        run = parse_run(algorithm="array_sum", bounds=box, n_features=1, unit="client", arrays=(("a", shape),), **start)
+        run = parse_run(
+            algorithm="array_sum",
+            bounds=box,
+            n_features=1,
+            unit="client",
+            arrays=(("a", shape),),
+            **start,
+        )
         run.task.check(run.settings)
 
     check((2,))

@@ -1,4 +1,7 @@
-"""Lemma 17 and Algorithm 4 of FedDP-KMeans' appendix: by hand, by brute force, and what is refused or warned of."""
+"""Lemma 17 and Algorithm 4 of FedDP-KMeans' appendix.
+
+By hand, by brute force, and what is refused or warned of.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.algorithms import feddp_appendix as appendix
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_POINTS, SERVER_POINTS, seeded_state
+from flwr_dpkmeans.algorithms.kmeans_task import (
+    PROJECTED_POINTS,
+    SERVER_POINTS,
+    seeded_state,
+)
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.options import parse_config
@@ -30,27 +37,53 @@ N = 12_000
 
 def drawn(n: int, seed: int = 0) -> Any:
     generator = np.random.default_rng(seed)
-    return round_to_grid(MEANS[generator.integers(0, 4, n)] + generator.normal(0.0, SIGMA, (n, 2)))
+    return round_to_grid(
+        MEANS[generator.integers(0, 4, n)] + generator.normal(0.0, SIGMA, (n, 2))
+    )
 
 
 def plan_of(n_server: int = 40, radius: float = 1.2, **values: Any) -> Plan:
-    given = {"n_clusters": 4, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": "distributed"}
-    given |= {"epsilon": 1.0, "n_examples": N, "least_weight": 0.25, "reduce_diameter": True, "deviation": SIGMA}
+    given = {
+        "n_clusters": 4,
+        "bounds": ((-1.0,), (1.0,)),
+        "algorithm": "feddp_kmeans",
+        "trust": "distributed",
+    }
+    given |= {
+        "epsilon": 1.0,
+        "n_examples": N,
+        "least_weight": 0.25,
+        "reduce_diameter": True,
+        "deviation": SIGMA,
+    }
     facts = ServerFacts(n_server, (0.0, 0.0), radius, radius**2)
-    return draft_plan(parse_config(**(given | values)), run_id=1, n_clients=3, seed=0, n_features=2, server=facts)
+    return draft_plan(
+        parse_config(**(given | values)),
+        run_id=1,
+        n_clients=3,
+        seed=0,
+        n_features=2,
+        server=facts,
+    )
 
 
 def parted(plan: Plan, server: Any, weights: Any) -> State:
     """The state after the first histogram, as if it had been released without noise."""
     start = seeded_state(np.zeros((4, 2)), 0, server)
     blocks = plan.rounds[0].blocks
-    released = as_released(encode(weights, plan.fraction_bits).values, blocks, plan.fraction_bits)
+    released = as_released(
+        encode(weights, plan.fraction_bits).values, blocks, plan.fraction_bits
+    )
     return build_algorithm(plan).rounds[0].advance(start, released)
 
 
 def test_parts_come_nearer_and_rows_go_with_them() -> None:
     plan, server = plan_of(), drawn(40)
-    (counted,) = build_algorithm(plan).rounds[0].statistic(drawn(N, 1), seeded_state(np.zeros((4, 2)), 0, server))
+    (counted,) = (
+        build_algorithm(plan)
+        .rounds[0]
+        .statistic(drawn(N, 1), seeded_state(np.zeros((4, 2)), 0, server))
+    )
     assert counted.sum() == N
     state = parted(plan, server, counted)
     zoom = state[appendix.ZOOM][0]
@@ -60,7 +93,9 @@ def test_parts_come_nearer_and_rows_go_with_them() -> None:
     there = appendix.moved_rows(rows, state)
     # Within a part all distances grow alike; between parts they shrink.
     part = rows[:, 0] < 0.0
-    assert np.allclose(there[part][0] - there[part][1], zoom * (rows[part][0] - rows[part][1]))
+    assert np.allclose(
+        there[part][0] - there[part][1], zoom * (rows[part][0] - rows[part][1])
+    )
     far = np.linalg.norm(there[part][0] - there[~part][0])
     assert far < zoom * np.linalg.norm(rows[part][0] - rows[~part][0])
     assert np.array_equal(appendix.moved_back(there, state), rows)
@@ -68,10 +103,16 @@ def test_parts_come_nearer_and_rows_go_with_them() -> None:
     require_server_state(plan, 2, view)
 
 
-def test_points_that_stand_for_nobody_are_left_out_and_one_part_stays_where_it_is() -> None:
+def test_points_that_stand_for_nobody_are_left_out_and_one_part_stays_where_it_is() -> (
+    None
+):
     server = np.concatenate([drawn(39), [[0.0, 0.9]]])
     plan = plan_of()
-    (counted,) = build_algorithm(plan).rounds[0].statistic(drawn(N, 1), seeded_state(np.zeros((4, 2)), 0, server))
+    (counted,) = (
+        build_algorithm(plan)
+        .rounds[0]
+        .statistic(drawn(N, 1), seeded_state(np.zeros((4, 2)), 0, server))
+    )
     assert len(parted(plan, server, counted)[appendix.PARTS]) == 39
     together = plan_of(deviation=0.5)
     state = parted(together, server, counted)
@@ -96,7 +137,9 @@ def test_parts_never_come_to_lie_on_each_other() -> None:
     assert state[appendix.ZOOM][0] > 1.0
     moved = (server + state[appendix.SHIFTS]) * state[appendix.ZOOM][0]
     assert np.array_equal(state[SERVER_POINTS], moved)
-    assert np.array_equal(appendix.moved_back(appendix.moved_rows(server, state), state), server)
+    assert np.array_equal(
+        appendix.moved_back(appendix.moved_rows(server, state), state), server
+    )
 
 
 def neighbours(step: Any, state: State, bound: float) -> None:
@@ -106,15 +149,28 @@ def neighbours(step: Any, state: State, bound: float) -> None:
     corners = itertools.product([-1.0, 0.0, 0.8, 1.0], repeat=2)
     for row in [*drawn(20, 4), *map(np.array, corners)]:
         after = step.statistic(np.vstack([rows, row]), state)
-        assert math.sqrt(sum(float(np.square(b - a).sum()) for a, b in zip(before, after, strict=True))) <= bound
+        assert (
+            math.sqrt(
+                sum(
+                    float(np.square(b - a).sum())
+                    for a, b in zip(before, after, strict=True)
+                )
+            )
+            <= bound
+        )
         # Alone it says the same: its label and place do not depend on those beside it.
         alone = step.statistic(row[None], state)
-        assert all(np.array_equal(b - a, one) for a, b, one in zip(before, after, alone, strict=True))
+        assert all(
+            np.array_equal(b - a, one)
+            for a, b, one in zip(before, after, alone, strict=True)
+        )
 
 
 @pytest.mark.parametrize("zoom", [1.0, 4.0, 2.0**15])
 def test_one_row_moves_the_appendix_histograms_by_one(zoom: float) -> None:
-    """Whatever parts, shifts and zoom a server makes up, later sums stay within their bounds as well."""
+    """Whatever parts, shifts and zoom a server makes up, later sums stay within their
+    bounds as well.
+    """
     plan = plan_of(n_server=6, simplify_server_data=True, max_iter=1)
     steps = {step.name: step for step in build_algorithm(plan).rounds}
     start = seeded_state(np.zeros((4, 2)), 0, drawn(6))
@@ -131,22 +187,37 @@ def test_one_row_moves_the_appendix_histograms_by_one(zoom: float) -> None:
     for name in ("simplify-1", "weights"):
         neighbours(steps[name], state, 1.0)
     for name in ("outer-product", "centers", "lloyd-1"):
-        for block, array in zip(steps[name].blocks, steps[name].statistic(drawn(1, 9), state), strict=True):
+        for block, array in zip(
+            steps[name].blocks, steps[name].statistic(drawn(1, 9), state), strict=True
+        ):
             assert float(np.linalg.norm(array)) <= block.sensitivity.bound
 
 
 @pytest.mark.parametrize("wrong", ["zoom", "shifts", "parts"])
 def test_what_keeps_no_sums_exact_is_not_admitted(wrong: str) -> None:
-    plan, good = plan_of(n_server=6), {"parts": drawn(6), "shifts": np.zeros((6, 2)), "zoom": np.array([2.0])}
-    bad = {"zoom": np.array([3.0]), "shifts": np.full((6, 2), 100.0), "parts": np.full((6, 2), 50.0)}
+    plan, good = (
+        plan_of(n_server=6),
+        {"parts": drawn(6), "shifts": np.zeros((6, 2)), "zoom": np.array([2.0])},
+    )
+    bad = {
+        "zoom": np.array([3.0]),
+        "shifts": np.full((6, 2), 100.0),
+        "parts": np.full((6, 2), 50.0),
+    }
     state = seeded_state(np.zeros((4, 2)), 0).changed(**good)
     assert appendix.admits_moved(state, plan.server, 2)  # type: ignore[arg-type]
-    assert not appendix.admits_moved(state.changed(**{wrong: bad[wrong]}), plan.server, 2)  # type: ignore[arg-type]
+    assert not appendix.admits_moved(
+        state.changed(**{wrong: bad[wrong]}), plan.server, 2
+    )  # type: ignore[arg-type]
 
 
 def test_algorithm_4_freezes_heavy_points_and_halves_the_others() -> None:
-    plan = plan_of(n_server=40, reduce_diameter=False, deviation=None, simplify_server_data=True)
-    steps = [one for one in build_algorithm(plan).rounds if one.name.startswith("simplify-")]
+    plan = plan_of(
+        n_server=40, reduce_diameter=False, deviation=None, simplify_server_data=True
+    )
+    steps = [
+        one for one in build_algorithm(plan).rounds if one.name.startswith("simplify-")
+    ]
     assert len(steps) == 1 + math.ceil(10.0 * math.log(4.0 * math.log(40) / 0.25))
     assert plan.epsilon <= 1.0 + 1e-9
     table = drawn(40)
@@ -159,18 +230,31 @@ def test_algorithm_4_freezes_heavy_points_and_halves_the_others() -> None:
         n_left = len(state[PROJECTED_POINTS])
         weights[:n_left] = heavy[:n_left]
         blocks = step.blocks
-        state = step.advance(state, as_released(encode(weights, plan.fraction_bits).values, blocks, plan.fraction_bits))
+        state = step.advance(
+            state,
+            as_released(
+                encode(weights, plan.fraction_bits).values, blocks, plan.fraction_bits
+            ),
+        )
         assert len(state[PROJECTED_POINTS]) <= n_left
     assert np.array_equal(state[PROJECTED_POINTS], table[:5])
 
 
 def test_what_cannot_help_is_warned_of() -> None:
     far = plan_cautions(plan_of(deviation=0.1))
-    assert any(one.startswith("reduce_diameter puts parts") and "changes nothing" in one for one in far)
+    assert any(
+        one.startswith("reduce_diameter puts parts") and "changes nothing" in one
+        for one in far
+    )
     assert not any("reduce_diameter" in one for one in plan_cautions(plan_of()))
     halved = plan_cautions(plan_of(simplify_server_data=True, epsilon=0.1))
-    assert any(one.startswith("simplify_server_data asks") and "noise decides" in one for one in halved)
-    clear = plan_cautions(plan_of(reduce_diameter=False, deviation=None, least_weight=None, margin=1 / 3))
+    assert any(
+        one.startswith("simplify_server_data asks") and "noise decides" in one
+        for one in halved
+    )
+    clear = plan_cautions(
+        plan_of(reduce_diameter=False, deviation=None, least_weight=None, margin=1 / 3)
+    )
     assert any("next to none" in one for one in clear)
 
 
@@ -182,7 +266,10 @@ def test_what_cannot_help_is_warned_of() -> None:
         ({"reduce_diameter": False}, "least_weight is 0.25, but nothing needs it"),
         ({"n_examples": None}, "declare n_examples"),
         ({"unit": "client"}, "choose unit='record'"),
-        ({"least_weight": 1e-300}, "must be a finite number strictly between 1e-09 and 1"),
+        (
+            {"least_weight": 1e-300},
+            "must be a finite number strictly between 1e-09 and 1",
+        ),
         ({"radius": 2.9}, "but with reduce_diameter it may be at most 2.828"),
     ],
 )
@@ -191,20 +278,41 @@ def test_what_they_need_is_asked_for(values: dict[str, Any], word: str) -> None:
         plan_of(**values)
 
 
-# -- numbers by hand ----------------------------------------------------------------------------------------------
+# -- numbers by hand -------------------------------------------------------------------
 
 
 def config_of(**values: Any) -> Any:
-    given = {"n_clusters": 4, "algorithm": "feddp_kmeans", "trust": "distributed", "reduce_diameter": True}
-    given |= {"bounds": ((-2.0,), (2.0,)), "n_examples": 1000, "epsilon": 0.5, "least_weight": 0.25, "deviation": 0.5}
+    given = {
+        "n_clusters": 4,
+        "algorithm": "feddp_kmeans",
+        "trust": "distributed",
+        "reduce_diameter": True,
+    }
+    given |= {
+        "bounds": ((-2.0,), (2.0,)),
+        "n_examples": 1000,
+        "epsilon": 0.5,
+        "least_weight": 0.25,
+        "deviation": 0.5,
+    }
     return parse_config(**given | values)
 
 
 def test_lengths_and_numbers_of_the_theory_by_hand() -> None:
-    """A unit of the box is 2 of the caller's: 4 log(n) sqrt(9) 0.5 / 2; and 2 log(n) / 0.5 rows."""
-    assert appendix.connecting_distance(config_of(), 9) == pytest.approx(3.0 * math.log(1000), rel=1e-12)
-    assert appendix.least_rows(config_of()) == pytest.approx(4.0 * math.log(1000), rel=1e-12)
-    with pytest.raises(ConfigurationError, match=r"deviation is 0\.5, .* but the features' bounds have different"):
+    """A unit of the box is 2 of the caller's: 4 log(n) sqrt(9) 0.5 / 2.
+
+    And 2 log(n) / 0.5 rows.
+    """
+    assert appendix.connecting_distance(config_of(), 9) == pytest.approx(
+        3.0 * math.log(1000), rel=1e-12
+    )
+    assert appendix.least_rows(config_of()) == pytest.approx(
+        4.0 * math.log(1000), rel=1e-12
+    )
+    with pytest.raises(
+        ConfigurationError,
+        match=r"deviation is 0\.5, .* but the features' bounds have different",
+    ):
         appendix.connecting_distance(config_of(bounds=((-2.0, -1.0), (2.0, 1.0))), 2)
 
 
@@ -217,31 +325,47 @@ def test_lengths_and_numbers_of_the_theory_by_hand() -> None:
         (9.0, 0.9, 2, 1),
     ],
 )
-def test_rounds_of_algorithm_4_by_hand(epsilon: float, least_weight: float, n_server: int, inside: float) -> None:
-    """10 log(4 log|Q| / (epsilon w)) after the first, where that is above 0; one point counts as two."""
+def test_rounds_of_algorithm_4_by_hand(
+    epsilon: float, least_weight: float, n_server: int, inside: float
+) -> None:
+    """10 log(4 log|Q| / (epsilon w)) after the first, where that is above 0.
+
+    One point counts as two.
+    """
     config = config_of(epsilon=epsilon, least_weight=least_weight)
-    assert appendix.simplify_steps(config, n_server) == 1 + math.ceil(10.0 * math.log(inside))
+    assert appendix.simplify_steps(config, n_server) == 1 + math.ceil(
+        10.0 * math.log(inside)
+    )
 
 
 def released(plan: Plan, index: int, weights: Any) -> Any:
     blocks = plan.rounds[index].blocks
-    return as_released(encode(np.array(weights, dtype=float)).values, blocks, plan.fraction_bits)
+    return as_released(
+        encode(np.array(weights, dtype=float)).values, blocks, plan.fraction_bits
+    )
 
 
-CORNER = np.array([[0.0, 0.0], [0.0078125, 0.0], [0.0, 0.0078125], [0.5, 0.0], [0.0, 0.5]])
-"""Up to 0.0106 away two points are near each other here: the first is near the two beside it, which are not."""
+CORNER = np.array(
+    [[0.0, 0.0], [0.0078125, 0.0], [0.0, 0.0078125], [0.5, 0.0], [0.0, 0.5]]
+)
+"""Up to 0.0106 away two points are near each other here.
+
+The first is near the two beside it, which are not.
+"""
 
 
 @pytest.mark.parametrize(
     ("k", "epsilon", "server", "weights", "kept"),
     [
-        # A third of a quarter of 12,000 rows must be near a point, or so many points that no five are enough.
+        # A third of a quarter of 12,000 rows must be near a point, or so many points
+        # that no five are enough.
         (2, 1.0, CORNER, [500, 250, 250, 1000, 999], [0, 3]),
         (2, 1.0, CORNER, [500, 500, 500, 0, 0], [0, 1, 2]),
         (2, 1.0, CORNER, [500, 250, 249, 1000, 1000], [3, 4]),
         # One point is fewer than two clusters: all are kept.
         (2, 1.0, CORNER, [0, 0, 0, 0, 1000], [0, 1, 2, 3, 4]),
-        # Of 3,000 epsilon / (200 log 5) points, 2.997 or 3.006, the first has three near it.
+        # Of 3,000 epsilon / (200 log 5) points, 2.997 or 3.006, the first has three
+        # near it.
         (1, 0.3215, CORNER, [0] * 5, [0]),
         (1, 0.3225, CORNER, [0] * 5, [0, 1, 2, 3, 4]),
         # 3,000 epsilon / (200 log 2) is above 1.
@@ -264,21 +388,42 @@ LINE = np.array([[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]])
 @pytest.mark.parametrize(
     ("points", "parts", "distance", "radius", "places", "zoom"),
     [
-        # The second part is 0.125 wide, so that parts are 12.5 apart; rows reach 0.01 farther than 6.2513.
+        # The second part is 0.125 wide, so that parts are 12.5 apart; rows reach 0.01
+        # farther than 6.2513.
         (LINE, [0, 1, 1], 0.01, 50.0, [[-6.25, 0.0], [6.25, 0.0], [6.25, 0.125]], 4.0),
         (LINE, [0, 1, 1], 0.01, 50.1, [[-6.25, 0.0], [6.25, 0.0], [6.25, 0.125]], 8.0),
         (LINE, [0, 1, 1], 0.01, 12.5, [[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]], 1.0),
         (LINE, [0, 1, 1], 0.01, 5.0, [[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]], 1.0),
-        # Three parts of one point each: as wide as the distance, or as a step of the grid.
+        # Three parts of one point each: as wide as the distance, or as a step of the
+        # grid.
         (LINE, [0, 1, 2], 0.5, 2e3, [[-50.0, 0.0], [0.0, 0.0], [50.0, 0.0]], 32.0),
-        (LINE, [0, 1, 2], 0.0, 1.0, [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]], 512.0),
-        (LINE, [0, 1, 2], 0.0, 1e9, [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]], 2.0**15),
+        (
+            LINE,
+            [0, 1, 2],
+            0.0,
+            1.0,
+            [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]],
+            512.0,
+        ),
+        (
+            LINE,
+            [0, 1, 2],
+            0.0,
+            1e9,
+            [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]],
+            2.0**15,
+        ),
         # One part stays, however far it may grow.
         (LINE, [0, 0, 0], 0.01, 1e9, LINE.tolist(), 1.0),
     ],
 )
 def test_parts_are_put_on_a_line_a_hundred_widths_apart(
-    points: Any, parts: list[int], distance: float, radius: float, places: Any, zoom: float
+    points: Any,
+    parts: list[int],
+    distance: float,
+    radius: float,
+    places: Any,
+    zoom: float,
 ) -> None:
     shifts, found = appendix._brought_nearer(points, np.array(parts), distance, radius)
     assert (points + shifts).tolist() == places
@@ -286,7 +431,11 @@ def test_parts_are_put_on_a_line_a_hundred_widths_apart(
 
 
 def test_rows_are_moved_and_brought_back_by_hand() -> None:
-    given = {"parts": np.array([[0.0], [0.5]]), "shifts": np.array([[-0.25], [0.75]]), "zoom": np.array([4.0])}
+    given = {
+        "parts": np.array([[0.0], [0.5]]),
+        "shifts": np.array([[-0.25], [0.75]]),
+        "zoom": np.array([4.0]),
+    }
     state, rows = State(given), np.array([[0.125], [0.25], [0.5], [0.25 + 2.0**-16]])
     # Half way between both points a row goes with the first.
     there = [[-0.5], [0.0], [5.0], [4.0 + 2.0**-14]]
@@ -294,9 +443,14 @@ def test_rows_are_moved_and_brought_back_by_hand() -> None:
     assert appendix.moved_back(np.array(there), state).tolist() == rows.tolist()
     facts: Any = ServerFacts(2, (0.0,), 4.0, 1.0)
     assert appendix.moved_centroids(rows[:2], state, facts).tolist() == there[:2]
-    assert appendix.moved_centroids(rows[2:3], state, facts).tolist() == [[4.0 - 2.0**-16]]
+    assert appendix.moved_centroids(rows[2:3], state, facts).tolist() == [
+        [4.0 - 2.0**-16]
+    ]
     # Without parts, centroids are not clipped either.
-    assert appendix.moved_centroids(100.0 * rows, State({}), facts).tolist() == (100.0 * rows).tolist()
+    assert (
+        appendix.moved_centroids(100.0 * rows, State({}), facts).tolist()
+        == (100.0 * rows).tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -319,10 +473,19 @@ def test_rows_are_moved_and_brought_back_by_hand() -> None:
         ("parts", [[2.0**-17, 0.0], [0.0, 0.0]], False),
     ],
 )
-def test_parts_that_a_server_may_send_by_hand(name: str, array: Any, admitted: bool) -> None:
-    good: dict[str, Any] = {"parts": np.zeros((2, 2)), "shifts": np.zeros((2, 2)), "zoom": np.array([2.0])}
+def test_parts_that_a_server_may_send_by_hand(
+    name: str, array: Any, admitted: bool
+) -> None:
+    good: dict[str, Any] = {
+        "parts": np.zeros((2, 2)),
+        "shifts": np.zeros((2, 2)),
+        "zoom": np.array([2.0]),
+    }
     state = State(good | {name: np.array(array)})
-    assert bool(appendix.admits_moved(state, ServerFacts(2, (0.0, 0.0), 1.0, 1.0), 2)) is admitted
+    assert (
+        bool(appendix.admits_moved(state, ServerFacts(2, (0.0, 0.0), 1.0, 1.0), 2))
+        is admitted
+    )
     assert not appendix.admits_moved(state, ServerFacts(1, (0.0, 0.0), 1.0, 1.0), 2)
 
 
@@ -342,7 +505,8 @@ def test_parting_takes_the_servers_whole_table_near_the_box() -> None:
 @pytest.mark.parametrize(
     ("last", "weights", "frozen_before", "kept", "frozen"),
     [
-        # 2 log(12,000) is 18.8 rows. The last round keeps who is frozen, the first tosses a coin for the others.
+        # 2 log(12,000) is 18.8 rows. The last round keeps who is frozen, the first
+        # tosses a coin for the others.
         (True, [19, 19, 19, 18, 0, 19], [], [0, 1, 2, 5], [1, 1, 1, 1]),
         (True, [19, 19, 0, 18, 0, 19], [0, 0, 0, 0, 1, 0], [0, 1, 4, 5], [1, 1, 1, 1]),
         # Four clusters need four points: the heaviest, and of equal ones the first.
@@ -353,22 +517,39 @@ def test_parting_takes_the_servers_whole_table_near_the_box() -> None:
 def test_who_is_frozen_and_who_is_kept_by_hand(
     last: bool, weights: list[float], frozen_before: list[float], kept: Any, frozen: Any
 ) -> None:
-    plan = plan_of(n_server=6, reduce_diameter=False, deviation=None, simplify_server_data=True)
-    places = [place for place, one in enumerate(plan.rounds) if one.name.startswith("simplify-")]
+    plan = plan_of(
+        n_server=6, reduce_diameter=False, deviation=None, simplify_server_data=True
+    )
+    places = [
+        place
+        for place, one in enumerate(plan.rounds)
+        if one.name.startswith("simplify-")
+    ]
     place, table = places[-1 if last else 0], drawn(6)
-    extras = {appendix.FROZEN: np.array(frozen_before, dtype=float)} if frozen_before else {}
-    state = seeded_state(np.zeros((4, 2)), 3).changed(**{PROJECTED_POINTS: table}, **extras)
+    extras = (
+        {appendix.FROZEN: np.array(frozen_before, dtype=float)} if frozen_before else {}
+    )
+    state = seeded_state(np.zeros((4, 2)), 3).changed(
+        **{PROJECTED_POINTS: table}, **extras
+    )
     if kept is None:
         coins = np.random.default_rng((3, 1)).random(6)
         kept = [one for one in range(6) if weights[one] >= 19 or coins[one] < 0.5]
         frozen = [float(weights[one] >= 19) for one in kept]
         assert 4 < len(kept) < 6
-    after = build_algorithm(plan).rounds[place].advance(state, released(plan, place, weights))
+    after = (
+        build_algorithm(plan)
+        .rounds[place]
+        .advance(state, released(plan, place, weights))
+    )
     assert after[PROJECTED_POINTS].tolist() == table[kept].tolist()
     assert after[appendix.FROZEN].tolist() == frozen
 
 
-@pytest.mark.parametrize(("n_server", "radius", "word"), [(2_001, 1.0, "at most 2000"), (4, 2.8285, "at most 2.828")])
+@pytest.mark.parametrize(
+    ("n_server", "radius", "word"),
+    [(2_001, 1.0, "at most 2000"), (4, 2.8285, "at most 2.828")],
+)
 def test_what_would_keep_a_client_busy_or_its_labels_inexact_is_refused(
     n_server: int, radius: float, word: str
 ) -> None:
@@ -380,19 +561,41 @@ def test_what_would_keep_a_client_busy_or_its_labels_inexact_is_refused(
 def test_rows_are_counted_from_the_servers_centre() -> None:
     """And one row adds one to one count, none of which is below 0."""
     facts = ServerFacts(2, (0.25, -0.5), 1.2, 1.44)
-    given = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "feddp_kmeans", "trust": "distributed"}
-    given |= {"n_examples": N, "least_weight": 0.25, "reduce_diameter": True, "deviation": SIGMA}
-    plan = draft_plan(parse_config(**given), run_id=1, n_clients=3, seed=0, n_features=2, server=facts)
+    given = {
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+        "algorithm": "feddp_kmeans",
+        "trust": "distributed",
+    }
+    given |= {
+        "n_examples": N,
+        "least_weight": 0.25,
+        "reduce_diameter": True,
+        "deviation": SIGMA,
+    }
+    plan = draft_plan(
+        parse_config(**given), run_id=1, n_clients=3, seed=0, n_features=2, server=facts
+    )
     step = build_algorithm(plan).rounds[0]
     server = State({SERVER_POINTS: np.array([[0.25, 0.0], [-0.25, 0.0]])})
-    (counts,) = step.statistic(np.array([[0.375, -0.5], [0.125, -0.5], [0.0, -0.5]]), server)
+    (counts,) = step.statistic(
+        np.array([[0.375, -0.5], [0.125, -0.5], [0.0, -0.5]]), server
+    )
     assert counts.tolist() == [1.0, 2.0]
     moved = step.blocks[0].sensitivity
-    assert (moved.bound, moved.nonnegative, step.blocks[0].entry_bound) == (1.0, True, 1.0)
+    assert (moved.bound, moved.nonnegative, step.blocks[0].entry_bound) == (
+        1.0,
+        True,
+        1.0,
+    )
 
 
 def test_who_is_content_with_all_rows_is_not_warned_of_few() -> None:
-    said = plan_cautions(plan_of(reduce_diameter=False, deviation=None, least_weight=None, margin=1.0))
+    said = plan_cautions(
+        plan_of(reduce_diameter=False, deviation=None, least_weight=None, margin=1.0)
+    )
     assert not any("margin is" in one for one in said)
-    clear = plan_cautions(plan_of(n_server=4, simplify_server_data=True, epsilon=9.0, least_weight=0.9))
+    clear = plan_cautions(
+        plan_of(n_server=4, simplify_server_data=True, epsilon=9.0, least_weight=0.9)
+    )
     assert not any(one.startswith("simplify_server_data asks") for one in clear)

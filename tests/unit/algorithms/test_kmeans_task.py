@@ -1,4 +1,6 @@
-"""What every clustering checks and plans, at the edges of its ranges and with numbers worked out here."""
+"""What every clustering checks and plans, at the edges of its ranges and with numbers
+worked out here.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +37,25 @@ BOX: Box = ((-1.0,), (1.0,))
 
 
 def config_of(**values: Any) -> Any:
-    return parse_config(**{"n_clusters": 3, "bounds": BOX, "n_examples": 900, "algorithm": "glloyd"} | values)
+    return parse_config(
+        **{"n_clusters": 3, "bounds": BOX, "n_examples": 900, "algorithm": "glloyd"}
+        | values
+    )
 
 
 def plan_of(**values: Any) -> Plan:
     n_features = values.pop("width", 2)
-    return draft_plan(config_of(**values), run_id=1, n_clients=5, seed=7, n_features=n_features)
+    return draft_plan(
+        config_of(**values), run_id=1, n_clients=5, seed=7, n_features=n_features
+    )
 
 
-# -- the state ----------------------------------------------------------------------------------------------------
+# -- the state -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seed", "kept"), [(5, 5), (2**31 - 1, 2**31 - 1), (2**31, 0), (2**31 + 5, 5)])
+@pytest.mark.parametrize(
+    ("seed", "kept"), [(5, 5), (2**31 - 1, 2**31 - 1), (2**31, 0), (2**31 + 5, 5)]
+)
 def test_a_seed_travels_in_31_bits(seed: int, kept: int) -> None:
     state = seeded_state(np.zeros((2, 3)), seed)
     assert state["seed"].tolist() == [float(kept)]
@@ -56,19 +65,34 @@ def test_a_seed_travels_in_31_bits(seed: int, kept: int) -> None:
 
 @pytest.mark.parametrize(
     ("column", "fits"),
-    [([1.0, 0.0], True), ([1.0078125, 0.0], True), ([1.0, 0.15625], False), ([1.01, 0.0], False), ([0.0, 0.0], True)],
+    [
+        ([1.0, 0.0], True),
+        ([1.0078125, 0.0], True),
+        ([1.0, 0.15625], False),
+        ([1.01, 0.0], False),
+        ([0.0, 0.0], True),
+    ],
 )
-def test_columns_of_a_projection_are_at_most_a_hundredth_too_long(column: list[float], fits: bool) -> None:
+def test_columns_of_a_projection_are_at_most_a_hundredth_too_long(
+    column: list[float], fits: bool
+) -> None:
     assert is_projection(np.array([[0.0, column[0]], [0.0, column[1]]])) is fits
     assert is_projection(np.zeros((2, 0)))
 
 
 def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
     shapes = [(1, 2), (3, 2), (0, 2), (4, 2), (3, 1), (2,)]
-    assert [is_table(np.zeros(shape), 3, 2) for shape in shapes] == [True, True, False, False, False, False]
+    assert [is_table(np.zeros(shape), 3, 2) for shape in shapes] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
-# -- before round 1 -----------------------------------------------------------------------------------------------
+# -- before round 1 --------------------------------------------------------------------
 
 
 def test_one_pair_of_bounds_holds_for_all_columns() -> None:
@@ -80,15 +104,23 @@ def test_one_pair_of_bounds_holds_for_all_columns() -> None:
 
 @pytest.mark.parametrize(("unit", "entry"), [("record", 1.0), ("client", 2.0)])
 @pytest.mark.parametrize("name", ["magnitudes", "ranges"])
-def test_histograms_of_four_columns_move_by_two(name: str, unit: str, entry: float) -> None:
-    """A hair more, in case that a root is rounded down; a client's are scaled down together."""
+def test_histograms_of_four_columns_move_by_two(
+    name: str, unit: str, entry: float
+) -> None:
+    """A hair more, in case that a root is rounded down.
+
+    a client's are scaled down together.
+    """
     config: Any = SimpleNamespace(settings=SimpleNamespace(unit=PrivacyUnit(unit)))
     block = _histogram_block(config, name, (4, 9), 1.5)
     assert block.sensitivity.bound == math.nextafter(2.0, 3.0)
     assert block.entry_bound == pytest.approx(entry, rel=1e-15)
     assert (block.name, block.shape, block.noise_multiplier) == (name, (4, 9), 1.5)
     assert (block.sensitivity.unit.value, block.sensitivity.nonnegative) == (unit, True)
-    equal_bins = "one row is in at most one of each column's equal bins" in block.sensitivity.because
+    equal_bins = (
+        "one row is in at most one of each column's equal bins"
+        in block.sensitivity.because
+    )
     assert equal_bins is (unit == "record" and name == "ranges")
 
 
@@ -98,21 +130,29 @@ def test_histograms_of_four_columns_move_by_two(name: str, unit: str, entry: flo
         (((-(2.0**40), 0.0), (1.0, 1.0)), True),
         (((-1.0, 0.0), (2.0**40, 1.0)), True),
         (((1.0 - 2.0**40, 0.0), (2.0**40 - 1.0, 1.0)), False),
-        (((-1.0, -(2.0**40)), (1.0, 1.0)), False),  # of the second column a histogram says something
+        (
+            ((-1.0, -(2.0**40)), (1.0, 1.0)),
+            False,
+        ),  # of the second column a histogram says something
     ],
 )
 @pytest.mark.parametrize(
-    ("unit", "n_examples", "advised"), [("record", None, True), ("record", 9, False), ("client", None, False)]
+    ("unit", "n_examples", "advised"),
+    [("record", None, True), ("record", 9, False), ("client", None, False)],
 )
 def test_a_column_that_nothing_bounds_is_refused(
     domain: Box, refused: bool, unit: str, n_examples: int | None, advised: bool
 ) -> None:
-    settings = SimpleNamespace(n_examples=n_examples, unit=PrivacyUnit(unit), feature_names=("age", "pay"))
+    settings = SimpleNamespace(
+        n_examples=n_examples, unit=PrivacyUnit(unit), feature_names=("age", "pay")
+    )
     plan: Any = SimpleNamespace(settings=settings)
     if not refused:
         _require_bounded(plan, (0,), domain, 3.0)
         return
-    with pytest.raises(PlanError, match="no values of column 'age' beyond the noise") as told:
+    with pytest.raises(
+        PlanError, match="no values of column 'age' beyond the noise"
+    ) as told:
         _require_bounded(plan, (0,), domain, 3.0)
     assert ("declare n_examples" in str(told.value)) is advised
 
@@ -137,14 +177,17 @@ def test_a_column_at_the_end_of_a_domain_that_nobody_stated_is_refused(
     if refused is None:
         _require_within(plan, found, box)
         return
-    with pytest.raises(PlanError, match=f"values of columns? {refused} near 1.1e.12 or beyond"):
+    with pytest.raises(
+        PlanError, match=f"values of columns? {refused} near 1.1e.12 or beyond"
+    ):
         _require_within(plan, found, box)
 
 
 @pytest.mark.parametrize(
     ("values", "parts"),
     [
-        # A row's count has 0.02 of the budget, histograms 0.1: four fifths of it the first.
+        # A row's count has 0.02 of the budget, histograms 0.1: four fifths of it the
+        # first.
         ({}, [0.02, 0.08, 0.02]),
         ({"n_examples": 900}, [0.08, 0.02]),
         ({"count_share": 0.1, "bounds_share": 0.2, "width": None}, [0.1]),
@@ -152,28 +195,53 @@ def test_a_column_at_the_end_of_a_domain_that_nobody_stated_is_refused(
         ({"private_bounds": False, "n_examples": 900}, []),
     ],
 )
-def test_what_comes_before_round_1_takes_its_share(values: dict[str, Any], parts: list[float]) -> None:
+def test_what_comes_before_round_1_takes_its_share(
+    values: dict[str, Any], parts: list[float]
+) -> None:
     given = {"n_examples": None, "private_bounds": True, "delta": 1e-6} | values
     blocks = [one for planned in plan_of(**given).preliminary for one in planned.blocks]
-    (whole,) = plan_of(n_examples=None, private_bounds=False, delta=1e-6, count_share=0.4).preliminary[0].blocks
+    (whole,) = (
+        plan_of(n_examples=None, private_bounds=False, delta=1e-6, count_share=0.4)
+        .preliminary[0]
+        .blocks
+    )
     entire = whole.noise_multiplier**-2 / 0.4
-    assert [one.noise_multiplier**-2 / entire for one in blocks] == pytest.approx(parts, rel=1e-9)
+    assert [one.noise_multiplier**-2 / entire for one in blocks] == pytest.approx(
+        parts, rel=1e-9
+    )
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("values", "refused", "sentence"),
     [
-        ({"n_clusters": 100, "n_classes": 1000}, {"n_classes": 1001}, "make a table of 100100 cells"),
         (
-            {"unit": "client", "algorithm": "proxy_lloyd", "client_sampling_rate": 0.5, "max_iter": 50},
+            {"n_clusters": 100, "n_classes": 1000},
+            {"n_classes": 1001},
+            "make a table of 100100 cells",
+        ),
+        (
+            {
+                "unit": "client",
+                "algorithm": "proxy_lloyd",
+                "client_sampling_rate": 0.5,
+                "max_iter": 50,
+            },
             {"max_iter": 51},
             "max_iter is 51, but with client_sampling_rate below 1 at most 50",
         ),
-        ({"max_iter": 51}, {"max_iter": 0}, "max_iter is 0, but it must be an integer of at least 1"),
-        ({"algorithm": "feddp_kmeans", "max_iter": 0, "trust": "central"}, {"max_iter": -1}, "max_iter is -1"),
+        (
+            {"max_iter": 51},
+            {"max_iter": 0},
+            "max_iter is 0, but it must be an integer of at least 1",
+        ),
+        (
+            {"algorithm": "feddp_kmeans", "max_iter": 0, "trust": "central"},
+            {"max_iter": -1},
+            "max_iter is -1",
+        ),
         ({"n_examples": 3}, {"n_examples": 2}, "3 clusters need at least as many rows"),
         (
             {"algorithm": "feddp_kmeans", "noise_kind": "paper", "trust": "central"},
@@ -187,7 +255,11 @@ def test_what_comes_before_round_1_takes_its_share(values: dict[str, Any], parts
         ),
         ({}, {"choose_n_clusters": True}, "'glloyd' cannot choose it"),
         (
-            {"algorithm": "proxy_lloyd", "choose_n_clusters": True, "trust": "distributed"},
+            {
+                "algorithm": "proxy_lloyd",
+                "choose_n_clusters": True,
+                "trust": "distributed",
+            },
             {"trust": "central"},
             "under trust 'central' the server knows the noise behind that choice",
         ),
@@ -198,7 +270,9 @@ def test_what_a_clustering_takes_and_what_it_refuses(
 ) -> None:
     def take(**given: Any) -> None:
         config = config_of(**given)
-        config.task.require_supported(config.settings, trust_model(config.settings.trust))
+        config.task.require_supported(
+            config.settings, trust_model(config.settings.trust)
+        )
 
     take(**values)
     with pytest.raises(ConfigurationError, match=sentence):
@@ -206,7 +280,11 @@ def test_what_a_clustering_takes_and_what_it_refuses(
 
 
 PLAN = draft_plan(
-    config_of(n_clusters=2, evaluation="private", n_classes=2), run_id=1, n_clients=5, seed=7, n_features=2
+    config_of(n_clusters=2, evaluation="private", n_classes=2),
+    run_id=1,
+    n_clients=5,
+    seed=7,
+    n_features=2,
 )
 RESULT = {"centroids": np.zeros((2, 2)), "counts": np.zeros(2)}
 
@@ -214,7 +292,9 @@ RESULT = {"centroids": np.zeros((2, 2)), "counts": np.zeros(2)}
 def evaluated(**changes: Any) -> State:
     """A result with the arrays of its evaluation."""
     shapes = {block.name: block.shape for block in PLAN.rounds[-1].blocks}
-    return State(RESULT | {name: np.zeros(shape) for name, shape in shapes.items()} | changes)
+    return State(
+        RESULT | {name: np.zeros(shape) for name, shape in shapes.items()} | changes
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,27 +315,47 @@ def evaluated(**changes: Any) -> State:
         ({"centroids": np.full((2, 2), 1.5)}, False),
     ],
 )
-def test_results_that_a_server_may_send(changes: dict[str, Any], admitted: bool) -> None:
+def test_results_that_a_server_may_send(
+    changes: dict[str, Any], admitted: bool
+) -> None:
     assert bool(PLAN.task.admits(PLAN, None, evaluated(**changes))) is admitted
     for name in evaluated().arrays:
-        missing = {one: array for one, array in evaluated(**changes).arrays.items() if one != name}
+        missing = {
+            one: array
+            for one, array in evaluated(**changes).arrays.items()
+            if one != name
+        }
         assert not PLAN.task.admits(PLAN, None, State(missing))
 
 
-# -- what is told -------------------------------------------------------------------------------------------------
+# -- what is told ----------------------------------------------------------------------
 
 
 def test_the_noise_of_the_last_round_with_counts_is_told() -> None:
-    """Of each round its own; what comes after the rounds, and what is no count, does not matter."""
+    """Of each round its own.
+
+    What comes after the rounds, and what is no count, does not matter.
+    """
 
     def planned(name: str, *blocks: str) -> Any:
-        return SimpleNamespace(name=name, blocks=[SimpleNamespace(name=one) for one in blocks])
+        return SimpleNamespace(
+            name=name, blocks=[SimpleNamespace(name=one) for one in blocks]
+        )
 
-    rounds = [planned("a", "sums", "counts"), planned("b", "indicators"), planned("c", "sums")]
+    rounds = [
+        planned("a", "sums", "counts"),
+        planned("b", "indicators"),
+        planned("c", "sums"),
+    ]
     plan: Any = SimpleNamespace(
         settings=SimpleNamespace(unit=PrivacyUnit.RECORD),
         rounds=[*rounds, planned("evaluation", "counts")],
-        released_std=lambda one, block: {"a": 1.0, "b": 2.0, "c": 3.0, "evaluation": 4.0}[one.name],
+        released_std=lambda one, block: {
+            "a": 1.0,
+            "b": 2.0,
+            "c": 3.0,
+            "evaluation": 4.0,
+        }[one.name],
     )
     assert counts_std(plan) == (2.0, True)
 
@@ -272,12 +372,27 @@ def test_the_noise_of_the_last_round_with_counts_is_told() -> None:
     ],
 )
 def test_noise_is_compared_with_a_clusters_part_of_rows_or_of_clients(
-    unit: str, n_examples: int | None, each: int, of_rows: bool, told: str | None, monkeypatch: pytest.MonkeyPatch
+    unit: str,
+    n_examples: int | None,
+    each: int,
+    of_rows: bool,
+    told: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Half of 300 rows, or of 40 clients (with `each` rows) of whom each second one takes part, and noise of 150."""
+    """Half of 300 rows, or of 40 clients (with `each` rows) of whom each second one
+    takes part, and noise of 150.
+    """
     monkeypatch.setattr(kmeans_task, "counts_std", lambda _: (150.0, of_rows))
-    settings = SimpleNamespace(unit=PrivacyUnit(unit), client_sampling_rate=0.5, n_beside=0, examples_per_client=each)
+    settings = SimpleNamespace(
+        unit=PrivacyUnit(unit),
+        client_sampling_rate=0.5,
+        n_beside=0,
+        examples_per_client=each,
+    )
     plan: Any = SimpleNamespace(settings=settings, n_clients=40, n_examples=n_examples)
     said = config_of(n_clusters=2).task.cautions(plan)
     assert len(said) == (told is not None)
-    assert all(f"(standard deviation 150) is no smaller than {told} that" in one for one in said)
+    assert all(
+        f"(standard deviation 150) is no smaller than {told} that" in one
+        for one in said
+    )

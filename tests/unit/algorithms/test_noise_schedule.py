@@ -1,4 +1,6 @@
-"""Noise schedules of Lloyd rounds: who gets which part of the budget, and that the whole costs no more."""
+"""Noise schedules of Lloyd rounds: who gets which part of the budget, and that the
+whole costs no more.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +37,32 @@ def test_parts_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "power"), [("fastlloyd", 2), ("glloyd", 2), ("sphere_packing", 2), ("sulloyd", 1)]
+    ("algorithm", "power"),
+    [("fastlloyd", 2), ("glloyd", 2), ("sphere_packing", 2), ("sulloyd", 1)],
 )
 @pytest.mark.parametrize("schedule", ["growing", "geometric"])
-def test_noise_follows_the_parts_and_the_whole_costs_epsilon(algorithm: str, power: int, schedule: str) -> None:
+def test_noise_follows_the_parts_and_the_whole_costs_epsilon(
+    algorithm: str, power: int, schedule: str
+) -> None:
     plan, equal = drafted(algorithm, schedule), drafted(algorithm, "equal")
-    parts = {"growing": [0.4, 0.8, 1.2, 1.6], "geometric": [4 / 15, 8 / 15, 16 / 15, 32 / 15]}[schedule]
+    parts = {
+        "growing": [0.4, 0.8, 1.2, 1.6],
+        "geometric": [4 / 15, 8 / 15, 16 / 15, 32 / 15],
+    }[schedule]
     for array in range(2):
-        ours, theirs = ([planned.blocks[array].noise_multiplier for planned in one.rounds] for one in (plan, equal))
-        # Under joint Gaussian accounting the parts are of 1 / sigma^2, under Laplace noise of 1 / b.
-        assert [(b / a) ** power for a, b in zip(ours, theirs, strict=True)] == pytest.approx(parts, rel=1e-4)
+        ours, theirs = (
+            [planned.blocks[array].noise_multiplier for planned in one.rounds]
+            for one in (plan, equal)
+        )
+        # Under joint Gaussian accounting the parts are of 1 / sigma^2, under Laplace
+        # noise of 1 / b.
+        assert [
+            (b / a) ** power for a, b in zip(ours, theirs, strict=True)
+        ] == pytest.approx(parts, rel=1e-4)
         spent = math.fsum(one**-power for one in ours)
-        assert spent == pytest.approx(math.fsum(one**-power for one in theirs), rel=1e-4)
+        assert spent == pytest.approx(
+            math.fsum(one**-power for one in theirs), rel=1e-4
+        )
     assert 0.999 < plan.epsilon <= 1.0
 
 

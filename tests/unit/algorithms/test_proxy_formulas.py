@@ -1,4 +1,7 @@
-"""ProxyLloyd's steps held against hand-computed ones: directions, what is dropped, where samples go, which options."""
+"""ProxyLloyd's steps held against hand-computed ones.
+
+Directions, what is dropped, where samples go, which options.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,24 @@ from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans import proxies as numerics
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
-from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, Ellipsoid, distance_counts, likely_weights
+from flwr_dpkmeans.kmeans.proxies import (
+    N_DISTANCES,
+    Ellipsoid,
+    distance_counts,
+    likely_weights,
+)
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import SAME
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, ReleasedSum, Sensitivity, as_released
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    ReleasedSum,
+    Sensitivity,
+    as_released,
+)
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import Known, ServerFacts
 
@@ -45,8 +61,15 @@ Floats = NDArray[np.float64]
 GRID = 2.0**16
 
 
-def public_of(d: int, k: int, n: int, *, server: ServerFacts | None = None, **values: Any) -> Known:
-    config = parse_config(n_clusters=k, bounds=((-1.0,), (1.0,)), n_examples=n, **({"epsilon": 2.0} | values))
+def public_of(
+    d: int, k: int, n: int, *, server: ServerFacts | None = None, **values: Any
+) -> Known:
+    config = parse_config(
+        n_clusters=k,
+        bounds=((-1.0,), (1.0,)),
+        n_examples=n,
+        **({"epsilon": 2.0} | values),
+    )
     return Known(
         config=config,
         n_examples=n,
@@ -62,15 +85,33 @@ def public_of(d: int, k: int, n: int, *, server: ServerFacts | None = None, **va
 
 
 def quiet_pass(
-    d: int, k: int, proxies: Floats, *, n_passes: int, radius: float = 1.0, clips: bool = True
+    d: int,
+    k: int,
+    proxies: Floats,
+    *,
+    n_passes: int,
+    radius: float = 1.0,
+    clips: bool = True,
 ) -> tuple[PrivateSum, State, Setting]:
-    """The first pass over some proxies, with noise of two steps of the grid: releases are what they say."""
+    """The first pass over some proxies, with noise of two steps of the grid.
+
+    Releases are what they say.
+    """
     plan = ProxyPlan(len(proxies), n_passes, None, (0.5,), 0.35, cover_box=False)
-    setting = Setting(public_of(d, k, 10_000), plan, ProxyOptions(clips=clips, most_scattered_features=0))
+    setting = Setting(
+        public_of(d, k, 10_000),
+        plan,
+        ProxyOptions(clips=clips, most_scattered_features=0),
+    )
     parts, step = proxy_round(setting, 1)
     blocks = tuple(
         Block(
-            part.name, part.shape, Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD), NoiseShape.GAUSSIAN, 2.0 / GRID, 1.0
+            part.name,
+            part.shape,
+            Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD),
+            NoiseShape.GAUSSIAN,
+            2.0 / GRID,
+            1.0,
         )
         for part in parts
     )
@@ -89,15 +130,20 @@ def quiet_pass(
 
 def released(step: PrivateSum, sums: Floats, counts: Floats) -> ReleasedSum:
     values = np.concatenate([sums.ravel(), counts])
-    return as_released(np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16)
+    return as_released(
+        np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16
+    )
 
 
 def test_proxies_move_toward_the_released_means() -> None:
-    """One cluster of two proxies: their weighted mean after each has moved by its residuals' mean, times the radius."""
+    """One cluster of two proxies: their weighted mean after each has moved by its
+    residuals' mean, times the radius.
+    """
     proxies = np.array([[-0.5, 0.0], [0.25, 0.0]])
     step, state, _ = quiet_pass(2, 1, proxies, n_passes=1, radius=0.5)
     counts = np.array([3000.0, 1000.0])
-    # In radii: the first proxy's rows lie 0.2 * 0.5 to its right, the second's 0.4 * 0.5 above it.
+    # In radii: the first proxy's rows lie 0.2 * 0.5 to its right, the second's 0.4 *
+    # 0.5 above it.
     sums = np.array([[0.2 * 3000.0, 0.0], [0.0, 0.4 * 1000.0]])
     found = step.advance(state, released(step, sums, counts)).centroids
     moved = np.array([[-0.4, 0.0], [0.25, 0.2]])
@@ -105,8 +151,12 @@ def test_proxies_move_toward_the_released_means() -> None:
 
 
 @pytest.mark.parametrize(("clips", "expected"), [(True, 1.0 + 0.2), (False, 0.2)])
-def test_rows_beyond_the_radius_are_clipped_or_dropped_as_the_option_says(clips: bool, expected: float) -> None:
-    step, state, _ = quiet_pass(1, 1, np.array([[0.0]]), n_passes=1, radius=0.25, clips=clips)
+def test_rows_beyond_the_radius_are_clipped_or_dropped_as_the_option_says(
+    clips: bool, expected: float
+) -> None:
+    step, state, _ = quiet_pass(
+        1, 1, np.array([[0.0]]), n_passes=1, radius=0.25, clips=clips
+    )
     sums, counts = step.statistic(np.array([[0.05], [0.5]]), state)
     # In radii: 0.05 / 0.25, and a row at two radii, which counts as one at the edge.
     assert sums.item() == pytest.approx(expected, abs=1e-4)
@@ -117,17 +167,25 @@ def test_rows_beyond_the_radius_are_clipped_or_dropped_as_the_option_says(clips:
 def test_the_next_pass_looks_where_rows_are_at_the_new_radius(
     extent: float, radii: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Samples have 4/5 of a radius along all axes together, only around proxies whose count is above the noise.
+    """Samples have 4/5 of a radius along all axes together, only around proxies whose
+    count is above the noise.
 
     Only far away radii are those of wide cells.
     """
     proxies = np.array([[-0.5, -0.5], [0.5, 0.5]])
     step, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.4)
-    state = state.changed(**{PROXY_RADIUS: np.array([0.4, 0.6]), EXTENT: np.array([extent])})
+    state = state.changed(
+        **{PROXY_RADIUS: np.array([0.4, 0.6]), EXTENT: np.array([extent])}
+    )
     asked: list[tuple[Floats, Floats, Floats, Ellipsoid]] = []
 
     def samples_around(
-        moved: Floats, weights: Floats, widths: Floats, generator: np.random.Generator, within: Ellipsoid, whole: Any
+        moved: Floats,
+        weights: Floats,
+        widths: Floats,
+        generator: np.random.Generator,
+        within: Ellipsoid,
+        whole: Any,
     ) -> Floats:
         del generator
         assert whole.all() == whole.any() == (extent < 0.5)
@@ -136,34 +194,53 @@ def test_the_next_pass_looks_where_rows_are_at_the_new_radius(
 
     monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
     noise = setting.noise(step.blocks[1])
-    after = step.advance(state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise])))
+    after = step.advance(
+        state, released(step, np.zeros((2, 2)), np.array([900.0, 0.5 * noise]))
+    )
     ((moved, weights, widths, within),) = asked
     assert moved == pytest.approx(proxies, abs=1e-4)
-    assert (within.variances.tolist(), within.axes.tolist()) == ([1.0, 4.0], np.eye(2).tolist())
+    assert (within.variances.tolist(), within.axes.tolist()) == (
+        [1.0, 4.0],
+        np.eye(2).tolist(),
+    )
     assert weights.tolist() == [900.0, 0.0]
     assert widths == pytest.approx(0.8 * np.array([0.4, 0.6]) / math.sqrt(2.0))
     # Each new proxy has as much of the radius of the one whose cell it lies in.
     owners = nearest_centroids(after.extras[PROXIES], moved)[0]
     assert sorted(owners) == [0, 1]
-    assert after.extras[PROXY_RADIUS] == pytest.approx(0.8 * np.array(radii)[owners], abs=1.0 / GRID)
+    assert after.extras[PROXY_RADIUS] == pytest.approx(
+        0.8 * np.array(radii)[owners], abs=1.0 / GRID
+    )
 
 
 def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
-    """Two equal steps in radii: the one of the radius 0.5 is four times that of the radius 0.125; rows likewise."""
+    """Two equal steps in radii: the one of the radius 0.5 is four times that of the
+    radius 0.125; rows likewise.
+    """
     proxies = np.array([[-0.5, 0.0], [0.25, 0.0]])
     step, state, _ = quiet_pass(2, 1, proxies, n_passes=1)
     state = state.changed(**{PROXY_RADIUS: np.array([0.125, 0.5])})
-    sums, counts = step.statistic(np.array([[-0.5, 0.0625], [0.25, 0.25], [0.5, 1.0]]), state)
-    # Half of each radius; and a row of the second at (0.25, 1), two radii away: of length 1.
-    assert sums == pytest.approx(np.array([[0.0, 0.5], [0.24254, 0.5 + 0.97014]]), abs=1e-4)
+    sums, counts = step.statistic(
+        np.array([[-0.5, 0.0625], [0.25, 0.25], [0.5, 1.0]]), state
+    )
+    # Half of each radius; and a row of the second at (0.25, 1), two radii away: of
+    # length 1.
+    assert sums == pytest.approx(
+        np.array([[0.0, 0.5], [0.24254, 0.5 + 0.97014]]), abs=1e-4
+    )
     assert counts.tolist() == [1.0, 2.0]
-    found = step.advance(state, released(step, np.array([[0.0, 800.0], [0.0, 800.0]]), np.full(2, 1000.0))).centroids
+    found = step.advance(
+        state,
+        released(step, np.array([[0.0, 800.0], [0.0, 800.0]]), np.full(2, 1000.0)),
+    ).centroids
     # Weighed alike: the mean of the steps 0.8 * 0.125 and 0.8 * 0.5.
     assert found == pytest.approx(np.array([[-0.125, 0.25]]), abs=1e-3)
 
 
 def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
-    """Beside many rows two noisy counts are believed in part; a group of their own that is not heard weighs nothing.
+    """Beside many rows two noisy counts are believed in part.
+
+    a group of their own that is not heard weighs nothing.
 
     The second proxy is just as far as what was heard.
     """
@@ -172,20 +249,38 @@ def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
     state = state.changed(**{CENTRE: np.full(2, 0.25)})
     counts = np.array([6000.0, 4000.0, 150.0, -200.0])
     together = proxy_rounds._heard_weights(setting, state, counts, 100.0)
-    assert together.tolist() == likely_weights(counts, 100.0, 10_000.0, least=2.0).tolist()
+    assert (
+        together.tolist() == likely_weights(counts, 100.0, 10_000.0, least=2.0).tolist()
+    )
     assert together.min() > 0.0
-    apart = proxy_rounds._heard_weights(setting, state.changed(**{EXTENT: np.array([0.25])}), counts, 100.0)
-    near, far = (likely_weights(part, 100.0, 10_000.0, least=2.0) for part in (counts[:2], counts[2:]))
+    apart = proxy_rounds._heard_weights(
+        setting, state.changed(**{EXTENT: np.array([0.25])}), counts, 100.0
+    )
+    near, far = (
+        likely_weights(part, 100.0, 10_000.0, least=2.0)
+        for part in (counts[:2], counts[2:])
+    )
     assert apart.tolist() == [*near, *far]
     assert far.tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(("n_passes", "reach", "score", "heard"), [(1, 0.75, 2.87, False), (1, 0.75, 2.88, True)])
+@pytest.mark.parametrize(
+    ("n_passes", "reach", "score", "heard"),
+    [(1, 0.75, 2.87, False), (1, 0.75, 2.88, True)],
+)
 @pytest.mark.parametrize(("n_passes_more", "nearer"), [(0, 0.0), (1, 0.0), (0, 0.25)])
 def test_what_is_twice_as_far_as_rows_are_heard_must_be_heard_by_itself_in_a_single_pass(
-    n_passes: int, reach: float, score: float, heard: bool, n_passes_more: int, nearer: float
+    n_passes: int,
+    reach: float,
+    score: float,
+    heard: bool,
+    n_passes_more: int,
+    nearer: float,
 ) -> None:
-    """One of a chance of 0.002: 2.878 deviations. With a second pass, or less far away, it keeps its likely weight."""
+    """One of a chance of 0.002: 2.878 deviations.
+
+    With a second pass, or less far away, it keeps its likely weight.
+    """
     proxies = np.array([[0.0, 0.0], [0.125, 0.0], [reach - nearer, 0.0]])
     _, state, setting = quiet_pass(2, 1, proxies, n_passes=n_passes + n_passes_more)
     state = state.changed(**{CENTRE: np.zeros(2), EXTENT: np.array([0.3125])})
@@ -198,7 +293,10 @@ def test_what_is_twice_as_far_as_rows_are_heard_must_be_heard_by_itself_in_a_sin
 
 
 def test_far_proxies_are_whole_in_the_next_pass_where_they_have_moved_to() -> None:
-    """The third is beyond what was heard, 0.5, once it has moved; the other two have rows, and become several."""
+    """The third is beyond what was heard, 0.5, once it has moved.
+
+    The other two have rows, and become several.
+    """
     proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.46875, 0.0], *np.zeros((5, 2))])
     step, state, _ = quiet_pass(2, 1, proxies, n_passes=2, radius=0.125)
     state = state.changed(**{CENTRE: np.zeros(2), EXTENT: np.array([0.5])})
@@ -208,15 +306,21 @@ def test_far_proxies_are_whole_in_the_next_pass_where_they_have_moved_to() -> No
     found = step.advance(state, released(step, sums, counts))[PROXIES]
     far = found[np.abs(found).max(axis=1) > 0.5]
     assert far == pytest.approx(np.array([[0.46875 + 0.0625, 0.0]]), abs=1e-3)
-    apart = step.advance(state.changed(**{EXTENT: np.array([0.625])}), released(step, sums, counts))[PROXIES]
+    apart = step.advance(
+        state.changed(**{EXTENT: np.array([0.625])}), released(step, sums, counts)
+    )[PROXIES]
     assert np.abs(apart[apart[:, 0] > 0.4][:, 1]).max() > 0.0
 
 
 @pytest.mark.parametrize("times", [0.0, 3.0])
-def test_rows_that_are_heard_far_away_but_at_no_proxy_get_a_centroid(times: float) -> None:
+def test_rows_that_are_heard_far_away_but_at_no_proxy_get_a_centroid(
+    times: float,
+) -> None:
     """A mass in the middle, and rows all around it of which the histogram alone tells."""
     angles = np.arange(40) * (2 * np.pi / 40)
-    ring = np.rint(0.75 * np.stack([np.cos(angles), np.sin(angles)], axis=1) * GRID) / GRID
+    ring = (
+        np.rint(0.75 * np.stack([np.cos(angles), np.sin(angles)], axis=1) * GRID) / GRID
+    )
     proxies = np.concatenate([[[0.0, 0.0], [0.03125, 0.0]], ring])
     step, state, setting = quiet_pass(2, 2, proxies, n_passes=1, radius=0.0625)
     histogram = distance_counts(proxies, np.zeros(2)) * 10.0
@@ -225,7 +329,9 @@ def test_rows_that_are_heard_far_away_but_at_no_proxy_get_a_centroid(times: floa
     state = state.changed(**{DISTANCES: np.stack([histogram, looks, noise])})
     counts = np.array([6000.0, 3600.0, *np.zeros(40)])
     options = replace(setting.options, unheard_times=times)
-    again = replace(proxy_round(replace(setting, options=options), 1)[1], blocks=step.blocks)
+    again = replace(
+        proxy_round(replace(setting, options=options), 1)[1], blocks=step.blocks
+    )
     start = again.advance(state, released(step, np.zeros((42, 2)), counts)).centroids
     assert (np.abs(start).max() > 0.25) == (times > 0.0)
 
@@ -237,37 +343,65 @@ def test_proxies_that_look_again_are_drawn_by_so_many_times_what_no_proxy_heard(
     proxies = np.concatenate([np.zeros((8, 2)), [[0.5, 0.0]]])
     step, state, setting = quiet_pass(2, 2, proxies, n_passes=2, radius=0.0625)
     state = state.changed(**{DISTANCES: np.ones((3, N_DISTANCES))})
-    monkeypatch.setattr(numerics, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0]))
+    monkeypatch.setattr(
+        numerics, "unheard_rows", lambda *given: np.array([*np.zeros(8), 7.0])
+    )
     drawn: list[Floats] = []
-    monkeypatch.setattr(numerics, "samples_around", lambda p, weights, *rest: drawn.append(weights) or p)
+    monkeypatch.setattr(
+        numerics, "samples_around", lambda p, weights, *rest: drawn.append(weights) or p
+    )
     options = replace(setting.options, unheard_times=times)
-    again = replace(proxy_round(replace(setting, options=options), 1)[1], blocks=step.blocks)
-    again.advance(state, released(step, np.zeros((9, 2)), np.array([*np.full(8, 1000.0), 0.0])))
+    again = replace(
+        proxy_round(replace(setting, options=options), 1)[1], blocks=step.blocks
+    )
+    again.advance(
+        state, released(step, np.zeros((9, 2)), np.array([*np.full(8, 1000.0), 0.0]))
+    )
     assert drawn[0][-1] == pytest.approx(7.0 * times, abs=1.0)
 
 
 def test_lone_proxies_of_plans_with_two_passes_are_weighed_apart() -> None:
-    """Three deviations count for less beside nothing than beside many rows; with one pass for the same."""
+    """Three deviations count for less beside nothing than beside many rows.
+
+    With one pass for the same.
+    """
     proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
     counts = np.array([6000.0, 4000.0, 300.0, -200.0])
-    near, lone = (likely_weights(part, 100.0, 10_000.0, least=2.0) for part in (counts[:2], counts[2:]))
+    near, lone = (
+        likely_weights(part, 100.0, 10_000.0, least=2.0)
+        for part in (counts[:2], counts[2:])
+    )
     _, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.125)
-    assert proxy_rounds._heard_weights(setting, state, counts, 100.0).tolist() == [*near, *lone]
+    assert proxy_rounds._heard_weights(setting, state, counts, 100.0).tolist() == [
+        *near,
+        *lone,
+    ]
     _, _, once = quiet_pass(2, 1, proxies, n_passes=1)
     together = likely_weights(counts, 100.0, 10_000.0, least=2.0)
-    assert proxy_rounds._heard_weights(once, state, counts, 100.0).tolist() == together.tolist()
+    assert (
+        proxy_rounds._heard_weights(once, state, counts, 100.0).tolist()
+        == together.tolist()
+    )
     assert lone[0] < together[2]
 
 
-# -- the server's own points ------------------------------------------------------------------------------------------
+# -- the server's own points -----------------------------------------------------------
 
 
 KNOWN = np.array([[-0.5, 0.0], [-0.25, 0.0], [0.5, 0.25]])
 PROXIES_AT = np.array([[-0.5, 0.25], [0.5, 0.5], [0.5, -0.75]])
 
 
-def server_pass(n_passes: int, *, clustered: list[tuple[Floats, Floats]], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A quiet pass beside three points of the server's; what would be clustered is kept instead."""
+def server_pass(
+    n_passes: int,
+    *,
+    clustered: list[tuple[Floats, Floats]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Any:
+    """A quiet pass beside three points of the server's.
+
+    What would be clustered is kept instead.
+    """
     step, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=n_passes, radius=0.5)
 
     def keep(setting: Setting, state: State, points: Floats, weights: Floats) -> State:
@@ -281,13 +415,22 @@ def server_pass(n_passes: int, *, clustered: list[tuple[Floats, Floats]], monkey
 
 def test_proxies_move_to_the_means_of_the_points_that_are_nearest_to_them() -> None:
     _, state, _ = quiet_pass(2, 2, PROXIES_AT, n_passes=1)
-    assert proxy_rounds._at_known_points(PROXIES_AT, state).tolist() == PROXIES_AT.tolist()
-    moved = proxy_rounds._at_known_points(PROXIES_AT, state.changed(**{SERVER_POINTS: KNOWN}))
+    assert (
+        proxy_rounds._at_known_points(PROXIES_AT, state).tolist() == PROXIES_AT.tolist()
+    )
+    moved = proxy_rounds._at_known_points(
+        PROXIES_AT, state.changed(**{SERVER_POINTS: KNOWN})
+    )
     assert moved.tolist() == [[-0.375, 0.0], [0.5, 0.25], [0.5, -0.75]]
 
 
-def test_points_share_the_rows_of_their_proxy_and_move_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise is next to nothing, so counts are believed; a proxy without points counts for itself."""
+def test_points_share_the_rows_of_their_proxy_and_move_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Noise is next to nothing, so counts are believed.
+
+    a proxy without points counts for itself.
+    """
     clustered: list[tuple[Floats, Floats]] = []
     step, state, _ = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
     # In radii of 0.5: the rows of the first proxy lie 0.2 to its right.
@@ -303,7 +446,9 @@ def test_points_share_the_rows_of_their_proxy_and_move_with_it(monkeypatch: pyte
 def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     more: float, trusted: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 10,000 rows the three points stand for 3,333 each. Counts that differ by two deviations say three quarters.
+    """Of 10,000 rows the three points stand for 3,333 each.
+
+    Counts that differ by two deviations say three quarters.
 
     What lies where the server has no points is weighed as if it had none at all.
     """
@@ -311,7 +456,9 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
     noise, each = 100.0, 10_000 / 3
     counts = np.array([2 * each + more * noise, each - more * noise, -0.5 * noise])
-    points, found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)
+    points, found = proxy_rounds._with_known_points(
+        setting, state, PROXIES_AT, counts, noise
+    )
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
     rows = np.array([2 * each, each]) + trusted * more * noise * np.array([1.0, -1.0])
     if trusted:
@@ -324,41 +471,64 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     assert beside[-1:].tolist() == alone.tolist()
     assert alone.item() == pytest.approx(380.0, abs=15.0)
     counts = np.array([-4.0, 70.0, 0.0]) * noise
-    far_less = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[1]
-    assert far_less[:2].max() < 0.01 * each  # the slab's own part of a count that is below zero
+    far_less = proxy_rounds._with_known_points(
+        setting, state, PROXIES_AT, counts, noise
+    )[1]
+    assert (
+        far_less[:2].max() < 0.01 * each
+    )  # the slab's own part of a count that is below zero
 
 
-@pytest.mark.parametrize(("reach", "score", "heard"), [(0.25, 2.87, False), (0.25, 2.88, True), (0.5, 2.87, True)])
+@pytest.mark.parametrize(
+    ("reach", "score", "heard"),
+    [(0.25, 2.87, False), (0.25, 2.88, True), (0.5, 2.87, True)],
+)
 def test_far_from_the_servers_points_a_proxy_must_be_heard_by_itself(
     reach: float, score: float, heard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As without points, twice as far as four spreads: 2.878 deviations; nearer, or with points, likely rows count."""
+    """As without points, twice as far as four spreads: 2.878 deviations.
+
+    Nearer, or with points, likely rows count.
+    """
     _, state, setting = server_pass(1, clustered=[], monkeypatch=monkeypatch)
     noise, counts = 100.0, 100.0 * np.array([60.0, 40.0, score])
     state = state.changed(**{EXTENT: np.array([reach])})
-    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[1]
+    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[
+        1
+    ]
     alone = likely_weights(counts[2:], noise, 10_000.0, least=2.0)
     assert alone.item() > 0.0
     assert found[-1] == (alone.item() if heard else 0.0)
     assert found[:3].min() > 1900.0
 
 
-@pytest.mark.parametrize(("noise", "likely"), [(2400.0, True), (2500.0, True), (2600.0, False)])
+@pytest.mark.parametrize(
+    ("noise", "likely"), [(2400.0, True), (2500.0, True), (2600.0, False)]
+)
 def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
     noise: float, likely: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Proxies with points stand for 5,000 rows on average; two deviations of the noise are less, or more."""
+    """Proxies with points stand for 5,000 rows on average.
+
+    Two deviations of the noise are less, or more.
+    """
     _, state, setting = server_pass(1, clustered=[], monkeypatch=monkeypatch)
     expected, more = np.array([20_000 / 3, 10_000 / 3]), np.array([2.0, -2.0]) * noise
     counts = np.array([*(expected + more), 0.0])
     rows = np.maximum(expected + 0.75 * more, 0.0)
     if likely:
-        rows = likely_weights(expected + 0.75 * more, math.sqrt(0.75) * noise, 10_000.0, least=2.0)
-    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[1]
+        rows = likely_weights(
+            expected + 0.75 * more, math.sqrt(0.75) * noise, 10_000.0, least=2.0
+        )
+    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[
+        1
+    ]
     assert found[:3] == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1]], abs=1e-4)
 
 
-def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     step, state, _ = server_pass(2, clustered=[], monkeypatch=monkeypatch)
     asked: list[tuple[Floats, Floats]] = []
 
@@ -367,14 +537,18 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(monkey
         return np.concatenate([moved, moved])
 
     monkeypatch.setattr(proxy_rounds.numerics, "samples_around", samples_around)
-    after = step.advance(state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0])))
+    after = step.advance(
+        state, released(step, np.zeros((3, 2)), np.array([6000.0, 3000.0, 1000.0]))
+    )
     ((points, weights),) = asked
     assert len(points) == 4
     assert weights == pytest.approx([3000.0, 3000.0, 3000.0, 1000.0], abs=1e-2)
     assert SERVER_POINTS in after.arrays
 
 
-def test_beside_the_servers_points_no_cluster_is_dropped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_the_servers_points_no_cluster_is_dropped_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=1)
     asked: list[Floats] = []
 
@@ -384,13 +558,15 @@ def test_beside_the_servers_points_no_cluster_is_dropped_again(monkeypatch: pyte
         return weights
 
     monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", without)
-    proxy_rounds._clustered(setting, state.changed(**{SERVER_POINTS: KNOWN}), PROXIES_AT, np.ones(3))
+    proxy_rounds._clustered(
+        setting, state.changed(**{SERVER_POINTS: KNOWN}), PROXIES_AT, np.ones(3)
+    )
     assert asked == []
     proxy_rounds._clustered(setting, state, PROXIES_AT, np.ones(3))
     assert len(asked) == 1
 
 
-# -- public numbers -----------------------------------------------------------------------------------------------
+# -- public numbers --------------------------------------------------------------------
 
 
 SERVER = ServerFacts(
@@ -404,16 +580,24 @@ SERVER = ServerFacts(
 )
 
 
-@pytest.mark.parametrize(("n_points", "few_rows", "few_proxies"), [(0, False, 2.5), (20, False, 0.0), (20, True, 2.5)])
+@pytest.mark.parametrize(
+    ("n_points", "few_rows", "few_proxies"),
+    [(0, False, 2.5), (20, False, 0.0), (20, True, 2.5)],
+)
 def test_few_proxies_beside_server_points_only_where_there_would_be_none(
     n_points: int, few_rows: bool, few_proxies: float
 ) -> None:
     """A server that gave clip bounds only has no points that say where to look.
 
-    Where fewer than k + 2 = 5 proxies have 3.5 deviations, what points miss would not be seen.
+    Where fewer than k + 2 = 5 proxies have 3.5 deviations, what points miss would not
+    be seen.
     """
-    least = math.ceil(5 * 3.5 * gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6))
-    public = public_of(2, 3, least - few_rows, server=replace(SERVER, n_points=n_points))
+    least = math.ceil(
+        5 * 3.5 * gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
+    )
+    public = public_of(
+        2, 3, least - few_rows, server=replace(SERVER, n_points=n_points)
+    )
     found = options_for(public, ProxyOptions())
     assert found == replace(ProxyOptions(), few_proxies=few_proxies)
     assert derive_plan(public, found).n_proxies >= 5
@@ -424,38 +608,59 @@ def test_without_server_facts_the_options_stay_as_they_are() -> None:
 
 
 def test_at_client_level_fewer_rows_of_a_client_are_told_from_none() -> None:
-    """The noise on counts is the clip bound of one client's shares times as large: sqrt(1/50 + 1/3) of it."""
+    """The noise on counts is the clip bound of one client's shares times as large.
+
+    sqrt(1/50 + 1/3) of it.
+    """
     public = public_of(2, 3, 2000, unit="client", n_clients=2000)
     public = replace(public, n_clients=2000)
     sigma = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
     expected = int(2000 / (3.5 * sigma * math.sqrt(1.0 / 50.0 + 1.0 / 3.0)))
     plan = derive_plan(public, ProxyOptions())
     assert 4 < plan.n_proxies == expected < 200
-    # One pass, although a quarter of 200 would be heard in each of two: that was measured for rows alone.
+    # One pass, although a quarter of 200 would be heard in each of two: that was
+    # measured for rows alone.
     assert expected / math.sqrt(2.0) > 50
     assert plan.n_passes == 1
 
 
 @pytest.mark.parametrize(("d", "k", "n"), [(2, 3, 10**5), (20, 5, 10**5), (2, 3, 20)])
 @pytest.mark.parametrize("server", [None, SERVER])
-def test_all_rounds_together_have_the_whole_budget(d: int, k: int, n: int, server: ServerFacts | None) -> None:
-    """Whatever the table releases: with one pass, with several, and without proxies, whose share refinements get."""
+def test_all_rounds_together_have_the_whole_budget(
+    d: int, k: int, n: int, server: ServerFacts | None
+) -> None:
+    """Whatever the table releases: with one pass, with several, and without proxies,
+    whose share refinements get.
+    """
     public = public_of(d, k, n, server=server)
     options = options_for(public, ProxyOptions())
     plan = derive_plan(public, options)
     setting = Setting(public, plan, options)
     parts = setting.parts("covariance")
     if plan.n_looks:
-        parts += [part for _ in range(plan.n_looks) for part in setting.parts("look", look_share(options))]
+        parts += [
+            part
+            for _ in range(plan.n_looks)
+            for part in setting.parts("look", look_share(options))
+        ]
     else:
         parts += setting.parts("location", 1.0)
-    parts += [part for _ in range(plan.n_passes) for part in setting.parts("proxies", plan.pass_share)]
-    parts += [part for share in plan.refinement_shares for part in setting.parts("refinement", share)]
+    parts += [
+        part
+        for _ in range(plan.n_passes)
+        for part in setting.parts("proxies", plan.pass_share)
+    ]
+    parts += [
+        part
+        for share in plan.refinement_shares
+        for part in setting.parts("refinement", share)
+    ]
     assert math.fsum(part.share**2 for part in parts) == pytest.approx(1.0)
 
 
 def test_bounds_of_one_clients_means() -> None:
-    """Of 50 rows in 10 cells: what points anywhere has 1 / sqrt(50), shares have sqrt(1/50 + 1/10); never above 1.
+    """Of 50 rows in 10 cells: what points anywhere has 1 / sqrt(50), shares have
+    sqrt(1/50 + 1/10); never above 1.
 
     Outer products have twice the former.
     """
@@ -464,17 +669,36 @@ def test_bounds_of_one_clients_means() -> None:
         dict.fromkeys(("proxy_sums", "residual_sums"), 0.02),
         dict.fromkeys(("proxy_counts", "counts"), 0.12),
     )
-    whole = ("row_sums", "row_squares", "row_distances", "residual_squares", "excess_sums")
+    whole = (
+        "row_sums",
+        "row_squares",
+        "row_distances",
+        "residual_squares",
+        "excess_sums",
+    )
     others = dict.fromkeys(whole, 1.0)
     squares = steps | shares | others | {"unit_outer_product": 4 * 0.02}
-    assert {name: bound**2 for name, bound in client_bounds(config).items()} == pytest.approx(squares, rel=1e-11)
-    single = client_bounds(parse_config(n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1))
+    assert {
+        name: bound**2 for name, bound in client_bounds(config).items()
+    } == pytest.approx(squares, rel=1e-11)
+    single = client_bounds(
+        parse_config(
+            n_clusters=10, bounds=((-1,), (1,)), unit="client", examples_per_client=1
+        )
+    )
     assert set(single.values()) == {1.0}
 
 
-@pytest.mark.parametrize(("n_rows", "expected"), [(0, [0.0, 0.0]), (1, [0.5, 0.25]), (4, [0.125, 0.0625])])
-def test_a_client_sends_the_mean_over_its_rows(n_rows: int, expected: list[float]) -> None:
-    """Up to the bound, which is 1 for the location and 1 / sqrt(50) for residuals; at record level the sum itself."""
+@pytest.mark.parametrize(
+    ("n_rows", "expected"), [(0, [0.0, 0.0]), (1, [0.5, 0.25]), (4, [0.125, 0.0625])]
+)
+def test_a_client_sends_the_mean_over_its_rows(
+    n_rows: int, expected: list[float]
+) -> None:
+    """Up to the bound, which is 1 for the location and 1 / sqrt(50) for residuals.
+
+    At record level the sum itself.
+    """
     rows = np.array([0.5, 0.25]) * (n_rows > 0)
     for unit, mean in (("client", expected), ("record", rows.tolist())):
         public = public_of(2, 3, 2000, unit=unit)
@@ -483,7 +707,9 @@ def test_a_client_sends_the_mean_over_its_rows(n_rows: int, expected: list[float
         assert sent.tolist() == pytest.approx(mean, abs=1 / GRID)
         (clipped,) = setting.sent([rows], n_rows, setting.parts("refinement", 1.0)[:1])
         if unit == "client":
-            mean = (np.array(mean) / max(1.0, math.hypot(*mean) * math.sqrt(50.0))).tolist()
+            mean = (
+                np.array(mean) / max(1.0, math.hypot(*mean) * math.sqrt(50.0))
+            ).tolist()
             assert math.hypot(*clipped) <= 1.0 / math.sqrt(50.0)
         assert clipped.tolist() == pytest.approx(mean, abs=2 / GRID)
     assert setting.farthest == 2.0 * math.sqrt(2.0)
@@ -492,19 +718,44 @@ def test_a_client_sends_the_mean_over_its_rows(n_rows: int, expected: list[float
 def test_few_proxies_may_have_few_rows() -> None:
     """floor(N / 3.5 s), but up to 2.5 k of them floor(N / 2 s); none below k + 2."""
     s = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
-    for k, rows, expected in ((10, 3.5 * 26, 26), (10, 2.0 * 25, 25), (10, 2.0 * 20, 20), (10, 2.0 * 12, 12)):
-        assert derive_plan(public_of(2, k, math.ceil(rows * s)), ProxyOptions()).n_proxies == expected
-    assert derive_plan(public_of(2, 10, math.floor(2.0 * 12 * s) - 1), ProxyOptions()).n_proxies == 0
-    at = [derive_plan(public_of(2, 2, math.ceil(2.0 * n * s)), ProxyOptions()).n_proxies for n in (3, 4)]
+    for k, rows, expected in (
+        (10, 3.5 * 26, 26),
+        (10, 2.0 * 25, 25),
+        (10, 2.0 * 20, 20),
+        (10, 2.0 * 12, 12),
+    ):
+        assert (
+            derive_plan(public_of(2, k, math.ceil(rows * s)), ProxyOptions()).n_proxies
+            == expected
+        )
+    assert (
+        derive_plan(
+            public_of(2, 10, math.floor(2.0 * 12 * s) - 1), ProxyOptions()
+        ).n_proxies
+        == 0
+    )
+    at = [
+        derive_plan(public_of(2, 2, math.ceil(2.0 * n * s)), ProxyOptions()).n_proxies
+        for n in (3, 4)
+    ]
     assert at == [0, 4]
 
 
 def test_a_choice_of_k_among_too_few_proxies_is_refused() -> None:
     """At least 10 + 2; k - 1 would do for a k that is given."""
     s = gaussian_noise_multiplier(2.0, 1e-6) / math.sqrt(0.35 * 0.6)
-    enough, few = (public_of(2, 10, math.ceil(2.0 * 12 * s) - less, choose_n_clusters=True) for less in (0, 2))
+    enough, few = (
+        public_of(2, 10, math.ceil(2.0 * 12 * s) - less, choose_n_clusters=True)
+        for less in (0, 2)
+    )
     assert derive_plan(enough, ProxyOptions()).n_proxies == 12
-    with pytest.raises(PlanError, match="at least 12 proxies to look for up to 10 clusters, but the budget allows 11:"):
+    with pytest.raises(
+        PlanError,
+        match=(
+            "at least 12 proxies to look for up to 10 clusters, but the budget"
+            " allows 11:"
+        ),
+    ):
         derive_plan(few, ProxyOptions())
 
 
@@ -515,12 +766,20 @@ def test_refinements_share_what_is_left(max_iter: int | None, expected: int) -> 
     # The last one has as much as two others.
     part = left / (expected + 1)
     others = max(0, expected - 1)
-    assert plan.refinement_shares == pytest.approx(([part] * others + [2.0 * part])[:expected])
+    assert plan.refinement_shares == pytest.approx(
+        ([part] * others + [2.0 * part])[:expected]
+    )
 
 
-@pytest.mark.parametrize(("unit", "theorems"), [("record", "S"), ("client", "S15: one client's ")])
-def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(unit: str, theorems: str) -> None:
-    """One row by 1, and outer products, which are rounded once, by less than two steps of the grid more."""
+@pytest.mark.parametrize(
+    ("unit", "theorems"), [("record", "S"), ("client", "S15: one client's ")]
+)
+def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(
+    unit: str, theorems: str
+) -> None:
+    """One row by 1, and outer products, which are rounded once, by less than two steps
+    of the grid more.
+    """
     public = public_of(2, 3, 2000, unit=unit)
     setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
     for one in [one for kind in ROUNDS for one in setting.parts(kind, 0.5)]:
@@ -528,9 +787,19 @@ def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(unit: str, 
         least = client_bounds(public.config)[one.name] if unit == "client" else 1.0
         rounds = unit == "record" and one.name == "unit_outer_product"
         assert least + rounds / GRID <= moved.bound <= least + 2.0 * rounds / GRID
-        assert (one.entry_bound, moved.unit.value, moved.norm) == (moved.bound, unit, Norm.L2)
+        assert (one.entry_bound, moved.unit.value, moved.norm) == (
+            moved.bound,
+            unit,
+            Norm.L2,
+        )
         assert moved.because.startswith(theorems)
-        signed = {"row_sums", "unit_outer_product", "proxy_sums", "residual_sums", "excess_sums"}
+        signed = {
+            "row_sums",
+            "unit_outer_product",
+            "proxy_sums",
+            "residual_sums",
+            "excess_sums",
+        }
         assert moved.nonnegative is (one.name not in signed)
 
 
@@ -538,7 +807,9 @@ def test_one_row_or_one_client_moves_a_sum_by_no_more_than_its_bound(unit: str, 
 def test_the_box_is_covered_from_so_many_proxies_per_column_on_and_never_from_a_subspace(
     most: int, covers: bool
 ) -> None:
-    at = derive_plan(public_of(7, 3, 10**6), ProxyOptions(most_proxies=most, proxies_per_cluster=1))
+    at = derive_plan(
+        public_of(7, 3, 10**6), ProxyOptions(most_proxies=most, proxies_per_cluster=1)
+    )
     assert (at.n_proxies, at.cover_box) == (most, covers)
     wide = derive_plan(public_of(9, 3, 10**7), ProxyOptions(most_proxies=2000))
     assert (wide.n_proxies, wide.n_components, wide.cover_box) == (2000, 2, False)
@@ -558,42 +829,63 @@ def test_the_box_is_covered_from_so_many_proxies_per_column_on_and_never_from_a_
 def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
     cover: bool, spread: float, extent: float, reach: float
 ) -> None:
-    """Over the ellipsoid, or over a cube, whose rows have a root mean square length of its half width sqrt(d / 3)."""
+    """Over the ellipsoid, or over a cube, whose rows have a root mean square length of
+    its half width sqrt(d / 3).
+    """
     n_proxies, d = 25, 2
     plan = ProxyPlan(n_proxies, 1, None, (0.5,), 0.35, cover_box=cover)
     setting = Setting(public_of(d, 3, 10_000), plan, ProxyOptions())
     state = cluster_state(
-        np.zeros((3, d)), np.zeros(3), (), {"seed": np.array([5.0]), CENTRE: np.zeros(d), EXTENT: np.array([extent])}
+        np.zeros((3, d)),
+        np.zeros(3),
+        (),
+        {"seed": np.array([5.0]), CENTRE: np.zeros(d), EXTENT: np.array([extent])},
     )
-    found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d)))
-    # 1.2 sides of a cell, of which 25 fill a square.
-    # Beyond a cube of half width 0.1 or 0.2 there is nearly all of the box: 5 of 25 proxies, rounded down.
+    found = proxy_rounds._first_proxies(
+        setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d))
+    )
+    # 1.2 sides of a cell, of which 25 fill a square. Beyond a cube of half width 0.1 or
+    # 0.2 there is nearly all of the box: 5 of 25 proxies, rounded down.
     n_far = 4 if cover and min(extent, 4.0 * spread) < 1.0 else 0
-    assert found.extras[EXTENT].item() == pytest.approx(min(extent, 4.0 * spread), abs=1.0 / GRID)
+    assert found.extras[EXTENT].item() == pytest.approx(
+        min(extent, 4.0 * spread), abs=1.0 / GRID
+    )
     radii = found.extras[PROXY_RADIUS]
     assert radii[: n_proxies - n_far] == pytest.approx(1.2 * reach / 5.0, abs=1e-4)
     # Far away cells are wide: four fill the rest of the box.
     assert n_far == 0 or radii[n_proxies - n_far :].min() > 0.3
     assert found.extras[PROXIES].shape == (n_proxies, d)
-    # The ellipsoid's own box ends at sqrt(3) deviations of an axis, and the widest one beyond the walls.
-    assert bool(np.abs(found.extras[PROXIES]).max() > spread * math.sqrt(1.5)) is (cover and spread < 0.8)
+    # The ellipsoid's own box ends at sqrt(3) deviations of an axis, and the widest one
+    # beyond the walls.
+    assert bool(np.abs(found.extras[PROXIES]).max() > spread * math.sqrt(1.5)) is (
+        cover and spread < 0.8
+    )
 
 
 TURN = np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0], [0.0, 0.0, 1.0]])
 
 
 @pytest.mark.parametrize(("n_components", "axes"), [(None, TURN), (2, np.eye(2))])
-def test_later_passes_know_how_flat_the_rows_are(n_components: int | None, axes: Floats) -> None:
-    """In the space that proxies live in, whose axes are those of the private covariance where they are its own."""
+def test_later_passes_know_how_flat_the_rows_are(
+    n_components: int | None, axes: Floats
+) -> None:
+    """In the space that proxies live in, whose axes are those of the private covariance
+    where they are its own.
+    """
     found = Ellipsoid(np.array([0.25, 0.0625, 2.0**-40]), TURN)
     extras = {"seed": np.array([5.0]), CENTRE: np.zeros(3), EXTENT: np.array([2.0])}
     state = cluster_state(np.zeros((3, 3)), np.zeros(3), (), extras)
     for n_passes in (1, 2):
         plan = ProxyPlan(25, n_passes, n_components, (0.5,), 0.35, cover_box=False)
-        after = proxy_rounds._first_proxies(Setting(public_of(3, 3, 10_000), plan, ProxyOptions()), state, found)
+        after = proxy_rounds._first_proxies(
+            Setting(public_of(3, 3, 10_000), plan, ProxyOptions()), state, found
+        )
         assert (SHAPE in after.arrays) is (n_passes == 2)
     # Not below the least length.
-    assert after.extras[SHAPE].tolist() == [[0.5, 0.25, 2.0**-15][: len(axes)], *axes.tolist()]
+    assert after.extras[SHAPE].tolist() == [
+        [0.5, 0.25, 2.0**-15][: len(axes)],
+        *axes.tolist(),
+    ]
     started = proxy_rounds._started(
         Setting(public_of(3, 3, 10_000), plan, ProxyOptions()),
         after.changed(**{SPREAD: np.array([0.5])}),
@@ -605,7 +897,8 @@ def test_later_passes_know_how_flat_the_rows_are(n_components: int | None, axes:
 @pytest.mark.parametrize(
     ("centre", "half", "expected"),
     [
-        # A fifth of 1 - (0.15 + 1.25)^2 / 2^2, of 120 proxies; of 1 - 1 and of 1 - 0.7^2 as well.
+        # A fifth of 1 - (0.15 + 1.25)^2 / 2^2, of 120 proxies; of 1 - 1 and of 1 -
+        # 0.7^2 as well.
         ((-0.85, -0.85), 1.25, 12),
         ((0.0, 0.0), 1.0, 0),
         ((0.0, 0.0), 0.7, 12),
@@ -619,20 +912,36 @@ def test_far_proxies_lie_in_the_part_of_the_box_that_the_others_leave_out(
 ) -> None:
     plan = ProxyPlan(120, 1, None, (0.5,), 0.35, cover_box=True)
     setting = Setting(public_of(2, 3, 10_000), plan, ProxyOptions())
-    extras = {"seed": np.array([5.0]), CENTRE: np.array(centre), EXTENT: np.array([half])}
+    extras = {
+        "seed": np.array([5.0]),
+        CENTRE: np.array(centre),
+        EXTENT: np.array([half]),
+    }
     state = cluster_state(np.zeros((3, 2)), np.zeros(3), (), extras)
-    found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(2, 0.1), np.eye(2)))
+    found = proxy_rounds._first_proxies(
+        setting, state, Ellipsoid(np.full(2, 0.1), np.eye(2))
+    )
     outside = np.abs(found.extras[PROXIES] - np.array(centre)).max(axis=1) > half
     assert outside.sum() == expected
     assert outside[len(outside) - expected :].all()
 
 
-@pytest.mark.parametrize(("n", "within"), [(100, (1.0, 1.0)), (2_000, (1.1, 2.9)), (10**9, (100.0, 200.0))])
-def test_radii_are_widened_until_noise_is_audible_and_never_narrowed(n: int, within: tuple[float, float]) -> None:
-    """A refinement's noise on a centroid: sigma sqrt(2) 3 / (N sqrt(1 - shares before)), of which 2% of a radius is
-    heard."""
+@pytest.mark.parametrize(
+    ("n", "within"), [(100, (1.0, 1.0)), (2_000, (1.1, 2.9)), (10**9, (100.0, 200.0))]
+)
+def test_radii_are_widened_until_noise_is_audible_and_never_narrowed(
+    n: int, within: tuple[float, float]
+) -> None:
+    """A refinement's noise on a centroid: sigma sqrt(2) 3 / (N sqrt(1 - shares
+    before)), of which 2% of a radius is heard.
+    """
     before = 0.05 + 0.01 + 0.05 + 0.35
-    noise = gaussian_noise_multiplier(2.0, 1e-6) * math.sqrt(2.0) * 3.0 / (n * math.sqrt(1.0 - before))
+    noise = (
+        gaussian_noise_multiplier(2.0, 1e-6)
+        * math.sqrt(2.0)
+        * 3.0
+        / (n * math.sqrt(1.0 - before))
+    )
     found = derive_plan(public_of(2, 3, n), ProxyOptions()).widening
     assert found == pytest.approx(max(1.0, (0.02 / noise) ** (1.0 / 3.0)))
     assert within[0] <= found <= within[1]

@@ -1,4 +1,7 @@
-"""ProxyLloyd's looks at where the data lie: each number by hand, and data that a single look would have lost."""
+"""ProxyLloyd's looks at where the data lie.
+
+Each number by hand, and data that a single look would have lost.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,27 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     derive_plan,
     options_for,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import before_looks, build, location_round, look_round
-from flwr_dpkmeans.kmeans.proxies import N_DISTANCES, Ellipsoid, distance_counts, squared_edges
+from flwr_dpkmeans.algorithms.proxy_rounds import (
+    before_looks,
+    build,
+    location_round,
+    look_round,
+)
+from flwr_dpkmeans.kmeans.proxies import (
+    N_DISTANCES,
+    Ellipsoid,
+    distance_counts,
+    squared_edges,
+)
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    Sensitivity,
+    as_released,
+)
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.task import ServerFacts
 from simulations.clustering_indices import cost_per_point
@@ -42,26 +62,42 @@ GRID = 2.0**16
 N = 10_000
 
 
-def look(noise: float, d: int = 2, index: int = 1, server: ServerFacts | None = None) -> PrivateSum:
+def look(
+    noise: float, d: int = 2, index: int = 1, server: ServerFacts | None = None
+) -> PrivateSum:
     """A look of 10,000 rows at one noise for all arrays."""
     public = public_of(d, 3, N, server=server)
-    parts, planned = look_round(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), index)
+    parts, planned = look_round(
+        Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), index
+    )
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
     return replace(
         planned,
-        blocks=tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in parts),
+        blocks=tuple(
+            Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0)
+            for part in parts
+        ),
     )
 
 
 def first_state(d: int = 2, **extras: Floats) -> State:
     public = public_of(d, 3, N)
     setting = Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions())
-    return cluster_state(np.zeros((3, d)), np.zeros(3), (), before_looks(setting) | extras)
+    return cluster_state(
+        np.zeros((3, d)), np.zeros(3), (), before_looks(setting) | extras
+    )
 
 
-def after(step: PrivateSum, state: State, sums: Any, square: float, counts: Floats) -> State:
+def after(
+    step: PrivateSum, state: State, sums: Any, square: float, counts: Floats
+) -> State:
     values = np.concatenate([np.ravel(sums), [square], counts])
-    return step.advance(state, as_released(np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16))
+    return step.advance(
+        state,
+        as_released(
+            np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16
+        ),
+    )
 
 
 def shares(place: int, count: float = N) -> Floats:
@@ -71,16 +107,27 @@ def shares(place: int, count: float = N) -> Floats:
 
 
 def test_zoom_decides_between_three_looks_and_one_round() -> None:
-    """N sqrt(w) / (sigma sqrt(d)) with w = 0.05 * 0.8 / 3, against 5; beside a server's points, too."""
+    """N sqrt(w) / (sigma sqrt(d)) with w = 0.05 * 0.8 / 3, against 5.
+
+    Beside a server's points, too.
+    """
     sigma = gaussian_noise_multiplier(2.0, 1e-6)
     for d in (1, 4, 30):
         least = 5.0 * sigma * math.sqrt(d) / math.sqrt(0.05 * 0.8 / 3)
         for n, n_looks in ((int(least), 0), (int(least) + 1, 3)):
             assert derive_plan(public_of(d, 2, n), ProxyOptions()).n_looks == n_looks
             public = public_of(d, 2, n, server=replace(SERVER, centre=(0.0,) * d))
-            assert derive_plan(public, options_for(public, ProxyOptions())).n_looks == n_looks
+            assert (
+                derive_plan(public, options_for(public, ProxyOptions())).n_looks
+                == n_looks
+            )
     # A server that gave clip bounds only says where to look first, too.
-    assert derive_plan(public_of(2, 2, 10**6, server=replace(SERVER, n_points=0)), ProxyOptions()).n_looks == 3
+    assert (
+        derive_plan(
+            public_of(2, 2, 10**6, server=replace(SERVER, n_points=0)), ProxyOptions()
+        ).n_looks
+        == 3
+    )
 
 
 def test_what_a_look_sends() -> None:
@@ -94,7 +141,9 @@ def test_what_a_look_sends() -> None:
 
 
 def test_a_first_look_by_hand() -> None:
-    """Centre by James and Stein, variance by precision with the prior, the clip bound of the next look, the extent."""
+    """Centre by James and Stein, variance by precision with the prior, the clip bound
+    of the next look, the extent.
+    """
     s, clip = 40.0, float(first_state().extras[CLIP][0])
     step = np.array([0.3, 0.1])
     square = 0.5
@@ -111,8 +160,11 @@ def test_a_first_look_by_hand() -> None:
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), abs=2 / GRID)
     expected = min(clip, 1.5 * math.sqrt(2 * variance) + 2 * error * math.sqrt(2))
     assert found[CLIP].item() == pytest.approx(expected, abs=2 / GRID)
-    # All rows in the fourth bin, which ends at a squared distance of 8 / 8; from the new centre a step more.
-    assert found[EXTENT].item() == pytest.approx(1.0 + math.hypot(*offset), abs=2 / GRID)
+    # All rows in the fourth bin, which ends at a squared distance of 8 / 8; from the
+    # new centre a step more.
+    assert found[EXTENT].item() == pytest.approx(
+        1.0 + math.hypot(*offset), abs=2 / GRID
+    )
     trusted = math.sqrt(1.0 / (1.0 / own**2 + 1.0 / prior[1] ** 2))
     assert found[SPREAD_ERROR].item() ** 2 == pytest.approx(trusted, rel=1e-3)
     assert found[DISTANCES][0].tolist() == shares(3).tolist()
@@ -123,23 +175,40 @@ def test_a_first_look_by_hand() -> None:
 
 @pytest.mark.parametrize("radius", [0.5, 4.0])
 def test_the_first_look_is_where_the_servers_points_lie(radius: float) -> None:
-    """At their mean and radius, at most the box's diagonal; the variance is that radius squared over d."""
+    """At their mean and radius, at most the box's diagonal.
+
+    The variance is that radius squared over d.
+    """
     server = replace(SERVER, centre=(0.25, -0.5), data_radius=radius)
     public = public_of(2, 3, N, server=server)
-    found = before_looks(Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), server)
+    found = before_looks(
+        Setting(public, derive_plan(public, ProxyOptions()), ProxyOptions()), server
+    )
     clip = min(radius, 2.0 * math.sqrt(2.0))
     assert found[CENTRE].tolist() == [0.25, -0.5]
-    assert found[CLIP].item() == found[SPREAD].item() == pytest.approx(clip, abs=1 / GRID)
-    assert found[SPREAD_ERROR].item() ** 2 == pytest.approx(0.75 * clip**2 / 2, rel=1e-3)
+    assert (
+        found[CLIP].item() == found[SPREAD].item() == pytest.approx(clip, abs=1 / GRID)
+    )
+    assert found[SPREAD_ERROR].item() ** 2 == pytest.approx(
+        0.75 * clip**2 / 2, rel=1e-3
+    )
     assert not found[DISTANCES].any()
 
 
-@pytest.mark.parametrize(("part", "index", "anew"), [(0.81, 1, True), (0.79, 1, False), (0.81, 2, False)])
-def test_where_rows_are_elsewhere_than_the_servers_points_looks_begin_anew(part: float, index: int, anew: bool) -> None:
-    """Four fifths of the squared bound: nearly all rows are beyond what the points take in."""
+@pytest.mark.parametrize(
+    ("part", "index", "anew"), [(0.81, 1, True), (0.79, 1, False), (0.81, 2, False)]
+)
+def test_where_rows_are_elsewhere_than_the_servers_points_looks_begin_anew(
+    part: float, index: int, anew: bool
+) -> None:
+    """Four fifths of the squared bound: nearly all rows are beyond what the points take
+    in.
+    """
     server = replace(SERVER, centre=(0.25, -0.5), data_radius=0.125)
     state = first_state(**{CENTRE: np.array([0.25, -0.5]), CLIP: np.array([0.125])})
-    found = after(look(1.0, index=index, server=server), state, np.zeros(2), part * N, shares(4))
+    found = after(
+        look(1.0, index=index, server=server), state, np.zeros(2), part * N, shares(4)
+    )
     if anew:
         assert {name: array.tolist() for name, array in found.extras.items()} == {
             name: array.tolist() for name, array in first_state().extras.items()
@@ -155,7 +224,9 @@ def test_where_rows_are_elsewhere_than_the_servers_points_looks_begin_anew(part:
 def test_a_centre_does_not_follow_noise() -> None:
     """A step no longer than its noise is none."""
     state = first_state(**{CENTRE: np.array([0.25, -0.5]), CLIP: np.ones(1)})
-    assert after(look(50.0), state, np.full(2, 49.0), 0.1 * N, shares(5)).extras[CENTRE].tolist() == [0.25, -0.5]
+    assert after(look(50.0), state, np.full(2, 49.0), 0.1 * N, shares(5)).extras[
+        CENTRE
+    ].tolist() == [0.25, -0.5]
 
 
 def test_where_rows_are_clipped_the_histogram_says_how_far_they_spread() -> None:
@@ -168,44 +239,75 @@ def test_where_rows_are_clipped_the_histogram_says_how_far_they_spread() -> None
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_histogram_that_missed_most_rows_does_not_say_how_far_they_spread(agrees: bool) -> None:
-    """200 of N rows are heard near the centre: the mean square is believed where it is more than its noise above."""
+def test_a_histogram_that_missed_most_rows_does_not_say_how_far_they_spread(
+    agrees: bool,
+) -> None:
+    """200 of N rows are heard near the centre.
+
+    The mean square is believed where it is more than its noise above.
+    """
     s, state = 40.0, first_state()
     clip = float(state.extras[CLIP][0])
     binned = 200.0 / N * 8.0 * 2.0**-12 * math.sqrt(0.5)
-    binned_own = math.hypot(0.15 * binned, s * 8.0 / N * math.sqrt(0.5 * math.fsum(4.0**-i for i in range(12, 28))))
+    binned_own = math.hypot(
+        0.15 * binned,
+        s * 8.0 / N * math.sqrt(0.5 * math.fsum(4.0**-i for i in range(12, 28))),
+    )
     own = s / N * clip**2
     above = math.hypot(own, binned_own) * (0.99 if agrees else 1.01)
-    found = after(look(s), state, np.zeros(2), (binned + above) / clip**2 * N, shares(12, 200.0)).extras
+    found = after(
+        look(s), state, np.zeros(2), (binned + above) / clip**2 * N, shares(12, 200.0)
+    ).extras
     square, error = (binned, binned_own) if agrees else (binned + above, own)
-    variance = (square / 2 * 0.15**2 + 0.2 * (error / 2) ** 2) / (0.15**2 + (error / 2) ** 2)
+    variance = (square / 2 * 0.15**2 + 0.2 * (error / 2) ** 2) / (
+        0.15**2 + (error / 2) ** 2
+    )
     trusted = 1.0 / math.sqrt(4.0 / error**2 + 1.0 / 0.15**2)
-    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * max(variance, 0.3 * trusted)), rel=0.01)
+    assert found[SPREAD].item() == pytest.approx(
+        math.sqrt(2 * max(variance, 0.3 * trusted)), rel=0.01
+    )
 
 
 @pytest.mark.parametrize(("noise", "heard"), [(1.0, True), (30.0, False)])
-def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(noise: float, heard: bool) -> None:
-    """100 of N rows in the bin of squares up to 2: the mean square knows 0.25 of each, the rest is added to it."""
+def test_rows_beyond_the_clip_bound_that_are_heard_belong_to_the_spread(
+    noise: float, heard: bool
+) -> None:
+    """100 of N rows in the bin of squares up to 2.
+
+    The mean square knows 0.25 of each, the rest is added to it.
+    """
     state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
     counts = shares(2, 100.0) + shares(10)
     found = after(look(noise), state, np.zeros(2), 0.1 * N, counts).extras
     beyond = 100.0 / N * (2.0 * math.sqrt(0.5) - 0.25) if heard else 0.0
-    assert found[SPREAD].item() == pytest.approx(math.sqrt(0.1 * 0.25 + beyond), rel=0.01)
+    assert found[SPREAD].item() == pytest.approx(
+        math.sqrt(0.1 * 0.25 + beyond), rel=0.01
+    )
 
 
-@pytest.mark.parametrize(("part", "clipped"), [(0.5, False), (0.88, False), (0.92, True)])
+@pytest.mark.parametrize(
+    ("part", "clipped"), [(0.5, False), (0.88, False), (0.92, True)]
+)
 def test_from_nine_tenths_of_the_squared_bound_on_a_mean_square_says_only_that_rows_lie_beyond(
     part: float, clipped: bool
 ) -> None:
-    """All rows are in the bin of squares up to 1/2: it tells the spread alone, or what the bound cut off."""
+    """All rows are in the bin of squares up to 1/2.
+
+    It tells the spread alone, or what the bound cut off.
+    """
     state = first_state(**{CLIP: np.array([0.5]), SPREAD_ERROR: np.array([10.0])})
     found = after(look(1.0), state, np.zeros(2), part * N, shares(4)).extras
-    square = 0.5 * math.sqrt(0.5) if clipped else part * 0.25 + 0.5 * math.sqrt(0.5) - 0.25
+    square = (
+        0.5 * math.sqrt(0.5) if clipped else part * 0.25 + 0.5 * math.sqrt(0.5) - 0.25
+    )
     assert found[SPREAD].item() == pytest.approx(math.sqrt(square), rel=1e-3)
 
 
 def test_histograms_of_looks_from_one_place_are_averaged() -> None:
-    """Twice 30 rows far away are heard at a noise of 15, once they are not; where the centre moves they are new."""
+    """Twice 30 rows far away are heard at a noise of 15, once they are not.
+
+    Where the centre moves they are new.
+    """
     far, near = 4, 20
     counts = shares(near) + shares(far, 40.0)
     state = first_state()
@@ -213,23 +315,37 @@ def test_histograms_of_looks_from_one_place_are_averaged() -> None:
         state = after(look(15.0), state, np.zeros(2), 0.0, counts)
         assert state.extras[DISTANCES][1].tolist() == [float(index)] * N_DISTANCES
         edge = squared_edges(2)[far if heard else near]
-        assert state.extras[EXTENT].item() == pytest.approx(math.sqrt(edge), abs=2 / GRID)
+        assert state.extras[EXTENT].item() == pytest.approx(
+            math.sqrt(edge), abs=2 / GRID
+        )
     state = after(look(15.0), state, np.full(2, 0.3 * N), 0.0, counts)
     moved = math.hypot(*state.extras[CENTRE])
-    assert state.extras[DISTANCES][1].tolist() == [3.0 * (edge > (4 * moved) ** 2) for edge in squared_edges(2)]
+    assert state.extras[DISTANCES][1].tolist() == [
+        3.0 * (edge > (4 * moved) ** 2) for edge in squared_edges(2)
+    ]
 
 
 def test_a_variance_is_at_least_a_part_of_what_is_not_known_of_it() -> None:
     state = first_state()
-    found = after(look(100.0), state, np.zeros(2), -2.0 * N, np.zeros(N_DISTANCES)).extras
+    found = after(
+        look(100.0), state, np.zeros(2), -2.0 * N, np.zeros(N_DISTANCES)
+    ).extras
     clip = float(state.extras[CLIP][0])
     own = 100.0 / N * clip**2 / 2
     trusted = math.sqrt(1.0 / (1.0 / own**2 + 1.0 / 0.15**2))
-    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * 0.3 * trusted), abs=2 / GRID)
+    assert found[SPREAD].item() == pytest.approx(
+        math.sqrt(2 * 0.3 * trusted), abs=2 / GRID
+    )
 
 
 def test_a_variance_is_at_most_that_of_rows_on_the_walls() -> None:
-    found = after(look(1.0), first_state(**{CLIP: np.array([2.0])}), np.zeros(2), 0.9 * N, shares(0)).extras
+    found = after(
+        look(1.0),
+        first_state(**{CLIP: np.array([2.0])}),
+        np.zeros(2),
+        0.9 * N,
+        shares(0),
+    ).extras
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0), abs=1 / GRID)
 
 
@@ -240,26 +356,42 @@ def test_rounds_are_eleven_at_most_with_three_looks() -> None:
         assert len(names) == 11
 
 
-# -- what they are for --------------------------------------------------------------------------------------------
+# -- what they are for -----------------------------------------------------------------
 
 
 def small_blobs(scale: float, place: float, outlier: bool = False) -> Floats:
     generator = np.random.default_rng(1)
     centres = np.array([[-0.7, -0.6], [0.6, -0.7], [0.7, 0.6], [-0.5, 0.7]])
-    rows = place + scale * np.clip(np.repeat(centres, 750, axis=0) + generator.normal(0, 0.06, (3000, 2)), -1, 1)
+    rows = place + scale * np.clip(
+        np.repeat(centres, 750, axis=0) + generator.normal(0, 0.06, (3000, 2)), -1, 1
+    )
     return np.concatenate([rows, [[-1.0, -1.0]]]) if outlier else rows
 
 
 @pytest.mark.parametrize(
     ("scale", "place", "outlier"),
-    [(1.0, 0.0, False), (0.1, 0.0, False), (0.03, 0.3, False), (0.05, 0.95, False), (0.02, 0.3, True)],
+    [
+        (1.0, 0.0, False),
+        (0.1, 0.0, False),
+        (0.03, 0.3, False),
+        (0.05, 0.95, False),
+        (0.02, 0.3, True),
+    ],
 )
-def test_small_data_are_found_wherever_they_lie(scale: float, place: float, outlier: bool) -> None:
-    """In bounds far wider than the data, in a corner of them, and with one row far away, none of four is lost."""
+def test_small_data_are_found_wherever_they_lie(
+    scale: float, place: float, outlier: bool
+) -> None:
+    """In bounds far wider than the data, in a corner of them, and with one row far
+    away, none of four is lost.
+    """
     rows = small_blobs(scale, place, outlier)
-    truth = np.array([rows[start : start + 750].mean(axis=0) for start in range(0, 3000, 750)])
+    truth = np.array(
+        [rows[start : start + 750].mean(axis=0) for start in range(0, 3000, 750)]
+    )
     for seed in range(3):
-        parts = np.array_split(rows[np.random.default_rng(seed).permutation(len(rows))], 3)
+        parts = np.array_split(
+            rows[np.random.default_rng(seed).permutation(len(rows))], 3
+        )
         km = flat_estimator(
             n_clusters=4,
             algorithm="proxy_lloyd",
@@ -269,20 +401,30 @@ def test_small_data_are_found_wherever_they_lie(scale: float, place: float, outl
             noise="seeded",
             random_state=seed,
         ).fit(parts)
-        distances = np.sqrt(np.square(truth[:, None] - km.cluster_centers_[None]).sum(axis=2)).min(axis=1)
+        distances = np.sqrt(
+            np.square(truth[:, None] - km.cluster_centers_[None]).sum(axis=2)
+        ).min(axis=1)
         assert distances.max() < 0.1 * scale
 
 
 @pytest.mark.parametrize("noise", [40.0, 1_000.0, 2_000.0])
 def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
-    """Centre by James and Stein, variance by precision with the prior, as in a look; the noise is in squared clips."""
+    """Centre by James and Stein, variance by precision with the prior, as in a look.
+
+    The noise is in squared clips.
+    """
     public = public_of(2, 3, N)
     options = ProxyOptions()
-    parts, planned = location_round(Setting(public, derive_plan(public, options), options))
+    parts, planned = location_round(
+        Setting(public, derive_plan(public, options), options)
+    )
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
     step = replace(
         planned,
-        blocks=tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0) for part in parts),
+        blocks=tuple(
+            Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, noise, 1.0)
+            for part in parts
+        ),
     )
     clip, mean, square = 1.5 * math.sqrt(0.2 * 2.0), np.array([0.3, 0.1]), 0.5
     values = np.concatenate([mean * N, [square * N]])
@@ -290,32 +432,58 @@ def test_one_round_that_looks_for_the_location_by_hand(noise: float) -> None:
     found = step.advance(first_state(), as_released(words, step.blocks, 16)).extras
     offset = mean * clip * (1.0 - (noise / N) ** 2 / 0.05)
     assert found[CENTRE] == pytest.approx(offset, abs=2 / GRID)
-    # Noise of the mean square, and of the square of the centre's distance, along an axis.
-    own = math.hypot(noise / N * clip**2, 2.0 * noise / N * clip * math.hypot(*offset)) / 2
+    # Noise of the mean square, and of the square of the centre's distance, along an
+    # axis.
+    own = (
+        math.hypot(noise / N * clip**2, 2.0 * noise / N * clip * math.hypot(*offset))
+        / 2
+    )
     measured, prior = (square * clip**2 - offset @ offset) / 2, (0.2, 0.15)
     variance = (measured * prior[1] ** 2 + prior[0] * own**2) / (prior[1] ** 2 + own**2)
     assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * variance), abs=4 / GRID)
 
 
-@pytest.mark.parametrize(("square", "part"), [(0.8, 0.0), (0.9, 0.5), (1.0, 1.0), (1.2, 1.0)])
-def test_rows_that_are_nearly_all_clipped_still_have_a_spread(square: float, part: float) -> None:
-    """A quarter of the prior's variance, 0.2, by how far their mean square is from 0.8 to 1 clip bounds."""
+@pytest.mark.parametrize(
+    ("square", "part"), [(0.8, 0.0), (0.9, 0.5), (1.0, 1.0), (1.2, 1.0)]
+)
+def test_rows_that_are_nearly_all_clipped_still_have_a_spread(
+    square: float, part: float
+) -> None:
+    """A quarter of the prior's variance, 0.2, by how far their mean square is from 0.8
+    to 1 clip bounds.
+    """
     public, options = public_of(2, 3, N), ProxyOptions()
-    parts, planned = location_round(Setting(public, derive_plan(public, options), options))
+    parts, planned = location_round(
+        Setting(public, derive_plan(public, options), options)
+    )
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
-    blocks = tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1e-3, 1.0) for part in parts)
-    # All of the mean square is of the centre, so that nothing is left of it for a variance.
+    blocks = tuple(
+        Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1e-3, 1.0)
+        for part in parts
+    )
+    # All of the mean square is of the centre, so that nothing is left of it for a
+    # variance.
     values = np.concatenate([np.full(2, N * math.sqrt(square / 2.0)), [square * N]])
     words = np.rint(values * GRID).astype(np.int64).view(np.uint64)
-    found = replace(planned, blocks=blocks).advance(first_state(), as_released(words, blocks, 16)).extras
-    assert found[SPREAD].item() == pytest.approx(math.sqrt(2.0 * part * 0.2 * 0.25), abs=0.005)
+    found = (
+        replace(planned, blocks=blocks)
+        .advance(first_state(), as_released(words, blocks, 16))
+        .extras
+    )
+    assert found[SPREAD].item() == pytest.approx(
+        math.sqrt(2.0 * part * 0.2 * 0.25), abs=0.005
+    )
 
 
-@pytest.mark.parametrize(("n_features", "epsilon", "with_server"), [(64, 1.0, False), (3, 1.0, True)])
+@pytest.mark.parametrize(
+    ("n_features", "epsilon", "with_server"), [(64, 1.0, False), (3, 1.0, True)]
+)
 def test_noise_that_hides_the_spread_does_not_put_all_clusters_into_one_place(
     n_features: int, epsilon: float, with_server: bool
 ) -> None:
-    """A variance of 0 was believed: of 16 fits of embeddings 4 to 11 cost more than one centre for all."""
+    """A variance of 0 was believed: of 16 fits of embeddings 4 to 11 cost more than one
+    centre for all.
+    """
     rng = np.random.default_rng(2)
     centers = rng.normal(size=(3, n_features))
     centers /= np.linalg.norm(centers, axis=1, keepdims=True)
@@ -336,64 +504,102 @@ def test_noise_that_hides_the_spread_does_not_put_all_clusters_into_one_place(
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_servers_points_say_something_of_the_shape_too(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_servers_points_say_something_of_the_shape_too(
+    given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In residuals from the centre over the clip bound, the longest of length 1."""
     asked: list[Any] = []
     monkeypatch.setattr(
-        proxy_rounds, "shrink_to_server", lambda matrix, rows, noise: asked.append(rows) or (matrix, noise)
+        proxy_rounds,
+        "shrink_to_server",
+        lambda matrix, rows, noise: asked.append(rows) or (matrix, noise),
     )
     public, options = public_of(2, 3, N), ProxyOptions()
-    parts, planned = proxy_rounds.covariance_round(Setting(public, derive_plan(public, options), options))
+    parts, planned = proxy_rounds.covariance_round(
+        Setting(public, derive_plan(public, options), options)
+    )
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
     step = replace(
         planned,
-        blocks=tuple(Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1.0, 1.0) for part in parts),
+        blocks=tuple(
+            Block(part.name, part.shape, sensitivity, NoiseShape.GAUSSIAN, 1.0, 1.0)
+            for part in parts
+        ),
     )
     state = first_state(
-        **{CENTRE: np.array([0.5, 0.0]), SPREAD: np.array([0.25]), EXTENT: np.array([1.0]), "seed": np.ones(1)}
+        **{
+            CENTRE: np.array([0.5, 0.0]),
+            SPREAD: np.array([0.25]),
+            EXTENT: np.array([1.0]),
+            "seed": np.ones(1),
+        }
     )
     clip = options.clip * 0.25
     if given:
-        state = state.changed(**{SERVER_POINTS: np.array([[0.5, 0.125 * clip], [0.5, 2.0 * clip]])})
-    words = np.rint(np.array([0.5, 0.0, 0.25]) * N * GRID).astype(np.int64).view(np.uint64)
+        state = state.changed(
+            **{SERVER_POINTS: np.array([[0.5, 0.125 * clip], [0.5, 2.0 * clip]])}
+        )
+    words = (
+        np.rint(np.array([0.5, 0.0, 0.25]) * N * GRID).astype(np.int64).view(np.uint64)
+    )
     step.advance(state, as_released(words, step.blocks, 16))
     assert len(asked) == given
     if given:
-        assert asked[0] == pytest.approx(np.array([[0.0, 0.125], [0.0, 1.0]]), abs=2 / GRID)
+        assert asked[0] == pytest.approx(
+            np.array([[0.0, 0.125], [0.0, 1.0]]), abs=2 / GRID
+        )
 
 
-def test_without_proxies_centroids_begin_at_those_of_the_servers_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy_rounds, "_started", lambda setting, state, centers: centers)
+def test_without_proxies_centroids_begin_at_those_of_the_servers_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        proxy_rounds, "_started", lambda setting, state, centers: centers
+    )
     options = SimpleNamespace(n_init=3)
     setting: Any = SimpleNamespace(
-        n_clusters=2, generator=lambda *seeds: np.random.default_rng(1), public=SimpleNamespace(options=options)
+        n_clusters=2,
+        generator=lambda *seeds: np.random.default_rng(1),
+        public=SimpleNamespace(options=options),
     )
     points = np.array([[-0.5, 0.0], [-0.5, 0.25], [0.5, 0.0]])
     state = first_state(**{CENTRE: np.array([0.25, 0.0]), "seed": np.ones(1)})
     found = Ellipsoid(np.full(2, 1e-6), np.eye(2))
-    centers: Any = proxy_rounds._without_proxies(setting, state.changed(**{SERVER_POINTS: points}), found)
+    centers: Any = proxy_rounds._without_proxies(
+        setting, state.changed(**{SERVER_POINTS: points}), found
+    )
     assert sorted(centers.tolist()) == [[-0.5, 0.125], [0.5, 0.0]]
     spread: Any = proxy_rounds._without_proxies(setting, state, found)
     assert spread == pytest.approx(np.array([[0.25, 0.0]] * 2), abs=0.01)
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_the_first_proxies_lie_around_the_servers_points_too(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_proxies_lie_around_the_servers_points_too(
+    given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The data are said to lie around zero, and the server's points in a corner."""
     public, options = public_of(2, 3, N), ProxyOptions()
     setting = Setting(public, derive_plan(public, options), options)
     asked: list[Any] = []
     around = proxy_rounds.numerics.samples_around
     monkeypatch.setattr(
-        proxy_rounds.numerics, "samples_around", lambda *values: asked.append(values[:3]) or around(*values)
+        proxy_rounds.numerics,
+        "samples_around",
+        lambda *values: asked.append(values[:3]) or around(*values),
     )
-    state = first_state(**{CENTRE: np.zeros(2), EXTENT: np.array([0.5]), "seed": np.ones(1)})
+    state = first_state(
+        **{CENTRE: np.zeros(2), EXTENT: np.array([0.5]), "seed": np.ones(1)}
+    )
     if given:
         state = state.changed(**{SERVER_POINTS: np.array([[0.75, 0.75]])})
-    found = proxy_rounds._first_proxies(setting, state, Ellipsoid(np.full(2, 2.0**-20), np.eye(2)))
+    found = proxy_rounds._first_proxies(
+        setting, state, Ellipsoid(np.full(2, 2.0**-20), np.eye(2))
+    )
     assert len(asked) == given
     proxies = found.extras[PROXIES]
-    if given:  # half a side of a cell along both axes together, in a cube of four spreads
+    if (
+        given
+    ):  # half a side of a cell along both axes together, in a cube of four spreads
         side = 4.0 * 2.0**-9.5 * math.sqrt(2.0 / 3.0) / math.sqrt(len(proxies))
         assert asked[0][2] == pytest.approx(0.5 * side / math.sqrt(2.0))
     near = np.abs(proxies - 0.75).max(axis=1) < 0.1
@@ -408,7 +614,9 @@ def scattered(n: int, n_clusters: int, rng: np.random.Generator) -> Floats:
     return FOUR[rng.integers(0, n_clusters, n)] + rng.normal(0, 0.1, (n, 2))
 
 
-def require_all_four(rows: Floats, points: Floats | None, bound: float, epsilon: float, seed: int) -> None:
+def require_all_four(
+    rows: Floats, points: Floats | None, bound: float, epsilon: float, seed: int
+) -> None:
     """A fit in bounds that are far too wide loses no cluster."""
     model = FederatedKMeans(
         4,
@@ -422,17 +630,24 @@ def require_all_four(rows: Floats, points: Floats | None, bound: float, epsilon:
     assert cost_per_point(rows, model.cluster_centers_) < 1.05 * 2 * 0.1**2
 
 
-def test_points_of_the_servers_that_mislead_cost_nothing_where_rows_can_be_looked_for() -> None:
-    """All in one place far from the rows: in bounds ten times too wide such runs cost 10 to 30 times the optimum."""
+def test_points_of_the_servers_that_mislead_cost_nothing_where_rows_can_be_looked_for() -> (
+    None
+):
+    """All in one place far from the rows: in bounds ten times too wide such runs cost
+    10 to 30 times the optimum.
+    """
     for seed in range(4):
         rng = np.random.default_rng(seed)
         rows = scattered(3000, 4, rng)
-        require_all_four(rows, np.array([9.5, -9.5]) + rng.normal(0, 0.01, (50, 2)), 10.0, 1.0, seed)
+        require_all_four(
+            rows, np.array([9.5, -9.5]) + rng.normal(0, 0.01, (50, 2)), 10.0, 1.0, seed
+        )
 
 
 @pytest.mark.parametrize("covered", [True, False])
 def test_beside_server_points_wide_bounds_lose_no_cluster(covered: bool) -> None:
-    """Noise of proxies in a box 100 times too wide took one to three of four centroids in six runs of seven.
+    """Noise of proxies in a box 100 times too wide took one to three of four centroids
+    in six runs of seven.
 
     Also where the server's points know of two of the four clusters only.
     """
@@ -443,6 +658,13 @@ def test_beside_server_points_wide_bounds_lose_no_cluster(covered: bool) -> None
 
 
 @pytest.mark.parametrize(("epsilon", "seed"), [(0.5, 18), (1.0, 21)])
-def test_wide_cells_far_away_take_no_centroid_with_them(epsilon: float, seed: int) -> None:
-    """They cost 15 and 4 times the optimum: noise in the farthest bin, and a wide radius of a proxy amid the rows."""
-    require_all_four(scattered(3000, 4, np.random.default_rng(seed)), None, 30.0, epsilon, seed)
+def test_wide_cells_far_away_take_no_centroid_with_them(
+    epsilon: float, seed: int
+) -> None:
+    """They cost 15 and 4 times the optimum.
+
+    Noise in the farthest bin, and a wide radius of a proxy amid the rows.
+    """
+    require_all_four(
+        scattered(3000, 4, np.random.default_rng(seed)), None, 30.0, epsilon, seed
+    )

@@ -1,4 +1,6 @@
-"""ProxyLloyd's location beside server points, its life in a subspace and its refinements, by hand."""
+"""ProxyLloyd's location beside server points, its life in a subspace and its
+refinements, by hand.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from numpy.typing import NDArray
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, PROJECTED_CENTERS, SERVER_POINTS, cluster_state
+from flwr_dpkmeans.algorithms.kmeans_task import (
+    CENTRE_DEVIATION,
+    PROJECTED_CENTERS,
+    SERVER_POINTS,
+    cluster_state,
+)
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AVERAGE_COUNTS,
@@ -32,10 +39,27 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     ProxyPlan,
     Setting,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import covariance_round, location_round, proxy_round, refinement_round
+from flwr_dpkmeans.algorithms.proxy_rounds import (
+    covariance_round,
+    location_round,
+    proxy_round,
+    refinement_round,
+)
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
-from flwr_dpkmeans.kmeans.residuals import likely_counts, next_radii, pulled_together, shrunk_steps
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity, as_released
+from flwr_dpkmeans.kmeans.residuals import (
+    likely_counts,
+    next_radii,
+    pulled_together,
+    shrunk_steps,
+)
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    Sensitivity,
+    as_released,
+)
 from flwr_dpkmeans.sums.round import PrivateSum, State
 
 Floats = NDArray[np.float64]
@@ -54,64 +78,110 @@ def setting_of(
     widening: float = 1.5,
     **options: Any,
 ) -> Setting:
-    plan = ProxyPlan(n_proxies, n_passes, n_components, (0.3, 0.2, 0.1), 0.35, cover_box=False, widening=widening)
+    plan = ProxyPlan(
+        n_proxies,
+        n_passes,
+        n_components,
+        (0.3, 0.2, 0.1),
+        0.35,
+        cover_box=False,
+        widening=widening,
+    )
     server = options.pop("server", None)
-    # By hand, proxies are clustered as they are; what is made of few ones, a test of its own says.
-    return Setting(public_of(d, k, n, server=server), plan, ProxyOptions(**{"most_scattered_features": 0} | options))
+    # By hand, proxies are clustered as they are; what is made of few ones, a test of
+    # its own says.
+    return Setting(
+        public_of(d, k, n, server=server),
+        plan,
+        ProxyOptions(**{"most_scattered_features": 0} | options),
+    )
 
 
 def with_noise(planned: PlannedSum, *noises: float) -> PrivateSum:
-    """A round whose arrays have these deviations; the last one holds for all that follow."""
+    """A round whose arrays have these deviations.
+
+    The last one holds for all that follow.
+    """
     parts, step = planned
     moved = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD)
     pairs = zip(parts, (*noises, *[noises[-1]] * len(parts)), strict=False)
     return replace(
-        step, blocks=tuple(Block(one.name, one.shape, moved, NoiseShape.GAUSSIAN, noise, 1.0) for one, noise in pairs)
+        step,
+        blocks=tuple(
+            Block(one.name, one.shape, moved, NoiseShape.GAUSSIAN, noise, 1.0)
+            for one, noise in pairs
+        ),
     )
 
 
 def after(step: PrivateSum, state: State, *arrays: Any) -> State:
     values = np.concatenate([np.ravel(array) for array in arrays])
-    return step.advance(state, as_released(np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16))
+    return step.advance(
+        state,
+        as_released(
+            np.rint(values * GRID).astype(np.int64).view(np.uint64), step.blocks, 16
+        ),
+    )
 
 
 def state_of(d: int, centroids: Any = None, **extras: Any) -> State:
     centroids = np.zeros((2, d)) if centroids is None else np.array(centroids)
-    given = {"seed": np.array([5.0]), CENTRE: np.zeros(d), SPREAD: np.array([0.5]), EXTENT: np.array([4.0])}
+    given = {
+        "seed": np.array([5.0]),
+        CENTRE: np.zeros(d),
+        SPREAD: np.array([0.5]),
+        EXTENT: np.array([4.0]),
+    }
     given[SHAPE] = np.vstack([np.ones(d), np.eye(d)])
     arrays = {name: np.array(value, dtype=np.float64) for name, value in extras.items()}
     return cluster_state(centroids, np.zeros(len(centroids)), (), given | arrays)
 
 
-# -- location ---------------------------------------------------------------------------------------------------------
+# -- location --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("radius", [0.5, 3.0])
 @pytest.mark.parametrize("square", [0.3, 0.85, 0.9, 1.2])
-def test_beside_server_points_rows_are_seen_from_their_mean_at_their_radius(radius: float, square: float) -> None:
-    """At most the box's diagonal, 2 sqrt(2). From 0.8 squared bounds on the spread is a quarter of theirs at least."""
+def test_beside_server_points_rows_are_seen_from_their_mean_at_their_radius(
+    radius: float, square: float
+) -> None:
+    """At most the box's diagonal, 2 sqrt(2).
+
+    From 0.8 squared bounds on the spread is a quarter of theirs at least.
+    """
     server = replace(SERVER, centre=(0.25, -0.5), data_radius=radius)
     step = with_noise(location_round(setting_of(2, 3, server=server)), 40.0, 900.0)
     clip = min(radius, 2.0 * math.sqrt(2.0))
-    sums, squares = step.statistic(np.array([[0.25, -0.25], [0.5, -0.5], [0.25, -0.5]]), state_of(2))
+    sums, squares = step.statistic(
+        np.array([[0.25, -0.25], [0.5, -0.5], [0.25, -0.5]]), state_of(2)
+    )
     assert sums == pytest.approx(np.array([0.25, 0.25]) / clip, abs=4 / GRID)
     assert squares == pytest.approx(np.array([0.125]) / clip**2, abs=4 / GRID)
     mean, expected = np.array([0.02, 0.01]), clip**2 / 2
     found = after(step, state_of(2), mean * N, square * N).extras
     offset = mean * clip * (1.0 - 0.004**2 / np.square(mean).mean())
     assert found[CENTRE] == pytest.approx(np.array([0.25, -0.5]) + offset, abs=2 / GRID)
-    measured, own, prior = (square * clip**2 - offset @ offset) / 2, 0.09 * clip**2 / 2, 0.75 * expected
+    measured, own, prior = (
+        (square * clip**2 - offset @ offset) / 2,
+        0.09 * clip**2 / 2,
+        0.75 * expected,
+    )
     variance = min((measured * prior**2 + expected * own**2) / (prior**2 + own**2), 1.0)
     clipped = min(max((square - 0.8) / 0.2, 0.0), 1.0)
-    assert found[SPREAD].item() == pytest.approx(math.sqrt(2 * max(variance, clipped * expected / 4)), abs=4 / GRID)
+    assert found[SPREAD].item() == pytest.approx(
+        math.sqrt(2 * max(variance, clipped * expected / 4)), abs=4 / GRID
+    )
     assert found[EXTENT].item() == pytest.approx(2.0 * math.sqrt(2.0), abs=1 / GRID)
 
 
-# -- covariance and the subspace --------------------------------------------------------------------------------------
+# -- covariance and the subspace -------------------------------------------------------
 
 
 def test_a_covariance_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outer products are of residuals in 1.2 spreads; noise and matrix are means, in the units of the box."""
+    """Outer products are of residuals in 1.2 spreads.
+
+    Noise and matrix are means, in the units of the box.
+    """
     asked: list[Any] = []
 
     def ellipsoid(matrix: Floats, noise: float, variance: float) -> Ellipsoid:
@@ -122,63 +192,112 @@ def test_a_covariance_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     step = with_noise(covariance_round(setting_of(2, 2)), 50.0)
     state = state_of(2, **{CENTRE: [0.25, 0.5], SPREAD: [0.625]})
     clip = 1.2 * 0.625
-    (sent,) = step.statistic(np.array([[0.25 + 0.6 * clip, 0.5], [0.25, 0.5 - 2.0 * clip]]), state)
+    (sent,) = step.statistic(
+        np.array([[0.25 + 0.6 * clip, 0.5], [0.25, 0.5 - 2.0 * clip]]), state
+    )
     assert sorted(sent.tolist()) == pytest.approx([0.0, 0.36, 1.0], abs=4 / GRID)
     found = after(step, state, np.array([0.5, 0.0, 0.25]) * N)
     ((matrix, noise, variance),) = asked
     assert np.diag(matrix) == pytest.approx(np.array([0.5, 0.25]) * clip**2)
-    assert (noise, variance) == pytest.approx((50.0 / N * clip**2, 0.625**2 / 2), rel=1e-6)
-    assert found.extras[SPREAD].item() == pytest.approx(math.sqrt(2.0**-5), abs=1 / GRID)
+    assert (noise, variance) == pytest.approx(
+        (50.0 / N * clip**2, 0.625**2 / 2), rel=1e-6
+    )
+    assert found.extras[SPREAD].item() == pytest.approx(
+        math.sqrt(2.0**-5), abs=1 / GRID
+    )
     assert found.extras[PROXIES].shape == (3, 2)
 
 
-TURN = np.rint(np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0], [0.0, 0.0, 1.0]]) * GRID) / GRID
+TURN = (
+    np.rint(np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0], [0.0, 0.0, 1.0]]) * GRID)
+    / GRID
+)
 
 
 def test_rows_are_projected_around_the_centre() -> None:
-    points, state = np.array([[0.5, 0.25, 1.0], [0.0, 0.5, -1.0]]), state_of(3, **{CENTRE: [0.25, -0.5, 0.5]})
+    points, state = (
+        np.array([[0.5, 0.25, 1.0], [0.0, 0.5, -1.0]]),
+        state_of(3, **{CENTRE: [0.25, -0.5, 0.5]}),
+    )
     assert proxy_rounds.in_proxy_space(points, state).tolist() == points.tolist()
     found = proxy_rounds.in_proxy_space(points, state.changed(**{AXES: TURN[:, :2]}))
-    assert found == pytest.approx((points - [0.25, -0.5, 0.5]) @ [[0.6, 0.8], [0.8, -0.6], [0.0, 0.0]], abs=3 / GRID)
+    assert found == pytest.approx(
+        (points - [0.25, -0.5, 0.5]) @ [[0.6, 0.8], [0.8, -0.6], [0.0, 0.0]],
+        abs=3 / GRID,
+    )
     assert (found * GRID == np.rint(found * GRID)).all()
 
 
-def test_points_are_cut_to_the_box_or_to_the_ball_that_holds_it_from_a_centre_in_it() -> None:
+def test_points_are_cut_to_the_box_or_to_the_ball_that_holds_it_from_a_centre_in_it() -> (
+    None
+):
     """In four columns the ball has the radius 4."""
     points = np.array([[5.0, 0.0], [3.0, -4.0], [3.0, 2.5]])
-    assert proxy_rounds._inside(points, state_of(2)).tolist() == [[1.0, 0.0], [1.0, -1.0], [1.0, 1.0]]
+    assert proxy_rounds._inside(points, state_of(2)).tolist() == [
+        [1.0, 0.0],
+        [1.0, -1.0],
+        [1.0, 1.0],
+    ]
     found = proxy_rounds._inside(points, state_of(4, **{AXES: np.eye(4)[:, :2]}))
-    assert found == pytest.approx(np.array([[4.0, 0.0], [2.4, -3.2], [3.0, 2.5]]), abs=2 / GRID)
+    assert found == pytest.approx(
+        np.array([[4.0, 0.0], [2.4, -3.2], [3.0, 2.5]]), abs=2 / GRID
+    )
 
 
 def test_first_proxies_of_a_subspace_lie_on_its_axes() -> None:
-    """Their cells are as wide as what the leading axes' spread, sqrt(0.04 + 0.01), is over 16^(1/2)."""
+    """Their cells are as wide as what the leading axes' spread, sqrt(0.04 + 0.01), is
+    over 16^(1/2).
+    """
     setting = setting_of(3, 2, 2, n_proxies=16)
     ellipsoid = Ellipsoid(np.array([0.04, 0.01, 0.0025]), TURN)
     found = proxy_rounds._first_proxies(setting, state_of(3), ellipsoid).extras
     assert found[AXES].tolist() == TURN[:, :2].tolist()
     assert found[SUBSPACE_SPREAD].item() == pytest.approx(math.sqrt(0.05), abs=1 / GRID)
-    assert found[PROXY_RADIUS] == pytest.approx(np.full(16, 1.2 * math.sqrt(0.05) / 4.0), abs=2 / GRID)
+    assert found[PROXY_RADIUS] == pytest.approx(
+        np.full(16, 1.2 * math.sqrt(0.05) / 4.0), abs=2 / GRID
+    )
     assert found[PROXIES].std(axis=0) == pytest.approx(np.array([0.2, 0.1]), rel=0.3)
 
 
 def test_a_pass_in_a_subspace_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps have the variance of the subspace along an axis; all proxies are weighed together, however far."""
+    """Steps have the variance of the subspace along an axis.
+
+    All proxies are weighed together, however far.
+    """
     clustered: list[Any] = []
-    monkeypatch.setattr(proxy_rounds, "_clustered", lambda setting, state, *found: clustered.append(found) or state)
+    monkeypatch.setattr(
+        proxy_rounds,
+        "_clustered",
+        lambda setting, state, *found: clustered.append(found) or state,
+    )
     step = with_noise(proxy_round(setting_of(3, 2, 2), 1), 30.0, 25.0)
     assert step.reads == (CENTRE, AXES, PROXIES, PROXY_RADIUS)
     proxies = np.array([[-0.5, 0.0], [0.25, 0.25], [2.0, 0.0]])
-    extras = {AXES: TURN[:, :2], PROXIES: proxies, PROXY_RADIUS: [0.25, 0.5, 0.25], SUBSPACE_SPREAD: [0.75]}
+    extras = {
+        AXES: TURN[:, :2],
+        PROXIES: proxies,
+        PROXY_RADIUS: [0.25, 0.5, 0.25],
+        SUBSPACE_SPREAD: [0.75],
+    }
     state = state_of(3, **{CENTRE: [0.25, -0.5, 0.5], EXTENT: [0.5]} | extras)
     rows = [0.25, -0.5, 0.5] + np.array([[-0.5, 0.125], [0.25, 0.125]]) @ TURN[:, :2].T
     sums, counts = step.statistic(rows, state)
-    assert sums == pytest.approx(np.array([[0.0, 0.5], [0.0, -0.25], [0.0, 0.0]]), abs=1e-3)
+    assert sums == pytest.approx(
+        np.array([[0.0, 0.5], [0.0, -0.25], [0.0, 0.0]]), abs=1e-3
+    )
     assert counts.tolist() == [1.0, 1.0, 0.0]
-    sums, counts = np.array([[300.0, -100.0], [50.0, 60.0], [0.0, 10.0]]), np.array([2000.0, 900.0, 60.0])
+    sums, counts = (
+        np.array([[300.0, -100.0], [50.0, 60.0], [0.0, 10.0]]),
+        np.array([2000.0, 900.0, 60.0]),
+    )
     after(step, state, sums, counts)
     ((moved, weights),) = clustered
-    options = {"sums_noise": 30.0 * 0.25, "counts_noise": 25.0, "axis_variance": 0.75**2 / 2, "least_tau": 0.25}
+    options = {
+        "sums_noise": 30.0 * 0.25,
+        "counts_noise": 25.0,
+        "axis_variance": 0.75**2 / 2,
+        "least_tau": 0.25,
+    }
     # In units of the smallest radius: each goes as far as its own is longer.
     steps = shrunk_steps(sums * 0.25, counts, radius=0.25, **options)
     assert moved == pytest.approx(proxies + steps * [[1.0], [2.0], [1.0]], abs=2 / GRID)
@@ -187,8 +306,15 @@ def test_a_pass_in_a_subspace_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     clustered.clear()
     step = with_noise(proxy_round(setting_of(2, 2), 1), 30.0, 25.0)
     assert step.reads == (PROXIES, PROXY_RADIUS)
-    after(step, state_of(2, **{PROXIES: proxies, PROXY_RADIUS: [0.25] * 3, SPREAD: [0.125]}), sums, counts)
-    expected = proxies + shrunk_steps(sums * 0.25, counts, radius=0.25, **options | {"axis_variance": 0.125**2 / 2})
+    after(
+        step,
+        state_of(2, **{PROXIES: proxies, PROXY_RADIUS: [0.25] * 3, SPREAD: [0.125]}),
+        sums,
+        counts,
+    )
+    expected = proxies + shrunk_steps(
+        sums * 0.25, counts, radius=0.25, **options | {"axis_variance": 0.125**2 / 2}
+    )
     assert clustered[0][0] == pytest.approx(np.clip(expected, -1.0, 1.0), abs=2 / GRID)
 
 
@@ -207,50 +333,89 @@ def test_each_draw_of_public_randomness_has_a_place_of_its_own() -> None:
     other = proxy_rounds._first_proxies(setting, state_of(2, seed=[6.0]), found)
     assert not np.array_equal(first.extras[PROXIES], other.extras[PROXIES])
     for index in (1, 2):
-        after(with_noise(proxy_round(setting, index), 1.0), first, np.zeros((3, 2)), np.full(3, 3000.0))
+        after(
+            with_noise(proxy_round(setting, index), 1.0),
+            first,
+            np.zeros((3, 2)),
+            np.full(3, 3000.0),
+        )
     proxy_rounds._without_proxies(setting, state_of(2), found)
     assert places == [(0,), (0,), (1,), (2,), (0,)]
 
 
-def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The first one moves 0.9 radii to the right, where the second one was."""
     asked: list[Floats] = []
 
-    def around(moved: Floats, weights: Floats, widths: Floats, *others: object) -> Floats:
+    def around(
+        moved: Floats, weights: Floats, widths: Floats, *others: object
+    ) -> Floats:
         del weights, others
         asked.append(widths)
         return np.concatenate([moved, moved])
 
     monkeypatch.setattr(proxy_rounds.numerics, "samples_around", around)
-    step = with_noise(proxy_round(setting_of(2, 2, n_proxies=2, n_passes=2), 1), 2.0 / GRID)
-    state = state_of(2, **{PROXIES: [[-0.25, 0.0], [0.25, 0.0]], PROXY_RADIUS: [0.5, 0.125], EXTENT: [0.1]})
-    found = after(step, state, [[900.0, 0.0], [0.0, 0.9 * 1000.0]], [1000.0, 1000.0]).extras
+    step = with_noise(
+        proxy_round(setting_of(2, 2, n_proxies=2, n_passes=2), 1), 2.0 / GRID
+    )
+    state = state_of(
+        2,
+        **{
+            PROXIES: [[-0.25, 0.0], [0.25, 0.0]],
+            PROXY_RADIUS: [0.5, 0.125],
+            EXTENT: [0.1],
+        },
+    )
+    found = after(
+        step, state, [[900.0, 0.0], [0.0, 0.9 * 1000.0]], [1000.0, 1000.0]
+    ).extras
     assert asked[0] == pytest.approx(0.8 * np.array([0.5, 0.125]) / math.sqrt(2.0))
-    assert np.array(sorted(found[PROXIES].tolist())) == pytest.approx(np.array([[0.2, 0.0], [0.25, 0.1125]]), abs=1e-3)
-    assert sorted(found[PROXY_RADIUS].tolist()) == pytest.approx([0.1, 0.4], abs=2 / GRID)
+    assert np.array(sorted(found[PROXIES].tolist())) == pytest.approx(
+        np.array([[0.2, 0.0], [0.25, 0.1125]]), abs=1e-3
+    )
+    assert sorted(found[PROXY_RADIUS].tolist()) == pytest.approx(
+        [0.1, 0.4], abs=2 / GRID
+    )
 
 
 def test_weights_without_posterior_means_are_counts_above_zero() -> None:
     counts = np.array([0.5, -3.0, 20.0])
-    assert proxy_rounds._likely_weights(setting_of(2, 2, weighs_likely=False), counts, 1.0).tolist() == [0.5, 0.0, 20.0]
+    assert proxy_rounds._likely_weights(
+        setting_of(2, 2, weighs_likely=False), counts, 1.0
+    ).tolist() == [0.5, 0.0, 20.0]
 
 
-def test_centres_of_a_subspace_are_carried_back_and_kept_for_the_first_refinement() -> None:
+def test_centres_of_a_subspace_are_carried_back_and_kept_for_the_first_refinement() -> (
+    None
+):
     proxies = np.array([[-0.5, 0.25], [0.5, 0.0], [0.5, 0.0]])
-    state = state_of(3, **{AXES: TURN[:, :2], CENTRE: [0.25, -0.25, 0.5], SUBSPACE_SPREAD: [0.5]})
-    found = proxy_rounds._clustered(setting_of(3, 2, 2), state, proxies, np.array([5000.0, 3000.0, 2000.0]))
+    state = state_of(
+        3, **{AXES: TURN[:, :2], CENTRE: [0.25, -0.25, 0.5], SUBSPACE_SPREAD: [0.5]}
+    )
+    found = proxy_rounds._clustered(
+        setting_of(3, 2, 2), state, proxies, np.array([5000.0, 3000.0, 2000.0])
+    )
     centers = found.extras[PROJECTED_CENTERS]
     assert sorted(centers.tolist()) == [[-0.5, 0.25], [0.5, 0.0]]
-    expected = [0.25, -0.25, 0.5] + centers @ np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0]])
+    expected = [0.25, -0.25, 0.5] + centers @ np.array(
+        [[0.6, 0.8, 0.0], [0.8, -0.6, 0.0]]
+    )
     assert found.centroids == pytest.approx(expected, abs=2 / GRID)
 
 
 def test_a_choice_of_k_sees_small_clusters_in_large_ones() -> None:
-    """Two pairs far apart, of two heaps each: the logarithm of the cost falls until there are four."""
+    """Two pairs far apart, of two heaps each.
+
+    The logarithm of the cost falls until there are four.
+    """
     heaps = np.array([-0.75, -0.625, 0.625, 0.75])[:, None]
     proxies = np.concatenate([heaps, heaps + 4 / GRID, heaps - 4 / GRID])
     plain = setting_of(1, 6)
-    setting = Setting(public_of(1, 6, N, choose_n_clusters=True), plain.plan, plain.options)
+    setting = Setting(
+        public_of(1, 6, N, choose_n_clusters=True), plain.plan, plain.options
+    )
     found = proxy_rounds._clustered(setting, state_of(1), proxies, np.full(12, 800.0))
     assert np.sort(found.centroids, axis=0) == pytest.approx(heaps, abs=1 / GRID)
     assert found.extras["cost_curve"].shape == (6,)
@@ -269,13 +434,23 @@ def test_clusters_of_one_row_are_looked_for_where_an_average_one_has_eight(
         return np.where(np.arange(4) == len(asked) - 1, 0.0, weights)
 
     monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", without)
-    proxies, weights = np.array([[-0.75], [-0.25], [0.25], [0.75]]), np.array([4.0, 3.0, 5.0, 4.0])
-    found = proxy_rounds._clustered(setting_of(1, 2, n=n), state_of(1), proxies, weights)
+    proxies, weights = (
+        np.array([[-0.75], [-0.25], [0.25], [0.75]]),
+        np.array([4.0, 3.0, 5.0, 4.0]),
+    )
+    found = proxy_rounds._clustered(
+        setting_of(1, 2, n=n), state_of(1), proxies, weights
+    )
     assert len(asked) == 3 * doubts
-    # The last weight is alone then, and beside it k-means has whatever weighs next to nothing.
+    # The last weight is alone then, and beside it k-means has whatever weighs next to
+    # nothing.
     assert not doubts or 0.75 in found.centroids
     asked.clear()
-    monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", lambda weights, _: asked.append(weights) or weights)
+    monkeypatch.setattr(
+        proxy_rounds.numerics,
+        "without_lone_rows",
+        lambda weights, _: asked.append(weights) or weights,
+    )
     proxy_rounds._clustered(setting_of(1, 2, n=n), state_of(1), proxies, weights)
     assert len(asked) == doubts
 
@@ -288,17 +463,28 @@ def test_centroids_start_with_a_radius_and_nothing_that_proxies_alone_needed() -
     found = proxy_rounds._started(setting_of(2, 4), state, centers)
     assert found.centroids == pytest.approx(centers, abs=1 / GRID)
     assert found.counts.tolist() == [0.0] * 4
-    assert found.extras[RADIUS] == pytest.approx(np.full(4, 0.8 * 1.5 * 0.25), abs=1 / GRID)
+    assert found.extras[RADIUS] == pytest.approx(
+        np.full(4, 0.8 * 1.5 * 0.25), abs=1 / GRID
+    )
     assert set(found.extras) == {"seed", CENTRE, SPREAD, "other", RADIUS}
 
 
 def test_all_clusters_start_with_one_radius_where_radii_are_not_widened() -> None:
-    """As many as planned where they are, however many clusters were chosen; none is longer than the box's diagonal."""
+    """As many as planned where they are, however many clusters were chosen.
+
+    None is longer than the box's diagonal.
+    """
     for widening, n_radii in ((1.0, 1), (3.0, 4)):
-        found = proxy_rounds._started(setting_of(2, 4, widening=widening), state_of(2), np.zeros((2, 2)))
-        assert found.extras[RADIUS] == pytest.approx(np.full(n_radii, 0.8 * widening * 0.5 / 2**0.5), abs=1 / GRID)
+        found = proxy_rounds._started(
+            setting_of(2, 4, widening=widening), state_of(2), np.zeros((2, 2))
+        )
+        assert found.extras[RADIUS] == pytest.approx(
+            np.full(n_radii, 0.8 * widening * 0.5 / 2**0.5), abs=1 / GRID
+        )
     wide = state_of(1, **{SPREAD: [1.0]})
-    found = proxy_rounds._started(setting_of(1, 1, widening=3.0), wide, np.zeros((1, 1)))
+    found = proxy_rounds._started(
+        setting_of(1, 1, widening=3.0), wide, np.zeros((1, 1))
+    )
     assert found.extras[RADIUS].tolist() == [2.0]
 
 
@@ -314,9 +500,15 @@ def test_all_clusters_start_with_one_radius_where_radii_are_not_widened() -> Non
     ],
 )
 def test_few_proxies_are_clustered_with_rows_all_over_their_cells(
-    n_proxies: int, options: dict[str, Any], scatters: bool, monkeypatch: pytest.MonkeyPatch
+    n_proxies: int,
+    options: dict[str, Any],
+    scatters: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Fewer than eight per cluster, of which as many have rows; these lie around it as new ones would."""
+    """Fewer than eight per cluster, of which as many have rows.
+
+    These lie around it as new ones would.
+    """
     seen: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
 
     def clustered(setting: Setting, state: State, points: Any, weights: Any) -> State:
@@ -328,12 +520,19 @@ def test_few_proxies_are_clustered_with_rows_all_over_their_cells(
     n_heard = options.pop("few", n_proxies)
     per_client = options.pop("per_client", False)
     monkeypatch.setattr(Setting, "per_client", property(lambda _: per_client))
-    setting = setting_of(2, 3, n_proxies=n_proxies, **{"most_scattered_features": 2} | options)
+    setting = setting_of(
+        2, 3, n_proxies=n_proxies, **{"most_scattered_features": 2} | options
+    )
     step = with_noise(proxy_round(setting, 1), 1.0)
     proxies = np.random.default_rng(3).integers(-8, 9, (n_proxies, 2)) / 16.0
     extras = {SERVER_POINTS: [[0.0, 0.0]]} if "server" in options else {}
     radii = np.full(n_proxies, 0.125)
-    state = state_of(2, np.zeros((3, 2)), **{PROXIES: proxies, PROXY_RADIUS: radii, EXTENT: [1.0]}, **extras)
+    state = state_of(
+        2,
+        np.zeros((3, 2)),
+        **{PROXIES: proxies, PROXY_RADIUS: radii, EXTENT: [1.0]},
+        **extras,
+    )
     after(
         step,
         state,
@@ -345,49 +544,82 @@ def test_few_proxies_are_clustered_with_rows_all_over_their_cells(
         ),
     )
     ((points, weights),) = seen
-    assert weights.sum() == pytest.approx(4.0 * N / 3.0 + 400.0 * (n_heard - 1), rel=0.1)
+    assert weights.sum() == pytest.approx(
+        4.0 * N / 3.0 + 400.0 * (n_heard - 1), rel=0.1
+    )
     assert (len(points) > 2 * n_proxies) is scatters
     if scatters:
         assert np.abs(points).max() <= 1.0
-        deviations = np.sqrt(np.square(points.reshape(n_proxies, -1, 2) - proxies[:, None]).mean(axis=(1, 2)))
-        assert deviations[1:].mean() == pytest.approx(0.75 * 0.125 / math.sqrt(2.0), rel=0.07)
-        assert deviations[0] == pytest.approx(0.5 * 0.75 * 0.125 / math.sqrt(2.0), rel=0.2)
+        deviations = np.sqrt(
+            np.square(points.reshape(n_proxies, -1, 2) - proxies[:, None]).mean(
+                axis=(1, 2)
+            )
+        )
+        assert deviations[1:].mean() == pytest.approx(
+            0.75 * 0.125 / math.sqrt(2.0), rel=0.07
+        )
+        assert deviations[0] == pytest.approx(
+            0.5 * 0.75 * 0.125 / math.sqrt(2.0), rel=0.2
+        )
 
 
-# -- refinements ------------------------------------------------------------------------------------------------------
+# -- refinements -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("index", "n_passes", "n_components", "projects"),
-    [(1, 2, 2, True), (1, 1, 2, True), (2, 2, 2, False), (1, 0, 2, False), (1, 2, None, False)],
+    [
+        (1, 2, 2, True),
+        (1, 1, 2, True),
+        (2, 2, 2, False),
+        (1, 0, 2, False),
+        (1, 2, None, False),
+    ],
 )
 def test_only_the_first_refinement_assigns_rows_in_the_proxies_space(
     index: int, n_passes: int, n_components: int | None, projects: bool
 ) -> None:
-    """A row nearer to the second centroid, which its projection is farther from than from the first one's."""
+    """A row nearer to the second centroid, which its projection is farther from than
+    from the first one's.
+    """
     planned = refinement_round(setting_of(3, 2, n_components, n_passes=n_passes), index)
     step = with_noise(planned, 1.0)
-    assert step.reads == ((RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,))
-    extras = {AXES: np.eye(3)[:, :2], PROJECTED_CENTERS: [[0.0, 0.0], [0.75, 0.0]], RADIUS: [1.0, 1.0]}
+    assert step.reads == (
+        (RADIUS, CENTRE, AXES, PROJECTED_CENTERS) if projects else (RADIUS,)
+    )
+    extras = {
+        AXES: np.eye(3)[:, :2],
+        PROJECTED_CENTERS: [[0.0, 0.0], [0.75, 0.0]],
+        RADIUS: [1.0, 1.0],
+    }
     state = state_of(3, [[0.0, 0.0, 0.0], [0.75, 0.0, 0.75]], **extras)
     sums, counts, squares = step.statistic(np.array([[0.25, 0.0, 0.75]]), state)
     assert counts.tolist() == ([1.0, 0.0] if projects else [0.0, 1.0])
     residual = [0.25, 0.0, 0.75] if projects else [-0.5, 0.0, 0.0]
     assert sums[counts.argmax()] == pytest.approx(residual, abs=2 / GRID)
-    assert squares == pytest.approx(counts * math.fsum(one**2 for one in residual), abs=4 / GRID)
+    assert squares == pytest.approx(
+        counts * math.fsum(one**2 for one in residual), abs=4 / GRID
+    )
     # Each refinement has its own share.
     share = (0.3, 0.2, 0.1)[index - 1]
-    assert [one.share**2 for one in planned[0]] == pytest.approx([0.87 * share, 0.1 * share, 0.03 * share])
+    assert [one.share**2 for one in planned[0]] == pytest.approx(
+        [0.87 * share, 0.1 * share, 0.03 * share]
+    )
 
 
 def test_rows_are_clipped_at_their_own_radius_or_at_that_of_all() -> None:
     rows = np.array([[0.5, 0.25], [0.5, 0.125], [0.0, 0.625]])
-    for widening, radii, first, each in ((1.5, [0.125, 0.5], 1.0, [2.0, 0.0625]), (1.0, [0.25], 0.5, [1.5])):
+    for widening, radii, first, each in (
+        (1.5, [0.125, 0.5], 1.0, [2.0, 0.0625]),
+        (1.0, [0.25], 0.5, [1.5]),
+    ):
         step = with_noise(refinement_round(setting_of(2, 2, widening=widening), 1), 1.0)
         state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: radii})
         sums, counts, squares = step.statistic(rows, state)
         assert counts.tolist() == [2.0, 1.0]
-        assert sums == pytest.approx(np.array([[0.0, 1.0 + first], [0.0, 0.125 / radii[-1]]]), abs=4 / GRID)
+        assert sums == pytest.approx(
+            np.array([[0.0, 1.0 + first], [0.0, 0.125 / radii[-1]]]), abs=4 / GRID
+        )
         assert squares == pytest.approx(np.array(each), abs=4 / GRID)
 
 
@@ -395,20 +627,41 @@ def test_rows_are_clipped_at_their_own_radius_or_at_that_of_all() -> None:
 @pytest.mark.parametrize("pulls", [True, False])
 @pytest.mark.parametrize("index", [1, 2, 3])
 def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
-    """Five clusters, of which one may not be used; least tau falls from a quarter to a sixteenth of it each time."""
+    """Five clusters, of which one may not be used.
+
+    Least tau falls from a quarter to a sixteenth of it each time.
+    """
     # In the second round more is missing than noise explains: a client may be silent.
     n = 3200 if index != 2 else 4000
     setting = setting_of(2, 6, n=n, pulls=pulls, widening=1.5 if owns else 1.0)
     step = with_noise(refinement_round(setting, index), 20.0, 90.0, 30.0)
-    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5], [0.9375, 0.9375]])
+    centroids = np.array(
+        [[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.0, -0.5], [0.9375, 0.9375]]
+    )
     before = [600.0, 800.0, 500.0, 350.0, 700.0]
-    radii = np.array([0.25, 0.125, 0.375, 0.25, 0.5, 0.75]) if owns else np.array([0.25])
-    state = state_of(2, centroids, **{RADIUS: radii, "cost_curve": [3.0], "other": [1.0], AVERAGE_COUNTS: before})
-    sums = np.array([[300.0, -40.0], [0.0, 90.0], [15.0, 5.0], [-60.0, -60.0], [800.0, 700.0], [9.0, 9.0]])
+    radii = (
+        np.array([0.25, 0.125, 0.375, 0.25, 0.5, 0.75]) if owns else np.array([0.25])
+    )
+    state = state_of(
+        2,
+        centroids,
+        **{RADIUS: radii, "cost_curve": [3.0], "other": [1.0], AVERAGE_COUNTS: before},
+    )
+    sums = np.array(
+        [
+            [300.0, -40.0],
+            [0.0, 90.0],
+            [15.0, 5.0],
+            [-60.0, -60.0],
+            [800.0, 700.0],
+            [9.0, 9.0],
+        ]
+    )
     counts = np.array([1000.0, 700.0, 300.0, 150.0, 900.0, 50.0])
     squares = [600.0, 100.0, 200.0, 100.0, 850.0, 40.0] if owns else [2500.0]
     found = after(step, state, sums, counts, squares)
-    # They add up to all rows: each gets a fifth of what is missing, and a fifth of its variance is known.
+    # They add up to all rows: each gets a fifth of what is missing, and a fifth of its
+    # variance is known.
     likelier, left, total = counts[:5] + 150.0 / 5.0, 90.0 * math.sqrt(0.8), float(n)
     if index == 2:
         likelier, left, total = counts[:5], 90.0, None
@@ -421,25 +674,48 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     moved = np.clip(centroids + steps, -1.0, 1.0)
     assert found.centroids == pytest.approx(moved, abs=2 / GRID)
     assert found.counts.tolist() == counts[:5].tolist()
-    assert found.movements == pytest.approx((np.linalg.norm(moved - centroids, axis=1).max(),), abs=4 / GRID)
-    assert set(found.extras) == {"seed", SPREAD, "cost_curve", RADIUS, AVERAGE_COUNTS, CENTRE_DEVIATION}
+    assert found.movements == pytest.approx(
+        (np.linalg.norm(moved - centroids, axis=1).max(),), abs=4 / GRID
+    )
+    assert set(found.extras) == {
+        "seed",
+        SPREAD,
+        "cost_curve",
+        RADIUS,
+        AVERAGE_COUNTS,
+        CENTRE_DEVIATION,
+    }
     average = (np.array(before) * (index - 1) + counts[:5]) / index
     assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
     options = {"noise": 30.0, "prior_variance": 0.06, "floor": 0.05}
     lengths = (steps**2).sum(axis=1)
     if owns:
-        # Rows are as likely as steps take them to be; one more radius than clusters were chosen.
+        # Rows are as likely as steps take them to be; one more radius than clusters
+        # were chosen.
         rows = likely_counts(likelier, left, total)
-        more = next_radii(radii[:5], np.array(squares[:5]), rows, lengths, counts_noise=left, width=1.5, **options)
+        more = next_radii(
+            radii[:5],
+            np.array(squares[:5]),
+            rows,
+            lengths,
+            counts_noise=left,
+            width=1.5,
+            **options,
+        )
         assert len(set(more)) >= 3
         assert found.extras[RADIUS] == pytest.approx([*more, more[4]], abs=2 / GRID)
         return
-    # What steps leave of the mean square, weighted by noisy counts; with the prior that the radius is right.
+    # What steps leave of the mean square, weighted by noisy counts; with the prior that
+    # the radius is right.
     whole = 2500.0 / n
-    square = whole - min(float(lengths @ counts[:5]) / counts[:5].sum() / 0.0625, 0.9 * whole)
+    square = whole - min(
+        float(lengths @ counts[:5]) / counts[:5].sum() / 0.0625, 0.9 * whole
+    )
     own = (30.0 / n) ** 2
     part = math.sqrt((square * 0.06 + own) / (0.06 + own))
-    assert found.extras[RADIUS].item() == pytest.approx(0.25 * min(1.0, part), abs=2 / GRID)
+    assert found.extras[RADIUS].item() == pytest.approx(
+        0.25 * min(1.0, part), abs=2 / GRID
+    )
 
 
 @pytest.mark.parametrize(
@@ -447,7 +723,8 @@ def test_a_refinement_by_hand(pulls: bool, index: int, owns: bool) -> None:
     [
         (2, N, 90.0, True, True),
         (2, N, 90.0, False, False),
-        # Where an average cluster has less than two deviations of the average of two counts; in the first and the last.
+        # Where an average cluster has less than two deviations of the average of two
+        # counts; in the first and the last.
         (2, N, 1.01 * N / 10.0 * math.sqrt(2.0), True, False),
         (2, N, 0.99 * N / 10.0 * math.sqrt(2.0), True, True),
         (1, N, 90.0, True, False),
@@ -459,7 +736,9 @@ def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
 ) -> None:
     setting = setting_of(2, 5, n=n, splits=splits, widening=1.0)
     step = with_noise(refinement_round(setting, index), 20.0, noise, 30.0)
-    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.98, -0.5], [0.5, 0.03125]])
+    centroids = np.array(
+        [[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.98, -0.5], [0.5, 0.03125]]
+    )
     before = np.array([1500.0, 1500.0, 1500.0, 5000.0, -3000.0])
     state = state_of(2, centroids, **{RADIUS: [0.25], AVERAGE_COUNTS: before})
     counts = np.array([1000.0, 1100.0, 1200.0, 6000.0, -3000.0])
@@ -469,7 +748,11 @@ def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
         assert found.centroids == pytest.approx(centroids, abs=1 / GRID)
         assert found[AVERAGE_COUNTS] == pytest.approx(average, abs=1 / GRID)
         return
-    assert found[AVERAGE_COUNTS].tolist() == [*average[:3], average[3] / 2.0, average[3] / 2.0]
+    assert found[AVERAGE_COUNTS].tolist() == [
+        *average[:3],
+        average[3] / 2.0,
+        average[3] / 2.0,
+    ]
     assert found.centroids[:3] == pytest.approx(centroids[:3], abs=1 / GRID)
     # A mean square of a quarter of the squared radius; both within the box.
     away = np.random.default_rng([5, 1 + index]).standard_normal(2)
@@ -479,39 +762,74 @@ def test_the_largest_cluster_is_split_by_a_centroid_without_rows(
     assert found.counts.tolist() == counts.tolist()
 
 
-def test_the_cluster_that_costs_most_by_its_own_squares_is_split_and_both_halves_have_its_radius() -> None:
+def test_the_cluster_that_costs_most_by_its_own_squares_is_split_and_both_halves_have_its_radius() -> (
+    None
+):
     """6,000 rows in a tight cluster, and 1,000 that are spread ten times as wide."""
     step = with_noise(refinement_round(setting_of(2, 5), 2), 20.0, 90.0, 3.0)
-    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9375, -0.5], [-0.5, 0.03125]])
-    counts, radii = np.array([1000.0, 1000.0, 1000.0, 6000.0, -300.0]), [0.0625, 0.0625, 0.5, 0.0625, 0.0625]
+    centroids = np.array(
+        [[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9375, -0.5], [-0.5, 0.03125]]
+    )
+    counts, radii = (
+        np.array([1000.0, 1000.0, 1000.0, 6000.0, -300.0]),
+        [0.0625, 0.0625, 0.5, 0.0625, 0.0625],
+    )
     state = state_of(2, centroids, **{RADIUS: radii, AVERAGE_COUNTS: counts})
-    found = after(step, state, np.zeros((5, 2)), counts, [250.0, 250.0, 250.0, 1500.0, 0.0])
+    found = after(
+        step, state, np.zeros((5, 2)), counts, [250.0, 250.0, 250.0, 1500.0, 0.0]
+    )
     assert found[AVERAGE_COUNTS].tolist() == [1000.0, 1000.0, 500.0, 6000.0, 500.0]
     # Of 1,000 rows, or a little more, as all counts are pulled together.
     rows = float(likely_counts(*pulled_together(counts, 90.0))[2])
     away = np.random.default_rng([5, 3]).standard_normal(2)
     away *= math.sqrt(2.0 / math.pi * 250.0 / rows * 0.25 / 2.0) / np.linalg.norm(away)
-    assert found.centroids[[2, 4]] == pytest.approx(np.array([-away, away]) + centroids[2], abs=2 / GRID)
-    assert found.centroids[[0, 1, 3]] == pytest.approx(centroids[[0, 1, 3]], abs=1 / GRID)
-    assert found.extras[RADIUS][2] == found.extras[RADIUS][4] > 2.0 * found.extras[RADIUS][0]
+    assert found.centroids[[2, 4]] == pytest.approx(
+        np.array([-away, away]) + centroids[2], abs=2 / GRID
+    )
+    assert found.centroids[[0, 1, 3]] == pytest.approx(
+        centroids[[0, 1, 3]], abs=1 / GRID
+    )
+    assert (
+        found.extras[RADIUS][2]
+        == found.extras[RADIUS][4]
+        > 2.0 * found.extras[RADIUS][0]
+    )
 
 
-def test_at_client_level_nothing_is_split_by_squares_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each costs is mostly noise with few clients: 6 of 16 runs lost a far cluster to it, 4 without."""
+def test_at_client_level_nothing_is_split_by_squares_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What each costs is mostly noise with few clients.
+
+    6 of 16 runs lost a far cluster to it, 4 without.
+    """
     monkeypatch.setattr(Setting, "per_client", property(lambda _: True))
     step = with_noise(refinement_round(setting_of(2, 5), 2), 20.0, 90.0, 3.0)
-    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9375, -0.5], [-0.5, 0.03125]])
-    counts, radii = np.array([1000.0, 1000.0, 1000.0, 6000.0, -300.0]), [0.0625, 0.0625, 0.5, 0.0625, 0.0625]
+    centroids = np.array(
+        [[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9375, -0.5], [-0.5, 0.03125]]
+    )
+    counts, radii = (
+        np.array([1000.0, 1000.0, 1000.0, 6000.0, -300.0]),
+        [0.0625, 0.0625, 0.5, 0.0625, 0.0625],
+    )
     state = state_of(2, centroids, **{RADIUS: radii, AVERAGE_COUNTS: counts})
-    found = after(step, state, np.zeros((5, 2)), counts, [250.0, 250.0, 250.0, 1500.0, 0.0])
+    found = after(
+        step, state, np.zeros((5, 2)), counts, [250.0, 250.0, 250.0, 1500.0, 0.0]
+    )
     assert found[AVERAGE_COUNTS].tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize("per_client", [False, True])
-def test_shares_of_clients_rows_need_not_add_up(per_client: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are clipped: a count that noise drowns is then as large as noise lets it be, and steps are the shorter."""
+def test_shares_of_clients_rows_need_not_add_up(
+    per_client: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are clipped: a count that noise drowns is then as large as noise lets it be,
+    and steps are the shorter.
+    """
     monkeypatch.setattr(Setting, "per_client", property(lambda _: per_client))
-    step = with_noise(refinement_round(setting_of(2, 2, n=100, widening=1.0), 1), 1.0, 1e4, 1.0)
+    step = with_noise(
+        refinement_round(setting_of(2, 2, n=100, widening=1.0), 1), 1.0, 1e4, 1.0
+    )
     state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: [0.25]})
     found = after(step, state, [[20.0, 0.0], [0.0, 20.0]], [50.0, 50.0], [50.0])
     moved = np.linalg.norm(found.centroids - state.centroids, axis=1)
@@ -520,9 +838,15 @@ def test_shares_of_clients_rows_need_not_add_up(per_client: bool, monkeypatch: p
 
 
 def test_no_radius_is_longer_than_the_box() -> None:
-    """Else clients would refuse the state: each is four times as long where all rows of a cluster are clipped."""
+    """Else clients would refuse the state: each is four times as long where all rows of
+    a cluster are clipped.
+    """
     step = with_noise(refinement_round(setting_of(2, 2), 3), 1.0)
-    state = state_of(2, [[0.5, 0.0], [0.0, 0.5]], **{RADIUS: [1.75, 0.25], AVERAGE_COUNTS: [500.0, 500.0]})
+    state = state_of(
+        2,
+        [[0.5, 0.0], [0.0, 0.5]],
+        **{RADIUS: [1.75, 0.25], AVERAGE_COUNTS: [500.0, 500.0]},
+    )
     found = after(step, state, np.zeros((2, 2)), [500.0, 500.0], [500.0, 10.0])
     assert found.extras[RADIUS][0] == pytest.approx(2.0 * math.sqrt(2.0), abs=1 / GRID)
 
@@ -531,14 +855,25 @@ def test_no_radius_is_longer_than_the_box() -> None:
 def test_a_centroid_may_be_missing_only_where_noise_is_large_beside_an_average_cluster(
     factor: float, is_missing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a tenth of an average cluster on: else what looks empty is few rows far away."""
+    """From a tenth of an average cluster on.
+
+    Else what looks empty is few rows far away.
+    """
     asked: list[NDArray[np.float64]] = []
     monkeypatch.setattr(
-        proxy_rounds.numerics, "split_largest", lambda centres, likely, missing, *more: asked.append(missing)
+        proxy_rounds.numerics,
+        "split_largest",
+        lambda centres, likely, missing, *more: asked.append(missing),
     )
-    noise = factor * 0.1 * N / 5.0 * math.sqrt(2.0)  # of the average of two counts it is 1 / sqrt(2)
-    step = with_noise(refinement_round(setting_of(2, 5, n=N, widening=1.0), 2), 20.0, noise, 30.0)
-    centroids = np.array([[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9, -0.5], [0.5, 0.25]])
+    noise = (
+        factor * 0.1 * N / 5.0 * math.sqrt(2.0)
+    )  # of the average of two counts it is 1 / sqrt(2)
+    step = with_noise(
+        refinement_round(setting_of(2, 5, n=N, widening=1.0), 2), 20.0, noise, 30.0
+    )
+    centroids = np.array(
+        [[0.5, 0.0], [0.0, 0.5], [-0.5, 0.0], [0.9, -0.5], [0.5, 0.25]]
+    )
     before = np.array([1500.0, 1500.0, 1500.0, 5000.0, -3000.0])
     state = state_of(2, centroids, **{RADIUS: [0.25], AVERAGE_COUNTS: before})
     after(step, state, np.zeros((5, 2)), before, 2500.0)
@@ -561,9 +896,26 @@ def test_what_steps_explain_of_one_radius_is_their_mean_square_by_counts(
     counts: list[float], explained: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Floats, ...]] = []
-    monkeypatch.setattr(proxy_rounds, "shrunk_steps", lambda *_, **__: np.array([[0.1, 0.0], [0.0, 0.2]]))
-    monkeypatch.setattr(proxy_rounds, "next_radii", lambda *given, **_: asked.append(given) or np.array([0.25]))
-    step = with_noise(refinement_round(setting_of(2, 2, widening=1.0), 1), 20.0, 90.0, 30.0)
-    found = after(step, state_of(2, **{RADIUS: [0.5]}), np.zeros((2, 2)), counts, 2500.0)
-    assert [array.tolist() for array in asked[0]] == [[0.5], [2500.0], [N], [pytest.approx(explained)]]
+    monkeypatch.setattr(
+        proxy_rounds,
+        "shrunk_steps",
+        lambda *_, **__: np.array([[0.1, 0.0], [0.0, 0.2]]),
+    )
+    monkeypatch.setattr(
+        proxy_rounds,
+        "next_radii",
+        lambda *given, **_: asked.append(given) or np.array([0.25]),
+    )
+    step = with_noise(
+        refinement_round(setting_of(2, 2, widening=1.0), 1), 20.0, 90.0, 30.0
+    )
+    found = after(
+        step, state_of(2, **{RADIUS: [0.5]}), np.zeros((2, 2)), counts, 2500.0
+    )
+    assert [array.tolist() for array in asked[0]] == [
+        [0.5],
+        [2500.0],
+        [N],
+        [pytest.approx(explained)],
+    ]
     assert found.extras[RADIUS].tolist() == [0.25]

@@ -1,4 +1,6 @@
-"""Frames that are not pandas': polars, pyarrow, whatever has an Arrow stream, in each door that takes frames."""
+"""Frames that are not pandas': polars, pyarrow, whatever has an Arrow stream, in each
+door that takes frames.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,19 @@ class Stream:
 def _polars(frame: pd.DataFrame) -> Any:
     polars = pytest.importorskip("polars")
     table = polars.from_pandas(frame)
-    return table.with_columns(polars.col("sex").cast(polars.Categorical)) if "sex" in frame else table
+    return (
+        table.with_columns(polars.col("sex").cast(polars.Categorical))
+        if "sex" in frame
+        else table
+    )
 
 
 Maker = Callable[[pd.DataFrame], Any]
-MAKERS: list[Maker] = [pa.Table.from_pandas, lambda frame: Stream(pa.Table.from_pandas(frame)), _polars]
+MAKERS: list[Maker] = [
+    pa.Table.from_pandas,
+    lambda frame: Stream(pa.Table.from_pandas(frame)),
+    _polars,
+]
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=["pyarrow", "stream", "polars"])
@@ -74,17 +84,27 @@ def test_a_schema_reads_every_frame_alike(make: Maker, tmp_path: Path) -> None:
         SCHEMA.encode(make(FRAME.rename(columns={"age": "Age"})))
     fits = []
     for table in (FRAME, make(FRAME)):
-        model = flat_estimator(2, bounds=SCHEMA, engine="direct", noise="seeded", random_state=1, max_iter=2)
+        model = flat_estimator(
+            2,
+            bounds=SCHEMA,
+            engine="direct",
+            noise="seeded",
+            random_state=1,
+            max_iter=2,
+        )
         fits.append(model.fit([table, FRAME]))
     np.testing.assert_array_equal(fits[0].cluster_centers_, fits[1].cluster_centers_)
     np.testing.assert_array_equal(fits[1].predict(make(FRAME)), fits[0].predict(FRAME))
     np.testing.assert_array_equal(
-        Model.load(fits[1].save(tmp_path / "m.json")).predict(make(FRAME)), fits[0].predict(FRAME)
+        Model.load(fits[1].save(tmp_path / "m.json")).predict(make(FRAME)),
+        fits[0].predict(FRAME),
     )
 
 
 class Own(Stream):
-    """As polars' frames: its stream has texts that Arrow cannot take apart, but it makes a table of Arrow's itself."""
+    """As polars' frames: its stream has texts that Arrow cannot take apart, but it
+    makes a table of Arrow's itself.
+    """
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         raise TypeError
@@ -94,20 +114,37 @@ class Own(Stream):
 
 
 def test_a_frame_that_makes_a_table_of_arrows_is_asked_for_that() -> None:
-    np.testing.assert_array_equal(SCHEMA.encode(Own(pa.Table.from_pandas(FRAME))).points, SCHEMA.encode(FRAME).points)
+    np.testing.assert_array_equal(
+        SCHEMA.encode(Own(pa.Table.from_pandas(FRAME))).points,
+        SCHEMA.encode(FRAME).points,
+    )
 
 
-@pytest.mark.parametrize("make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"])
+@pytest.mark.parametrize(
+    "make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"]
+)
 def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
-    """pyarrow's `columns` are cells, not names: without these, tables in another order were taken by position."""
+    """pyarrow's `columns` are cells, not names.
+
+    Without these, tables in another order were taken by position.
+    """
     numbers = FRAME[["age"]].assign(mass=500.0 - FRAME["age"])
 
     def centers(*tables: Any) -> Any:
-        model = flat_estimator(2, bounds=(0, 500), engine="direct", noise="seeded", random_state=1, max_iter=2)
+        model = flat_estimator(
+            2,
+            bounds=(0, 500),
+            engine="direct",
+            noise="seeded",
+            random_state=1,
+            max_iter=2,
+        )
         return model.fit(list(tables)).cluster_centers_
 
     expected = centers(numbers, numbers)
-    np.testing.assert_array_equal(centers(make(numbers), make(numbers[["mass", "age"]])), expected)
+    np.testing.assert_array_equal(
+        centers(make(numbers), make(numbers[["mass", "age"]])), expected
+    )
     with pytest.raises(DataError, match="have no column 'mass'"):
         centers(make(numbers), make(numbers.rename(columns={"mass": "weight"})))
     with pytest.raises(DataError, match="the first such feature is 'mass'"):
@@ -115,14 +152,24 @@ def test_columns_are_matched_by_name_without_a_schema(make: Maker) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda frame: frame, pa.Table.from_pandas, _polars], ids=["pandas", "pyarrow", "polars"]
+    "make",
+    [lambda frame: frame, pa.Table.from_pandas, _polars],
+    ids=["pandas", "pyarrow", "polars"],
 )
 @pytest.mark.parametrize(
-    "cell", [pd.Timestamp("2020-01-01"), pd.Timedelta(1, "D"), time(6)], ids=["date", "span", "time"]
+    "cell",
+    [pd.Timestamp("2020-01-01"), pd.Timedelta(1, "D"), time(6)],
+    ids=["date", "span", "time"],
 )
 def test_dates_and_times_beside_numbers_are_no_numbers(make: Maker, cell: Any) -> None:
-    """polars made numbers of them, nanoseconds of a time: they were clustered, clipped, without a word."""
-    with pytest.raises(DataError, match=r"^the points have values in feature 'when'.* real numbers: .* schema"):
+    """polars made numbers of them, nanoseconds of a time.
+
+    They were clustered, clipped, without a word.
+    """
+    with pytest.raises(
+        DataError,
+        match=r"^the points have values in feature 'when'.* real numbers: .* schema",
+    ):
         validate_points(make(FRAME[["age"]].assign(when=cell)))
 
 
@@ -131,7 +178,11 @@ def test_time_differences_in_an_array_of_objects_are_no_numbers() -> None:
         validate_points(np.array([[np.timedelta64(1, "D"), 2.0]], dtype=object))
 
 
-@pytest.mark.parametrize("make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"])
+@pytest.mark.parametrize(
+    "make", [pa.Table.from_pandas, _polars], ids=["pyarrow", "polars"]
+)
 def test_bounds_in_other_frames_are_read_by_name(make: Maker) -> None:
-    bounds = pd.DataFrame({"feature": ["b", "a"], "lower": [0.0, 1.0], "upper": [5.0, 6.0]})
+    bounds = pd.DataFrame(
+        {"feature": ["b", "a"], "lower": [0.0, 1.0], "upper": [5.0, 6.0]}
+    )
     assert read_ranges(make(bounds)) == read_ranges(bounds)

@@ -45,22 +45,47 @@ def test_digits_are_images_of_counts_up_to_16() -> None:
 
 @pytest.mark.parametrize(
     ("name", "lower", "upper"),
-    [("iris", 4, 25), ("wine", 66, 2302), ("breast_cancer", 180, 10098.1), ("digits", 0, 1024)],
+    [
+        ("iris", 4, 25),
+        ("wine", 66, 2302),
+        ("breast_cancer", 180, 10098.1),
+        ("digits", 0, 1024),
+    ],
 )
-def test_bounds_stay_what_earlier_runs_were_scaled_with(name: str, lower: float, upper: float) -> None:
+def test_bounds_stay_what_earlier_runs_were_scaled_with(
+    name: str, lower: float, upper: float
+) -> None:
     """Sums over the features: another bound is another result for equal seeds."""
     bounds = BUNDLED[name].bounds
-    assert (sum(bounds.lower), sum(bounds.upper)) == (pytest.approx(lower), pytest.approx(upper))
+    assert (sum(bounds.lower), sum(bounds.upper)) == (
+        pytest.approx(lower),
+        pytest.approx(upper),
+    )
 
 
 def test_descriptions_are_read_from_their_file() -> None:
-    """Pixels are named by row and column; the others' names, ranges and numbers are written there."""
+    """Pixels are named by row and column.
+
+    The others' names, ranges and numbers are written there.
+    """
     read = bundled._read_descriptions()
     assert read == BUNDLED
     digits, iris = read["digits"], read["iris"]
-    assert digits.feature_names == tuple(f"pixel_{row}_{column}" for row in range(8) for column in range(8))
-    assert (digits.image_shape, digits.n_features, digits.n_examples, digits.n_clusters) == ((8, 8), 64, 1797, 10)
-    assert (iris.image_shape, iris.n_features, iris.n_examples, iris.n_clusters) == (None, 4, 150, 3)
+    assert digits.feature_names == tuple(
+        f"pixel_{row}_{column}" for row in range(8) for column in range(8)
+    )
+    assert (
+        digits.image_shape,
+        digits.n_features,
+        digits.n_examples,
+        digits.n_clusters,
+    ) == ((8, 8), 64, 1797, 10)
+    assert (iris.image_shape, iris.n_features, iris.n_examples, iris.n_clusters) == (
+        None,
+        4,
+        150,
+        3,
+    )
 
 
 def test_descriptions_cannot_be_changed() -> None:
@@ -68,10 +93,14 @@ def test_descriptions_cannot_be_changed() -> None:
         BUNDLED["other"] = BUNDLED["iris"]  # type: ignore[index]
 
 
-def test_source_by_name_and_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_by_name_and_by_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load_source("iris").points.shape == (150, 4)
     (tmp_path / "own.csv").write_text("a,label\n1,x\n")
-    assert load_source(str(tmp_path / "own.csv"), label_column="label").points.tolist() == [[1.0]]
+    assert load_source(
+        str(tmp_path / "own.csv"), label_column="label"
+    ).points.tolist() == [[1.0]]
     monkeypatch.chdir(tmp_path)
     assert load_source("own.csv", label_column="label").points.tolist() == [[1.0]]
 
@@ -80,29 +109,44 @@ def test_a_schema_reads_a_bundled_data_set_with_its_labels() -> None:
     wine = datasets.load_wine()
     schema = Schema(columns={"alcohol": {"kind": "number", "bounds": (12.0, 14.0)}})
     found = load_source("wine", schema=schema, partition_column="target")
-    assert (found.names, found.points[:, 0].tolist()) == (("alcohol",), wine.data[:, 0].clip(12.0, 14.0).tolist())
+    assert (found.names, found.points[:, 0].tolist()) == (
+        ("alcohol",),
+        wine.data[:, 0].clip(12.0, 14.0).tolist(),
+    )
     assert found.labels is not None
     assert found.partition_values is not None
-    assert found.labels.tolist() == found.partition_values.tolist() == wine.target.tolist()
+    assert (
+        found.labels.tolist() == found.partition_values.tolist() == wine.target.tolist()
+    )
 
 
-@pytest.mark.parametrize(("header", "text"), [(None, "a\n1\n2\n"), (True, "a\n1\n2\n"), (False, "1\n2\n")])
+@pytest.mark.parametrize(
+    ("header", "text"), [(None, "a\n1\n2\n"), (True, "a\n1\n2\n"), (False, "1\n2\n")]
+)
 def test_a_schema_reads_a_file_without_header_where_that_is_said(
     tmp_path: Path, header: bool | None, text: str
 ) -> None:
     (tmp_path / "t.csv").write_text(text)
-    options = {"dialect": Dialect(header=header), "columns": ("a",) if header is False else ()}
+    options = {
+        "dialect": Dialect(header=header),
+        "columns": ("a",) if header is False else (),
+    }
     schema = Schema(columns={"a": {"kind": "number", "bounds": (0, 9)}})
-    assert load_source(str(tmp_path / "t.csv"), schema=schema, **options).points.tolist() == [[1.0], [2.0]]
+    assert load_source(
+        str(tmp_path / "t.csv"), schema=schema, **options
+    ).points.tolist() == [[1.0], [2.0]]
 
 
-@pytest.mark.parametrize(("source", "tail"), [("digit", "did you mean 'digits'?"), ("xyz", "choose one of ")])
+@pytest.mark.parametrize(
+    ("source", "tail"), [("digit", "did you mean 'digits'?"), ("xyz", "choose one of ")]
+)
 def test_unknown_name(source: str, tail: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_source(source)
     assert str(caught.value).startswith(
-        f"the data source is {source!r}, but it must be a bundled data set or the path of a file (.csv, "
-        f".tsv, .csv.gz, .npy, .npz, .parquet, .xlsx, .dta, .sas7bdat, .feather): {tail}"
+        f"the data source is {source!r}, but it must be a bundled data set or the path"
+        " of a file (.csv, .tsv, .csv.gz, .npy, .npz, .parquet, .xlsx, .dta,"
+        f" .sas7bdat, .feather): {tail}"
     )
 
 
@@ -115,7 +159,8 @@ def test_what_looks_like_a_path_is_looked_up(source: str) -> None:
 def test_label_column_of_a_bundled_data_set() -> None:
     with pytest.raises(DataError) as caught:
         load_source("iris", label_column="target")
-    assert str(caught.value) == (
-        "label_column is 'target', but the bundled data set 'iris' is loaded without its labels: "
-        "leave label_column empty."
+    assert (
+        str(caught.value)
+        == "label_column is 'target', but the bundled data set 'iris' is loaded without"
+        " its labels: leave label_column empty."
     )

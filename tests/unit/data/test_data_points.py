@@ -11,7 +11,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from flwr_dpkmeans.data.points import frame_columns, require_names, validate_columns, validate_labels, validate_points
+from flwr_dpkmeans.data.points import (
+    frame_columns,
+    require_names,
+    validate_columns,
+    validate_labels,
+    validate_points,
+)
 from flwr_dpkmeans.errors import DataError
 
 
@@ -54,11 +60,15 @@ def test_no_rows_are_fine() -> None:
 
 
 def test_dimensions() -> None:
-    assert failure([1.0, 2.0]) == (
-        "the points have 1 dimensions, but they must have 2 (rows and features). Reshape your data: "
-        "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a single row."
+    assert (
+        failure([1.0, 2.0])
+        == "the points have 1 dimensions, but they must have 2 (rows and features)."
+        " Reshape your data: points.reshape(-1, 1) for a single feature or"
+        " points.reshape(1, -1) for a single row."
     )
-    assert failure([[[1.0, 2.0]], [[3.0, 4.0]]]).endswith("data: np.concatenate(points) for a list of tables.")
+    assert failure([[[1.0, 2.0]], [[3.0, 4.0]]]).endswith(
+        "data: np.concatenate(points) for a list of tables."
+    )
 
 
 class Lazy:
@@ -76,48 +86,83 @@ class Lazy:
         (Path("rows.csv"), "PosixPath", "read the file, as pandas.read_csv does"),
         ({"a": [1.0], "b": [2.0]}, "dict", "give pandas.DataFrame(points)"),
         (zip([1.0], [2.0], strict=True), "zip", "give list(points)"),
-        (pa.table({"a": [1.0]}).to_reader(), "RecordBatchReader", "give pyarrow.table(points)"),
-        (ds.dataset(pa.table({"a": [1.0]})), "InMemoryDataset", "give points.to_table()"),
+        (
+            pa.table({"a": [1.0]}).to_reader(),
+            "RecordBatchReader",
+            "give pyarrow.table(points)",
+        ),
+        (
+            ds.dataset(pa.table({"a": [1.0]})),
+            "InMemoryDataset",
+            "give points.to_table()",
+        ),
         (Lazy(), "Lazy", "give points.collect()"),
     ],
 )
-def test_what_is_no_table_is_told_how_to_become_one(given: object, kind: str, mend: str) -> None:
-    assert failure(given) == f"the points are a {kind}, but they must be a table: {mend}."
+def test_what_is_no_table_is_told_how_to_become_one(
+    given: object, kind: str, mend: str
+) -> None:
+    assert (
+        failure(given) == f"the points are a {kind}, but they must be a table: {mend}."
+    )
 
 
 def test_width() -> None:
-    assert failure(np.empty((3, 0))) == (
-        "X has 0 feature(s) (shape=(3, 0)) while a minimum of 1 is required: add a column."
+    assert (
+        failure(np.empty((3, 0)))
+        == "X has 0 feature(s) (shape=(3, 0)) while a minimum of 1 is required: add a"
+        " column."
     )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite(bad: float) -> None:
-    assert failure([[0.0, bad], [0.0, bad], [bad, 1.0], [1.0, 1.0]]) == (
-        "the points have 3 rows with a missing or infinite value (the first such feature is 0), but every value must "
-        "be finite: fill in the values or remove the rows."
+    assert (
+        failure([[0.0, bad], [0.0, bad], [bad, 1.0], [1.0, 1.0]])
+        == "the points have 3 rows with a missing or infinite value (the first such"
+        " feature is 0), but every value must be finite: fill in the values or"
+        " remove the rows."
     )
 
 
 def test_masked_values_are_missing() -> None:
     masked = np.ma.MaskedArray([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
-    assert "the points have 1 rows with a missing or infinite value (the first such feature is 1)" in failure(masked)
+    assert (
+        "the points have 1 rows with a missing or infinite value (the first such"
+        " feature is 1)" in failure(masked)
+    )
     assert validate_points(np.ma.MaskedArray([[1, 2]])).tolist() == [[1.0, 2.0]]
-    objects = np.ma.MaskedArray(np.array([[1, 2.5], [3, 4]], dtype=object), mask=[[True, False], [False, False]])
-    assert "the points have 1 rows with a missing or infinite value (the first such feature is 0)" in failure(objects)
+    objects = np.ma.MaskedArray(
+        np.array([[1, 2.5], [3, 4]], dtype=object), mask=[[True, False], [False, False]]
+    )
+    assert (
+        "the points have 1 rows with a missing or infinite value (the first such"
+        " feature is 0)" in failure(objects)
+    )
     words = np.ma.MaskedArray([["a", "b"]], mask=[[True, False]])
-    assert failure(words).startswith("the points have dtype <U1, but they must be real numbers")
+    assert failure(words).startswith(
+        "the points have dtype <U1, but they must be real numbers"
+    )
 
 
-@pytest.mark.parametrize("points", [np.array([["1", "2"]]), np.array([[1j]]), np.array([["2020"]], dtype="M8[Y]")])
+@pytest.mark.parametrize(
+    "points",
+    [np.array([["1", "2"]]), np.array([[1j]]), np.array([["2020"]], dtype="M8[Y]")],
+)
 def test_dtype(points: object) -> None:
-    assert "but they must be real numbers: convert them with points.astype('float64')." in failure(points)
+    assert (
+        "but they must be real numbers: convert them with points.astype('float64')."
+        in failure(points)
+    )
 
 
 @pytest.mark.parametrize("cell", ["3", None, pd.NA, 1j, np.timedelta64(1, "D")])
 def test_objects_that_are_no_numbers(cell: object) -> None:
     message = failure(np.array([[1.0, cell], [2.0, 4.0]], dtype=object))
-    assert "the points have values in feature 1 which are no numbers, but all must be real numbers" in message
+    assert (
+        "the points have values in feature 1 which are no numbers, but all must be real"
+        " numbers" in message
+    )
 
 
 def test_integer_beyond_the_range_of_floats() -> None:
@@ -131,9 +176,11 @@ def test_ragged_rows() -> None:
 def test_sparse() -> None:
     from scipy.sparse import csr_matrix
 
-    assert failure(csr_matrix([[1.0]])) == (
-        "the points are a sparse csr_matrix, but they must be dense: give points.toarray(), or, in a pipeline, "
-        "OneHotEncoder(sparse_output=False) and ColumnTransformer(sparse_threshold=0)."
+    assert (
+        failure(csr_matrix([[1.0]]))
+        == "the points are a sparse csr_matrix, but they must be dense: give"
+        " points.toarray(), or, in a pipeline, OneHotEncoder(sparse_output=False)"
+        " and ColumnTransformer(sparse_threshold=0)."
     )
 
 
@@ -147,12 +194,20 @@ def test_names_are_those_of_a_frame_and_put_its_columns_in_order() -> None:
 def test_without_names_on_either_side_columns_stay_in_their_order() -> None:
     frame = pd.DataFrame({"b": [1.0], "a": [2.0]})
     assert validate_columns([[1.0, 2.0]], ["a", "b"]).tolist() == [[1.0, 2.0]]
-    assert validate_columns(frame, []).tolist() == validate_columns(frame, ["b", "a"]).tolist() == [[1.0, 2.0]]
+    assert (
+        validate_columns(frame, []).tolist()
+        == validate_columns(frame, ["b", "a"]).tolist()
+        == [[1.0, 2.0]]
+    )
 
 
 @pytest.mark.parametrize(("columns", "n_texts"), [(["a", 1, 2], 1), (["a", "b", 2], 2)])
-def test_names_of_which_only_some_are_text_are_refused(columns: list[Any], n_texts: int) -> None:
-    with pytest.raises(DataError, match=f"{n_texts} of 3 column names are text and the others are not"):
+def test_names_of_which_only_some_are_text_are_refused(
+    columns: list[Any], n_texts: int
+) -> None:
+    with pytest.raises(
+        DataError, match=f"{n_texts} of 3 column names are text and the others are not"
+    ):
         frame_columns(pd.DataFrame([[1, 2, 3]], columns=columns))
 
 
@@ -160,7 +215,12 @@ def test_names_of_which_only_some_are_text_are_refused(columns: list[Any], n_tex
 def test_each_column_needs_a_name_or_none_has_one(names: tuple[str, ...]) -> None:
     assert require_names((), 2) == ()
     assert require_names(("a", "b"), 2) == ("a", "b")
-    with pytest.raises(DataError, match=f"2 columns have {len(names)} names, but each needs one: name all of them"):
+    with pytest.raises(
+        DataError,
+        match=(
+            f"2 columns have {len(names)} names, but each needs one: name all of them"
+        ),
+    ):
         require_names(names, 2)
 
 
@@ -198,7 +258,9 @@ def test_whole_floats_are_labels() -> None:
         ([[0], [1, 2]], None, r"labels have shape \(2, 0\), but the table has 2 rows"),
     ],
 )
-def test_labels_are_whole_numbers_below_the_number_of_classes(labels: Any, n_classes: int | None, told: str) -> None:
+def test_labels_are_whole_numbers_below_the_number_of_classes(
+    labels: Any, n_classes: int | None, told: str
+) -> None:
     if told:
         with pytest.raises(DataError, match=told):
             validate_labels(labels, len(labels), n_classes)
@@ -207,5 +269,7 @@ def test_labels_are_whole_numbers_below_the_number_of_classes(labels: Any, n_cla
 
 
 def test_complex_numbers_are_named_as_such() -> None:
-    assert failure(np.array([[1j]])).startswith("Complex data not supported: the points have dtype complex128, but")
+    assert failure(np.array([[1j]])).startswith(
+        "Complex data not supported: the points have dtype complex128, but"
+    )
     assert failure(np.array([["1"]])).startswith("the points have dtype <U1, but")

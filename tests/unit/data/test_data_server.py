@@ -22,7 +22,9 @@ def failure(source: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("source", [POINTS, POINTS.tolist(), POINTS.astype(np.float32), pd.DataFrame(POINTS)])
+@pytest.mark.parametrize(
+    "source", [POINTS, POINTS.tolist(), POINTS.astype(np.float32), pd.DataFrame(POINTS)]
+)
 def test_points_that_are_given(source: object) -> None:
     points = load_server_table(source).points
     assert points.tolist() == POINTS.tolist()
@@ -33,7 +35,10 @@ def test_points_that_are_given(source: object) -> None:
 @pytest.mark.parametrize("suffix", ["csv", "npy", "npz", "parquet"])
 @pytest.mark.parametrize("as_text", [True, False])
 def test_files(tmp_path: Path, suffix: str, as_text: bool) -> None:
-    path, frame = tmp_path / f"server.{suffix}", pd.DataFrame(POINTS, columns=["a", "b"])
+    path, frame = (
+        tmp_path / f"server.{suffix}",
+        pd.DataFrame(POINTS, columns=["a", "b"]),
+    )
     if suffix == "csv":
         frame.to_csv(path, index=False)
     elif suffix == "parquet":
@@ -48,32 +53,63 @@ def test_files(tmp_path: Path, suffix: str, as_text: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["frame", "encoded", "file", "text", "table"])
-def test_points_of_a_schema_come_from_everything_that_it_reads(tmp_path: Path, kind: str) -> None:
+def test_points_of_a_schema_come_from_everything_that_it_reads(
+    tmp_path: Path, kind: str
+) -> None:
     """Without what is only profiled."""
-    said = {"a": {"kind": "number", "bounds": (0, 9)}, "b": {"kind": "flag", "weight": 0.0, "missing": "centre"}}
-    schema, frame = Schema(columns=said, profile=["b"]), pd.DataFrame({"a": [5.0, None], "b": [1.0, 0.0]})
+    said = {
+        "a": {"kind": "number", "bounds": (0, 9)},
+        "b": {"kind": "flag", "weight": 0.0, "missing": "centre"},
+    }
+    schema, frame = (
+        Schema(columns=said, profile=["b"]),
+        pd.DataFrame({"a": [5.0, None], "b": [1.0, 0.0]}),
+    )
     frame.to_csv(tmp_path / "t.csv", index=False)
-    sources: dict[str, Any] = {"frame": frame, "encoded": schema.encode(frame), "file": tmp_path / "t.csv"}
-    sources |= {"text": str(tmp_path / "t.csv"), "table": load_server_table(frame, schema=schema)}
+    sources: dict[str, Any] = {
+        "frame": frame,
+        "encoded": schema.encode(frame),
+        "file": tmp_path / "t.csv",
+    }
+    sources |= {
+        "text": str(tmp_path / "t.csv"),
+        "table": load_server_table(frame, schema=schema),
+    }
     found = load_server_table(sources[kind], schema=schema)
-    assert (found.points.tolist(), found.names, found.schema) == ([[5.0]], ("a",), schema.clustered)
+    assert (found.points.tolist(), found.names, found.schema) == (
+        [[5.0]],
+        ("a",),
+        schema.clustered,
+    )
 
 
 def test_columns_that_clients_leave_out(tmp_path: Path) -> None:
     path = tmp_path / "server.csv"
     path.write_text("a,label\n1,7\n2,8\n")
-    assert load_server_table(path, ignored=("label", "other")).points.tolist() == [[1.0], [2.0]]
-    assert load_server_table(str(path), ignored=("a",)).points.tolist() == [[7.0], [8.0]]
+    assert load_server_table(path, ignored=("label", "other")).points.tolist() == [
+        [1.0],
+        [2.0],
+    ]
+    assert load_server_table(str(path), ignored=("a",)).points.tolist() == [
+        [7.0],
+        [8.0],
+    ]
 
 
 def test_bundled_data() -> None:
     assert load_server_table("wine").points.shape == (178, 13)
-    with pytest.raises(ConfigurationError, match="the data source is 'wein', but it must be a bundled data set"):
+    with pytest.raises(
+        ConfigurationError,
+        match="the data source is 'wein', but it must be a bundled data set",
+    ):
         load_server_table("wein")
 
 
 def test_no_rows(tmp_path: Path) -> None:
-    message = "the server's data have 0 rows, but at least 1 is needed: give public points to the server."
+    message = (
+        "the server's data have 0 rows, but at least 1 is needed: give public points to"
+        " the server."
+    )
     assert failure(np.empty((0, 3))) == message
     path = tmp_path / "server.csv"
     path.write_text("a,b\n")
@@ -81,7 +117,9 @@ def test_no_rows(tmp_path: Path) -> None:
 
 
 def test_missing_values(tmp_path: Path) -> None:
-    assert "the points have 1 rows with a missing or infinite value" in failure([[1.0, np.nan]])
+    assert "the points have 1 rows with a missing or infinite value" in failure(
+        [[1.0, np.nan]]
+    )
     path = tmp_path / "server.csv"
     path.write_text("a,b\n1,\n2,3\n")
     assert "the column 'b' of" in failure(path)
@@ -89,7 +127,9 @@ def test_missing_values(tmp_path: Path) -> None:
 
 
 def test_what_is_no_number(tmp_path: Path) -> None:
-    assert "the points have dtype <U1, but they must be real numbers" in failure([["x"]])
+    assert "the points have dtype <U1, but they must be real numbers" in failure(
+        [["x"]]
+    )
     assert "the points have 1 dimensions, but they must have 2" in failure([1.0, 2.0])
     assert "the points are a NoneType, but they must be a table" in failure(None)
     path = tmp_path / "server.csv"

@@ -53,15 +53,25 @@ def test_csv_with_header(tmp_path: Path, separator: str) -> None:
         ("height;class,age", ("height;class", "age")),
     ],
 )
-def test_a_separator_is_what_parts_most_names(tmp_path: Path, header: str, names: tuple[str, ...]) -> None:
-    separator = next(one for one in ("\t", ",", ";") if header.count(one) == len(names) - 1)
+def test_a_separator_is_what_parts_most_names(
+    tmp_path: Path, header: str, names: tuple[str, ...]
+) -> None:
+    separator = next(
+        one for one in ("\t", ",", ";") if header.count(one) == len(names) - 1
+    )
     row = separator.join("123"[: len(names)])
     assert load_table(write(tmp_path, f"{header}\n{row}\n")).names == names
 
 
-def test_a_separator_in_a_text_of_the_first_row_parts_no_table_without_header(tmp_path: Path) -> None:
+def test_a_separator_in_a_text_of_the_first_row_parts_no_table_without_header(
+    tmp_path: Path,
+) -> None:
     for text in ("1,2,a;b;c;d\n3,4,e\n5,6,f\n", "1,2,a\tb\tc\td\n3,4,e\n5,6,f\n"):
-        assert load_table(write(tmp_path, text)).points.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+        assert load_table(write(tmp_path, text)).points.tolist() == [
+            [1.0, 2.0],
+            [3.0, 4.0],
+            [5.0, 6.0],
+        ]
     assert load_table(write(tmp_path, "x\n1\n2\n\n")).points.tolist() == [[1.0], [2.0]]
 
 
@@ -87,27 +97,42 @@ def test_first_row_with_a_number_is_no_header(tmp_path: Path) -> None:
     assert table.points.tolist() == [[39.0], [40.0]]
 
 
-@pytest.mark.parametrize("cell", [">89", "2020-01-01", "", "?", "Infinity", "-", "male"])
-def test_a_first_row_of_censored_missing_or_equal_cells_is_no_header(tmp_path: Path, cell: str) -> None:
-    """A guess that takes it for data fails aloud; one that takes it for names would lose a row in silence."""
-    assert "1 rows with a value that is" in failure(write(tmp_path, f"male,{cell}\nfemale,34\n"))
+@pytest.mark.parametrize(
+    "cell", [">89", "2020-01-01", "", "?", "Infinity", "-", "male"]
+)
+def test_a_first_row_of_censored_missing_or_equal_cells_is_no_header(
+    tmp_path: Path, cell: str
+) -> None:
+    """A guess that takes it for data fails aloud.
+
+    One that takes it for names would lose a row in silence.
+    """
+    assert "1 rows with a value that is" in failure(
+        write(tmp_path, f"male,{cell}\nfemale,34\n")
+    )
 
 
 @pytest.mark.parametrize("first", ["over 89,male", "age,sex"])
 def test_whether_there_is_a_header_can_be_said(tmp_path: Path, first: str) -> None:
     path = write(tmp_path, f"{first}\n34,female\n")
-    assert load_table(path, dialect=Dialect(header=True)).names == (first.partition(",")[0],)
+    assert load_table(path, dialect=Dialect(header=True)).names == (
+        first.partition(",")[0],
+    )
     with pytest.raises(DataError, match="1 rows with a value that is not a number"):
         load_table(path, dialect=Dialect(header=False))
     numbers = write(tmp_path, "1,2\n3,4\n")
     assert load_table(numbers, dialect=Dialect(header=True)).names == ("1", "2")
     assert load_table(numbers, dialect=Dialect(header=False)).names == ()
-    assert load_table(numbers, dialect=Dialect(header=False), partition_column="0").points.tolist() == [[2.0], [4.0]]
+    assert load_table(
+        numbers, dialect=Dialect(header=False), partition_column="0"
+    ).points.tolist() == [[2.0], [4.0]]
 
 
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("columns", [["a", "b", "c"], None])
-def test_what_pandas_writes_is_read_back(tmp_path: Path, index: bool, columns: list[str] | None) -> None:
+def test_what_pandas_writes_is_read_back(
+    tmp_path: Path, index: bool, columns: list[str] | None
+) -> None:
     points = np.array([[0.1, 5.0, 7.0], [0.2, 6.0, 8.0]])
     pd.DataFrame(points, columns=columns).to_csv(tmp_path / "frame.csv", index=index)
     table = load_table(tmp_path / "frame.csv")
@@ -133,7 +158,11 @@ def test_a_part_knows_which_rows_of_the_source_it_has() -> None:
     for table, rows in ((part, [0, 2, 3]), (again, [2, 3])):
         assert table.rows is not None
         assert table.labels is not None
-        assert (table.rows.tolist(), table.points[:, 0].tolist(), table.names) == (rows, rows, ("a",))
+        assert (table.rows.tolist(), table.points[:, 0].tolist(), table.names) == (
+            rows,
+            rows,
+            ("a",),
+        )
         assert table.labels.tolist() == [[7, 8, 9, 6][row] for row in rows]
 
 
@@ -148,7 +177,9 @@ def test_csv_booleans_become_zero_and_one(tmp_path: Path) -> None:
     assert headerless.points.tolist() == [[1.0, 0.0], [0.0, 0.0]]
 
 
-def test_text_columns_are_left_out_and_logged_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_text_columns_are_left_out_and_logged_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(tmp_path, f"age,town,day\n1,{SECRET},2020-01-01\n2,,2020-01-02\n")
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.data"):
         table = load_table(path)
@@ -157,33 +188,54 @@ def test_text_columns_are_left_out_and_logged_by_name(tmp_path: Path, caplog: py
     assert SECRET not in caplog.text
 
 
-@pytest.mark.parametrize("text", ["id;age\n1;3,5\n2;\n", 'id,age\n1,"1.200,50"\n', "1;3,5;2\n2;4,5;7\n"])
-def test_numbers_with_a_decimal_comma_are_refused_and_not_left_out_as_text(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["id;age\n1;3,5\n2;\n", 'id,age\n1,"1.200,50"\n', "1;3,5;2\n2;4,5;7\n"]
+)
+def test_numbers_with_a_decimal_comma_are_refused_and_not_left_out_as_text(
+    tmp_path: Path, text: str
+) -> None:
     assert "write a point, 3.5 and not 3,5" in failure(write(tmp_path, text))
-    assert load_table(write(tmp_path, "id;age\n1;3,5\n2;\n"), columns=["id"]).names == ("id",)
+    assert load_table(write(tmp_path, "id;age\n1;3,5\n2;\n"), columns=["id"]).names == (
+        "id",
+    )
     assert load_table(write(tmp_path, "id;code\n1;3,5,A\n2;3,5\n")).names == ("id",)
 
 
-def test_label_column_is_left_out_without_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    table = load_table(write(tmp_path, "a,species,b\n1,x,2\n3,y,4\n"), label_column="species")
+def test_label_column_is_left_out_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = load_table(
+        write(tmp_path, "a,species,b\n1,x,2\n3,y,4\n"), label_column="species"
+    )
     assert table.names == ("a", "b")
     assert table.points.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert not caplog.records
 
 
-@pytest.mark.parametrize(("label", "kept"), [("0", [[2.0, 3.0]]), ("-1", [[1.0, 2.0]]), ("x1", [[1.0, 3.0]])])
-def test_label_column_of_headerless_file(tmp_path: Path, label: str, kept: list[list[float]]) -> None:
-    assert load_table(write(tmp_path, "1,2,3\n"), label_column=label).points.tolist() == kept
+@pytest.mark.parametrize(
+    ("label", "kept"), [("0", [[2.0, 3.0]]), ("-1", [[1.0, 2.0]]), ("x1", [[1.0, 3.0]])]
+)
+def test_label_column_of_headerless_file(
+    tmp_path: Path, label: str, kept: list[list[float]]
+) -> None:
+    assert (
+        load_table(write(tmp_path, "1,2,3\n"), label_column=label).points.tolist()
+        == kept
+    )
 
 
 def test_label_column_may_mix_numbers_and_text(tmp_path: Path) -> None:
-    assert load_table(write(tmp_path, "a,label\n1,7\n2,b\n"), label_column="label").points.tolist() == [[1.0], [2.0]]
+    assert load_table(
+        write(tmp_path, "a,label\n1,7\n2,b\n"), label_column="label"
+    ).points.tolist() == [[1.0], [2.0]]
 
 
 def test_unknown_label_column(tmp_path: Path) -> None:
     path = write(tmp_path, "a,species\n1,x\n")
-    assert failure(path, "speces") == (
-        f"label_column is 'speces', but the table {str(path)!r} has no such column: did you mean 'species'?"
+    assert (
+        failure(path, "speces")
+        == f"label_column is 'speces', but the table {str(path)!r} has no such column:"
+        " did you mean 'species'?"
     )
     # A named file is never addressed by index.
     assert "label_column is '1', but" in failure(path, "1")
@@ -193,20 +245,29 @@ def test_unknown_label_column(tmp_path: Path) -> None:
 def test_unknown_label_index(tmp_path: Path, label: str) -> None:
     message = failure(write(tmp_path, "1,2\n"), label)
     assert f"label_column is {label!r}" in message
-    assert "has no column names and 2 columns: give an index from '0' to '1'." in message
+    assert (
+        "has no column names and 2 columns: give an index from '0' to '1'." in message
+    )
 
 
 def test_unparsable_cells_name_the_column_and_not_the_cell(tmp_path: Path) -> None:
     path = write(tmp_path, f"a,age\n1,2\n2,{SECRET}\n3,{SECRET}\n")
-    assert failure(path) == (
-        f"the column 'age' of {str(path)!r} has 2 rows with a value that is not a number among numbers, but every "
-        "value must be a finite number: correct these cells, or remove the column from the file."
+    assert (
+        failure(path)
+        == f"the column 'age' of {str(path)!r} has 2 rows with a value that is not a"
+        " number among numbers, but every value must be a finite number: correct"
+        " these cells, or remove the column from the file."
     )
 
 
-def test_a_header_that_names_a_column_twice_is_one_and_the_others_can_be_clustered(tmp_path: Path) -> None:
+def test_a_header_that_names_a_column_twice_is_one_and_the_others_can_be_clustered(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path, "a,b,a\n1,2,3\n4,5,6\n")
-    assert "2 of 3 columns have the name 'a', but each needs one of its own: rename them" in failure(path)
+    assert (
+        "2 of 3 columns have the name 'a', but each needs one of its own: rename them"
+        in failure(path)
+    )
     assert load_table(path, columns=["b"]).points.tolist() == [[2.0], [5.0]]
 
 
@@ -216,15 +277,19 @@ def test_what_only_resembles_a_number_is_refused(tmp_path: Path, cell: str) -> N
 
 
 def test_integer_beyond_64_bits_is_a_number(tmp_path: Path) -> None:
-    assert load_table(write(tmp_path, "a\n100000000000000000000000\n1\n")).points.tolist() == [[1e23], [1.0]]
+    assert load_table(
+        write(tmp_path, "a\n100000000000000000000000\n1\n")
+    ).points.tolist() == [[1e23], [1.0]]
 
 
 @pytest.mark.parametrize("cell", ["", "NaN", "NA", "inf", "-Infinity", "9" * 400])
 def test_missing_and_infinite_values_are_counted(tmp_path: Path, cell: str) -> None:
     path = write(tmp_path, f"a,age\n1,2\n2,{cell}\n3,{cell}\n")
-    assert failure(path) == (
-        f"the column 'age' of {str(path)!r} has 2 rows with a value that is missing or infinite, but every value must "
-        "be a finite number: fill in these cells, or remove the rows or the column."
+    assert (
+        failure(path)
+        == f"the column 'age' of {str(path)!r} has 2 rows with a value that is missing"
+        " or infinite, but every value must be a finite number: fill in these"
+        " cells, or remove the rows or the column."
     )
 
 
@@ -232,12 +297,18 @@ def test_several_bad_columns_are_counted(tmp_path: Path) -> None:
     message = failure(write(tmp_path, "a,b,c\n1,2,3\n,,\n"))
     assert "the column 'a' of" in message
     assert "(and 2 more columns have such rows)" in message
-    assert "(and 1 more columns have such rows)" in failure(write(tmp_path, "a,b,c\n1,2,3\n,,4\n"))
+    assert "(and 1 more columns have such rows)" in failure(
+        write(tmp_path, "a,b,c\n1,2,3\n,,4\n")
+    )
 
 
 def test_missing_truth_value_and_empty_column(tmp_path: Path) -> None:
-    assert "has 1 rows with a value that is missing" in failure(write(tmp_path, "a,b\nTrue,1\n,2\n"))
-    assert "has 2 rows with a value that is missing" in failure(write(tmp_path, "a,b\n,1\n,2\n", "two.csv"))
+    assert "has 1 rows with a value that is missing" in failure(
+        write(tmp_path, "a,b\nTrue,1\n,2\n")
+    )
+    assert "has 2 rows with a value that is missing" in failure(
+        write(tmp_path, "a,b\n,1\n,2\n", "two.csv")
+    )
 
 
 def test_constant_column_is_fine(tmp_path: Path) -> None:
@@ -245,7 +316,9 @@ def test_constant_column_is_fine(tmp_path: Path) -> None:
 
 
 def test_only_text_columns(tmp_path: Path) -> None:
-    assert "has 0 numeric columns, but clustering needs at least 1" in failure(write(tmp_path, "a,b\nx,y\n"))
+    assert "has 0 numeric columns, but clustering needs at least 1" in failure(
+        write(tmp_path, "a,b\nx,y\n")
+    )
 
 
 def test_only_the_label_column(tmp_path: Path) -> None:
@@ -260,12 +333,20 @@ def test_header_without_rows_is_an_empty_client(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
 def test_empty_file_has_no_columns(tmp_path: Path, text: str) -> None:
-    assert "has 0 columns, but it needs at least 1: add a row of column names." in failure(write(tmp_path, text))
+    assert (
+        "has 0 columns, but it needs at least 1: add a row of column names."
+        in failure(write(tmp_path, text))
+    )
 
 
-def test_records_of_which_none_has_the_cells_of_the_header_are_refused(tmp_path: Path) -> None:
+def test_records_of_which_none_has_the_cells_of_the_header_are_refused(
+    tmp_path: Path,
+) -> None:
     message = failure(write(tmp_path, "a,b\n1,2,3\n4,5,6\n"))
-    assert "ALL 2 records are left out: they have one cell more than there are columns" in message
+    assert (
+        "ALL 2 records are left out: they have one cell more than there are columns"
+        in message
+    )
     assert "state row-names = true if the first is a record's name" in message
 
 
@@ -284,29 +365,51 @@ def test_a_record_of_another_width_is_left_out_which_is_said(
     assert f"1 of 2 records are left out: they {reason}" in caplog.text
 
 
-def test_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_file_says_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     message = failure("absent.csv")
-    assert message.startswith(f"the table {str(tmp_path / 'absent.csv')!r} does not exist")
-    assert f"correct the path, which begins in the working directory, {str(tmp_path)!r}." in message
+    assert message.startswith(
+        f"the table {str(tmp_path / 'absent.csv')!r} does not exist"
+    )
+    assert (
+        f"correct the path, which begins in the working directory, {str(tmp_path)!r}."
+        in message
+    )
 
 
 def test_directory_is_refused(tmp_path: Path) -> None:
-    told = "is a directory, but it must be one file: give the path of the file, or put .parquet files into it."
+    told = (
+        "is a directory, but it must be one file: give the path of the file, or put"
+        " .parquet files into it."
+    )
     assert failure(tmp_path).endswith(told)
 
 
 def test_no_sentence_shows_the_url_of_a_database(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"sqlite:///t.db?password=s3cr3t": "database", f"{tmp_path}/t.csv": f"{tmp_path}/t.csv"}
+    given: dict[str, Any] = {
+        "sqlite:///t.db?password=s3cr3t": "database",
+        f"{tmp_path}/t.csv": f"{tmp_path}/t.csv",
+    }
     assert [source_name(source) for source in given] == list(given.values())
     assert source_name(pa.table({"a": [1]})) == "table"  # type: ignore[arg-type]
-    named = [RawTable(Path(name), (), named=True) for name in ("database", "a/t.csv", "")]
-    assert list(map(str, named)) == ["the table 'database'", "the table 'a/t.csv'", "the table"]
+    named = [
+        RawTable(Path(name), (), named=True) for name in ("database", "a/t.csv", "")
+    ]
+    assert list(map(str, named)) == [
+        "the table 'database'",
+        "the table 'a/t.csv'",
+        "the table",
+    ]
 
 
 def test_unknown_suffix(tmp_path: Path) -> None:
     message = failure(write(tmp_path, "a\n1\n", "table.doc"))
-    assert "has the suffix '.doc', but only .csv, .tsv, .csv.gz, .npy, .npz, .parquet" in message
+    assert (
+        "has the suffix '.doc', but only .csv, .tsv, .csv.gz, .npy, .npz, .parquet"
+        in message
+    )
 
 
 def test_suffix_in_capitals(tmp_path: Path) -> None:
@@ -316,7 +419,10 @@ def test_suffix_in_capitals(tmp_path: Path) -> None:
 def test_other_encoding(tmp_path: Path) -> None:
     path = tmp_path / "latin.csv"
     path.write_bytes("größe\n1\n".encode("latin-1"))
-    with pytest.raises(DataError, match="is not utf-8 text, but names are read from it: state the encoding") as caught:
+    with pytest.raises(
+        DataError,
+        match="is not utf-8 text, but names are read from it: state the encoding",
+    ) as caught:
         load_table(path)
     # The decoding error holds the bytes of the file, so it must not be chained.
     assert caught.value.__context__ is None
@@ -325,7 +431,9 @@ def test_other_encoding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "gzip", "xlsx"])
 def test_other_files_named_csv(tmp_path: Path, encoding: str) -> None:
-    """A node reads bytes as they are, and would look for its columns in one with an unreadable name."""
+    """A node reads bytes as they are, and would look for its columns in one with an
+    unreadable name.
+    """
     path, text = tmp_path / "rows.csv", "PK,b\n1,2\n"
     content = {"gzip": gzip.compress(text.encode()), "xlsx": b"PK\3\4 and more"}
     path.write_bytes(content.get(encoding) or text.encode(encoding))
@@ -336,7 +444,9 @@ def test_other_files_named_csv(tmp_path: Path, encoding: str) -> None:
     with pytest.raises(DataError, match=sentence):
         load_declared(path, Layout(columns=("PK", "b")))
     path.write_text(text)
-    assert load_declared(path, Layout(columns=("PK", "b"))).points.tolist() == [[1.0, 2.0]]
+    assert load_declared(path, Layout(columns=("PK", "b"))).points.tolist() == [
+        [1.0, 2.0]
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "parquet"])
@@ -352,7 +462,10 @@ def test_npy(tmp_path: Path) -> None:
     table = load_table(tmp_path / "a.npy")
     assert table.points.tolist() == [[1.0, 2.0], [3.0, 4.0]]
     assert table.names == ()
-    assert load_table(tmp_path / "a.npy", label_column="1").points.tolist() == [[1.0], [3.0]]
+    assert load_table(tmp_path / "a.npy", label_column="1").points.tolist() == [
+        [1.0],
+        [3.0],
+    ]
 
 
 def test_npy_booleans_and_no_rows(tmp_path: Path) -> None:
@@ -364,11 +477,17 @@ def test_npy_booleans_and_no_rows(tmp_path: Path) -> None:
 
 def test_npy_errors(tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.arange(3))
-    assert "has 1 dimensions, but it must have 2 (rows and features)" in failure(tmp_path / "flat.npy")
+    assert "has 1 dimensions, but it must have 2 (rows and features)" in failure(
+        tmp_path / "flat.npy"
+    )
     np.save(tmp_path / "number.npy", np.array(3.0))
-    assert "has 0 dimensions, but it must have 2 (rows and features)" in failure(tmp_path / "number.npy")
+    assert "has 0 dimensions, but it must have 2 (rows and features)" in failure(
+        tmp_path / "number.npy"
+    )
     np.save(tmp_path / "text.npy", np.array([["a"]]))
-    assert "has dtype <U1, but it must hold real numbers" in failure(tmp_path / "text.npy")
+    assert "has dtype <U1, but it must hold real numbers" in failure(
+        tmp_path / "text.npy"
+    )
     np.save(tmp_path / "object.npy", np.array([[None]]), allow_pickle=True)
     assert "cannot be read as .npy (ValueError)" in failure(tmp_path / "object.npy")
     np.save(tmp_path / "nan.npy", np.array([[0.0, np.nan]]))
@@ -380,19 +499,30 @@ def test_npy_errors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["", "y"])
 def test_npz_with_points_and_labels(tmp_path: Path, label: str) -> None:
     np.savez(tmp_path / "a.npz", X=[[1.0, 2.0]], other=[[9.0]], y=[1])
-    assert load_table(tmp_path / "a.npz", label_column=label).points.tolist() == [[1.0, 2.0]]
+    assert load_table(tmp_path / "a.npz", label_column=label).points.tolist() == [
+        [1.0, 2.0]
+    ]
 
 
 def test_npz_with_a_single_matrix(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", points=[[1.0, 2.0]], labels=np.array(["a"], dtype=object))
+    np.savez(
+        tmp_path / "a.npz", points=[[1.0, 2.0]], labels=np.array(["a"], dtype=object)
+    )
     assert load_table(tmp_path / "a.npz").points.tolist() == [[1.0, 2.0]]
 
 
-@pytest.mark.parametrize(("arrays", "count"), [({"a": [[1.0]], "b": [[2.0]]}, 2), ({"y": [1.0]}, 0)])
-def test_npz_without_a_clear_matrix(tmp_path: Path, arrays: dict[str, list[float]], count: int) -> None:
+@pytest.mark.parametrize(
+    ("arrays", "count"), [({"a": [[1.0]], "b": [[2.0]]}, 2), ({"y": [1.0]}, 0)]
+)
+def test_npz_without_a_clear_matrix(
+    tmp_path: Path, arrays: dict[str, list[float]], count: int
+) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     message = failure(tmp_path / "a.npz")
-    assert f"has {count} two-dimensional arrays and none named 'X', but one must hold the points" in message
+    assert (
+        f"has {count} two-dimensional arrays and none named 'X', but one must hold the"
+        " points" in message
+    )
 
 
 def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -412,7 +542,8 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     table = load_table(tmp_path / "a.parquet", label_column="label")
     assert table.names == ("count", "share", "flag", "price")
     assert table.points.tolist() == [[1.0, 0.25, 1.0, 1.5], [2.0, 0.5, 0.0, 2.25]]
-    # The stored type decides: text stays text although all its cells happen to be digits; classes may be written so.
+    # The stored type decides: text stays text although all its cells happen to be
+    # digits; classes may be written so.
     assert "left out 'town', 'digits'" in caplog.text
     labels = load_table(tmp_path / "a.parquet", label_column="digits").labels
     assert labels is not None
@@ -421,15 +552,22 @@ def test_parquet_round_trip(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize("index", ["__null_dask_index__", "__index_level_0__"])
 def test_an_unnamed_index_is_no_column(tmp_path: Path, index: str) -> None:
-    """Dask's `to_parquet` writes the number of a row as a column, which would be clustered with the others."""
-    pq.write_table(pa.table({"a": [0.5, 1.5], index: [0, 1]}), tmp_path / "part.0.parquet")
+    """Dask's `to_parquet` writes the number of a row as a column, which would be
+    clustered with the others.
+    """
+    pq.write_table(
+        pa.table({"a": [0.5, 1.5], index: [0, 1]}), tmp_path / "part.0.parquet"
+    )
     assert load_table(tmp_path / "part.0.parquet").names == ("a",)
 
 
 def test_parquet_without_rows_and_below_a_partition_directory(tmp_path: Path) -> None:
     folder = tmp_path / "client=3"
     folder.mkdir()
-    pq.write_table(pa.table({"a": pa.array([], pa.float32()), "t": pa.array([], pa.string())}), folder / "a.parquet")
+    pq.write_table(
+        pa.table({"a": pa.array([], pa.float32()), "t": pa.array([], pa.string())}),
+        folder / "a.parquet",
+    )
     table = load_table(folder / "a.parquet")
     assert table.points.shape == (0, 1)
     assert table.names == ("a",)
@@ -437,23 +575,33 @@ def test_parquet_without_rows_and_below_a_partition_directory(tmp_path: Path) ->
 
 def test_files_of_a_folder_have_the_same_columns(tmp_path: Path) -> None:
     for name, columns in (("a", "xy"), ("b", "yx"), ("c", "xz")):
-        pd.DataFrame([[1.0, 2.0]], columns=list(columns)).to_parquet(tmp_path / f"{name}.parquet")
+        pd.DataFrame([[1.0, 2.0]], columns=list(columns)).to_parquet(
+            tmp_path / f"{name}.parquet"
+        )
         if name == "b":
             assert load_table(tmp_path).points.tolist() == [[1.0, 2.0], [2.0, 1.0]]
-    assert failure(tmp_path) == (
-        f"the .parquet files in {str(tmp_path)!r} do not all have the same columns: make them so."
+    assert (
+        failure(tmp_path)
+        == f"the .parquet files in {str(tmp_path)!r} do not all have the same columns:"
+        " make them so."
     )
 
 
-def test_a_column_without_a_value_in_one_file_is_text_where_it_is_in_another(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"note": pa.nulls(2), "b": [1.0, 2.0]}), tmp_path / "0.parquet")
+def test_a_column_without_a_value_in_one_file_is_text_where_it_is_in_another(
+    tmp_path: Path,
+) -> None:
+    pq.write_table(
+        pa.table({"note": pa.nulls(2), "b": [1.0, 2.0]}), tmp_path / "0.parquet"
+    )
     pq.write_table(pa.table({"note": ["x"], "b": [3.0]}), tmp_path / "1.parquet")
     table = load_table(tmp_path)
     assert (table.names, table.points.tolist()) == (("b",), [[1.0], [2.0], [3.0]])
 
 
 def test_parquet_missing_values(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": [1, None, None], "b": [1, 2, 3]}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"a": [1, None, None], "b": [1, 2, 3]}), tmp_path / "a.parquet"
+    )
     assert "the column 'a' of" in failure(tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": [None, None], "b": [1, 2]}), tmp_path / "b.parquet")
     assert "the column 'n' of" in failure(tmp_path / "b.parquet")
@@ -462,11 +610,22 @@ def test_parquet_missing_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["of numbers", "of text"])
-def test_a_file_of_a_folder_does_not_decide_how_other_files_are_read(tmp_path: Path, kind: str) -> None:
-    """Text of numbers in one file made text of all labels, and the shortest text of all numbers of 32 bits."""
+def test_a_file_of_a_folder_does_not_decide_how_other_files_are_read(
+    tmp_path: Path, kind: str
+) -> None:
+    """Text of numbers in one file made text of all labels, and the shortest text of all
+    numbers of 32 bits.
+    """
     half = np.float32(5 / 131072)
-    pq.write_table(pa.table({"a": pa.array([half, 0.1], pa.float32()), "kind": [1, 0]}), tmp_path / "0.parquet")
-    more = {"a": ["0"], "kind": ["1"]} if kind == "of text" else {"a": pa.array([0.0], pa.float32()), "kind": [1]}
+    pq.write_table(
+        pa.table({"a": pa.array([half, 0.1], pa.float32()), "kind": [1, 0]}),
+        tmp_path / "0.parquet",
+    )
+    more = (
+        {"a": ["0"], "kind": ["1"]}
+        if kind == "of text"
+        else {"a": pa.array([0.0], pa.float32()), "kind": [1]}
+    )
     pq.write_table(pa.table(more), tmp_path / "1.parquet")
     found = load_declared(tmp_path, Layout(("a",), "kind"))
     assert found.points[:, 0].tolist() == [float(half), float(np.float32(0.1)), 0.0]

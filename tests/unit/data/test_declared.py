@@ -1,4 +1,7 @@
-"""A deployed node's table under its owner's schema: each row is read by itself and decides about no other."""
+"""A deployed node's table under its owner's schema.
+
+Each row is read by itself and decides about no other.
+"""
 
 from __future__ import annotations
 
@@ -48,31 +51,62 @@ HOSTILE = {
 
 def write(folder: Path, lines: list[str], name: str = "table.csv") -> Path:
     path = folder / name
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
+    path.write_bytes(
+        "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape")
+    )
     return path
 
 
-@pytest.mark.parametrize(("what", "place", "header"), pairs(HOSTILE, [0, 1, 3], [True, False]))
-def test_one_row_changes_nothing_but_itself(tmp_path: Path, what: str, place: int, header: bool) -> None:
+@pytest.mark.parametrize(
+    ("what", "place", "header"), pairs(HOSTILE, [0, 1, 3], [True, False])
+)
+def test_one_row_changes_nothing_but_itself(
+    tmp_path: Path, what: str, place: int, header: bool
+) -> None:
     lines = [*ROWS[:place], HOSTILE[what], *ROWS[place:]]
-    schema = SCHEMA if header else Layout(("age", "kind", "height"), "kind", Dialect(header=False))
-    loaded = load_declared(write(tmp_path, ["age,kind,height"] * header + lines), schema)
+    schema = (
+        SCHEMA
+        if header
+        else Layout(("age", "kind", "height"), "kind", Dialect(header=False))
+    )
+    loaded = load_declared(
+        write(tmp_path, ["age,kind,height"] * header + lines), schema
+    )
     assert loaded.points.tolist() == NUMBERS
     assert loaded.names == ("age", "height")
 
 
-@pytest.mark.parametrize("begins", ["9\0,1", "PK\3\4,1", "\udcff\udcfe,1", "\x1f\udc8b,1", "\0,1"])
-def test_no_row_makes_a_file_look_like_one_of_another_kind(tmp_path: Path, begins: str) -> None:
-    """What a file begins with was looked at where that was a row: without a header, or behind one of a letter."""
+@pytest.mark.parametrize(
+    "begins", ["9\0,1", "PK\3\4,1", "\udcff\udcfe,1", "\x1f\udc8b,1", "\0,1"]
+)
+def test_no_row_makes_a_file_look_like_one_of_another_kind(
+    tmp_path: Path, begins: str
+) -> None:
+    """What a file begins with was looked at where that was a row.
+
+    Without a header, or behind one of a letter.
+    """
     for end in ("\n", "\r", "\r\n"):
         for header in ([], ["a,b"], ["a"]):
-            layout = Layout(("a",) if header == ["a"] else ("a", "b"), dialect=Dialect(header=bool(header)))
+            layout = Layout(
+                ("a",) if header == ["a"] else ("a", "b"),
+                dialect=Dialect(header=bool(header)),
+            )
             lines = [*header, begins, "1" if header == ["a"] else "1,2"]
             path = write(tmp_path, [end.join(lines)])
-            assert load_declared(path, layout).points.tolist() == [[1.0, 2.0][: len(layout.columns)]]
-            schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in layout.columns})
+            assert load_declared(path, layout).points.tolist() == [
+                [1.0, 2.0][: len(layout.columns)]
+            ]
+            schema = Schema(
+                columns={
+                    name: {"kind": "number", "bounds": (0, 9)}
+                    for name in layout.columns
+                }
+            )
             layout = Layout() if header else layout
-            assert load_by_schema(path, schema, layout).points.tolist() == [[1.0, 2.0][: len(schema.columns)]]
+            assert load_by_schema(path, schema, layout).points.tolist() == [
+                [1.0, 2.0][: len(schema.columns)]
+            ]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +121,9 @@ def test_no_row_makes_a_file_look_like_one_of_another_kind(tmp_path: Path, begin
 def test_no_number_in_one_file_is_too_large_for_what_another_holds(
     tmp_path: Path, first: Any, second: Any, numbers: list[float]
 ) -> None:
-    """All files had one type, and one row's integer that floats cannot tell apart was an error of the node."""
+    """All files had one type, and one row's integer that floats cannot tell apart was
+    an error of the node.
+    """
     for place, cells in enumerate((first, second)):
         pq.write_table(pa.table({"a": cells}), tmp_path / f"{place}.parquet")
     assert load_declared(tmp_path, Layout(("a",))).points[:, 0].tolist() == numbers
@@ -95,31 +131,49 @@ def test_no_number_in_one_file_is_too_large_for_what_another_holds(
 
 def test_no_date_in_one_file_is_too_late_for_what_another_holds(tmp_path: Path) -> None:
     days = [datetime(1970, 1, 2), datetime(2500, 1, 1)]
-    pq.write_table(pa.table({"a": pa.array(days, pa.timestamp("s"))}), tmp_path / "0.parquet")
-    pq.write_table(pa.table({"a": pa.array(days[:1], pa.timestamp("ns"))}), tmp_path / "1.parquet")
-    schema = Schema(columns={"a": {"kind": "date", "bounds": ("1970-01-01", "1970-01-11")}})
+    pq.write_table(
+        pa.table({"a": pa.array(days, pa.timestamp("s"))}), tmp_path / "0.parquet"
+    )
+    pq.write_table(
+        pa.table({"a": pa.array(days[:1], pa.timestamp("ns"))}), tmp_path / "1.parquet"
+    )
+    schema = Schema(
+        columns={"a": {"kind": "date", "bounds": ("1970-01-01", "1970-01-11")}}
+    )
     assert load_by_schema(tmp_path, schema).points.tolist() == [[1.0], [10.0], [1.0]]
 
 
 def test_bytes_that_are_no_text_are_one_row_s_own_fault(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": pa.array([b"x", b"\xff", b"y", None])}), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table({"a": pa.array([b"x", b"\xff", b"y", None])}), tmp_path / "t.parquet"
+    )
     schema = Schema(columns={"a": {"kind": "category", "values": ["x", "y"]}})
-    assert load_by_schema(tmp_path / "t.parquet", schema).points.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert load_by_schema(tmp_path / "t.parquet", schema).points.tolist() == [
+        [1.0, 0.0],
+        [0.0, 1.0],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("cell", "value"), [("007", 7.0), ("true", 1.0), (" 1e2 ", 100.0), ('"5"', 5.0), ("-.5", -0.5)]
+    ("cell", "value"),
+    [("007", 7.0), ("true", 1.0), (" 1e2 ", 100.0), ('"5"', 5.0), ("-.5", -0.5)],
 )
-def test_a_number_is_one_in_whatever_company(tmp_path: Path, cell: str, value: float) -> None:
+def test_a_number_is_one_in_whatever_company(
+    tmp_path: Path, cell: str, value: float
+) -> None:
     for others in ([], ["x"], ["1", "True"]):
-        path = write(tmp_path, ["id,age", *(f"a,{other}" for other in others), f"b,{cell}"])
+        path = write(
+            tmp_path, ["id,age", *(f"a,{other}" for other in others), f"b,{cell}"]
+        )
         assert load_declared(path, Layout.of("age")).points[-1].tolist() == [value]
 
 
 def test_a_table_without_rows_has_the_same_columns(tmp_path: Path) -> None:
     loaded = load_declared(write(tmp_path, ["age,kind,height"]), SCHEMA)
     assert (loaded.points.shape, loaded.names) == ((0, 2), ("age", "height"))
-    empty = load_declared(write(tmp_path, []), Layout(("age", "height"), dialect=Dialect(header=False)))
+    empty = load_declared(
+        write(tmp_path, []), Layout(("age", "height"), dialect=Dialect(header=False))
+    )
     assert (empty.points.shape, empty.names) == ((0, 2), ("age", "height"))
 
 
@@ -131,23 +185,37 @@ def test_a_column_of_text_costs_all_rows_and_says_so_on_the_node_alone(
         assert load_declared(path, Layout.of("age,kind")).points.shape == (0, 2)
         load_declared(path, Layout.of("age,kind"))
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.endswith("NO row has a finite number in each of the columns; look at 'kind'.")
+    assert line.endswith(
+        "NO row has a finite number in each of the columns; look at 'kind'."
+    )
 
 
 @pytest.mark.parametrize(
     ("rows", "level", "told"),
     [
-        (["1,2", ">89,3"], logging.WARNING, "left out rows with cells that are no finite number, in 'age'."),
+        (
+            ["1,2", ">89,3"],
+            logging.WARNING,
+            "left out rows with cells that are no finite number, in 'age'.",
+        ),
         (
             ["1,2", ">89,3", "4,x"],
             logging.WARNING,
             "left out rows with cells that are no finite number, in 'age', 'cm'.",
         ),
-        ([">89,3", "4,x"], logging.ERROR, "NO row has a finite number in each of the columns; look at 'age', 'cm'."),
+        (
+            [">89,3", "4,x"],
+            logging.ERROR,
+            "NO row has a finite number in each of the columns; look at 'age', 'cm'.",
+        ),
     ],
 )
 def test_the_columns_that_cost_rows_are_named_on_the_node(
-    rows: list[str], level: int, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    rows: list[str],
+    level: int,
+    told: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.data"):
         load_declared(path := write(tmp_path, ["age,cm", *rows]), Layout.of("age,cm"))
@@ -159,7 +227,11 @@ def test_nothing_is_said_of_a_table_that_loses_no_row(
     rows: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans.data"):
-        assert len(load_declared(write(tmp_path, ["age,height", *rows]), Layout.of("age,height")).points) == len(rows)
+        assert len(
+            load_declared(
+                write(tmp_path, ["age,height", *rows]), Layout.of("age,height")
+            ).points
+        ) == len(rows)
     assert caplog.records == []
 
 
@@ -184,10 +256,15 @@ def test_other_files_lose_rows_too(tmp_path: Path) -> None:
     for name, schema, names, labels in cases:
         loaded = load_declared(tmp_path / name, schema)
         rows = [[1.0, 2.0], [5.0, 6.0]]
-        assert loaded.points.tolist() == ([row[::-1] for row in rows] if names == ("b", "a") else rows)
+        assert loaded.points.tolist() == (
+            [row[::-1] for row in rows] if names == ("b", "a") else rows
+        )
         assert loaded.names == names
         assert (None if loaded.labels is None else loaded.labels.tolist()) == labels
-    assert load_declared(tmp_path / "a.parquet", Layout.of("a,text")).points.shape == (0, 2)
+    assert load_declared(tmp_path / "a.parquet", Layout.of("a,text")).points.shape == (
+        0,
+        2,
+    )
 
 
 def test_labels_go_with_the_rows_that_are_left(tmp_path: Path) -> None:
@@ -207,7 +284,9 @@ def test_labels_go_with_the_rows_that_are_left(tmp_path: Path) -> None:
         (Layout.of("age", "age"), "is left to be clustered"),
     ],
 )
-def test_what_the_owner_got_wrong_is_said_on_the_node(tmp_path: Path, schema: Layout, sentence: str) -> None:
+def test_what_the_owner_got_wrong_is_said_on_the_node(
+    tmp_path: Path, schema: Layout, sentence: str
+) -> None:
     with pytest.raises(DataError, match=sentence):
         load_declared(write(tmp_path, ["age,kind,twice,twice", "1,2,3,4"]), schema)
 
@@ -234,16 +313,27 @@ def test_a_header_is_said_with_yes_or_no() -> None:
     def header(value: object) -> bool | None:
         return Dialect.of_scalars({"header": value}).header
 
-    assert [header(value) for value in (True, "yes", "TRUE", False, "no", "False")] == [True] * 3 + [False] * 3
+    assert [header(value) for value in (True, "yes", "TRUE", False, "no", "False")] == [
+        True
+    ] * 3 + [False] * 3
     assert [header(value) for value in (None, "", "auto")] == [None] * 3
-    with pytest.raises(ConfigurationError, match="header is 'maybe', but it is a fact about a file"):
+    with pytest.raises(
+        ConfigurationError, match="header is 'maybe', but it is a fact about a file"
+    ):
         header("maybe")
 
 
-def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(tmp_path: Path) -> None:
-    """Blocks of plain numbers are read at once, others line by line: both ways must take a cell for the same."""
+def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(
+    tmp_path: Path,
+) -> None:
+    """Blocks of plain numbers are read at once, others line by line.
+
+    Both ways must take a cell for the same.
+    """
     padding = [
-        chr(code) for code in range(0x3001) if chr(code) not in '",\n\r' and (code < 0x80 or chr(code).isspace())
+        chr(code)
+        for code in range(0x3001)
+        if chr(code) not in '",\n\r' and (code < 0x80 or chr(code).isspace())
     ]
     cells = [cell for pad in padding for cell in (f"5{pad}", f"{pad}5")]
     file = tmp_path / "people.csv"

@@ -1,4 +1,6 @@
-"""Cells as strangers write them: each door reads them alike, or refuses them with a sentence."""
+"""Cells as strangers write them: each door reads them alike, or refuses them with a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,28 @@ WARD = {"kind": "category", "values": ["A", "B"]}
 
 
 def doors(cells: Any, column: dict[str, Any], folder: Path) -> list[list[Any]]:
-    """What a notebook, a node's .csv and .parquet files, and `predict` make of a column: None for a missing cell."""
-    schema = Schema(columns={"v": column, "row": {"kind": "number", "bounds": (0, 1000)}})
+    """What a notebook, a node's .csv and .parquet files, and `predict` make of a
+    column: None for a missing cell.
+    """
+    schema = Schema(
+        columns={"v": column, "row": {"kind": "number", "bounds": (0, 1000)}}
+    )
     frame = pd.DataFrame({"v": cells, "row": range(len(cells))})
     frame.to_csv(folder / "t.csv", index=False)
     frame.to_parquet(folder / "t.parquet")
     files = [folder / "t.csv", folder / "t.parquet"]
-    found = [schema.encode(frame).points, *(load_by_schema(file, schema).points for file in files)]
+    found = [
+        schema.encode(frame).points,
+        *(load_by_schema(file, schema).points for file in files),
+    ]
     texts = ("v",) if column["kind"] != "number" else ()
     for file in files:
         blocks = open_file(file).blocks(ColumnUse(("v", "row"), texts))
         found.append(np.concatenate([schema.encode(block).points for block in blocks]))
-    whole = [dict(zip(points[:, -1].tolist(), points[:, :-1].tolist(), strict=True)) for points in found]
+    whole = [
+        dict(zip(points[:, -1].tolist(), points[:, :-1].tolist(), strict=True))
+        for points in found
+    ]
     return [[one.get(float(row)) for row in range(len(frame))] for one in whole]
 
 
@@ -52,40 +64,62 @@ def test_markers_of_missing_cells_are_those_of_pandas() -> None:
     assert MISSING == STR_NA_VALUES
 
 
-@pytest.mark.parametrize("column", [NUMBER, WARD, {"kind": "date", "bounds": ("2020-01-01", "2021-01-01")}])
-def test_a_marker_is_a_missing_cell_in_every_door(column: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "column", [NUMBER, WARD, {"kind": "date", "bounds": ("2020-01-01", "2021-01-01")}]
+)
+def test_a_marker_is_a_missing_cell_in_every_door(
+    column: dict[str, Any], tmp_path: Path
+) -> None:
     markers = [*sorted(MISSING), None, " NA "]
     assert doors(markers, column, tmp_path) == [[None] * len(markers)] * 5
-    # By an index of its own, as `partition_column` and a draft read text: alike in all files.
+    # By an index of its own, as `partition_column` and a draft read text: alike in all
+    # files.
     for file in ("t.csv", "t.parquet"):
         assert open_table(tmp_path / file).columns[0].text() == [None] * len(markers)
 
 
 @pytest.mark.parametrize("value", ["NA", "None", "", " n/a"])
 def test_no_category_has_a_marker_as_a_value(value: str) -> None:
-    with pytest.raises(ConfigurationError, match="is a missing cell in all tables: rename it there and here"):
+    with pytest.raises(
+        ConfigurationError,
+        match="is a missing cell in all tables: rename it there and here",
+    ):
         Schema(columns={"v": {"kind": "category", "values": ["A", value]}})
 
 
 def test_a_gap_in_a_pandas_category_of_numbers_is_no_number() -> None:
     """Beside a column of integers pandas itself makes the least integer of it."""
     frame = pd.DataFrame({"v": pd.Categorical([10, 20, None]), "row": [0, 1, 2]})
-    with pytest.raises(DataError, match=r"1 rows with a missing or infinite value .*'v'"):
+    with pytest.raises(
+        DataError, match=r"1 rows with a missing or infinite value .*'v'"
+    ):
         validate_points(frame)
     assert validate_points(frame[:2]).tolist() == [[10.0, 0.0], [20.0, 1.0]]
 
 
-@pytest.mark.parametrize("cells", [pd.to_timedelta([1, 2], unit="D"), pd.period_range("2020-03", periods=2, freq="M")])
-def test_durations_and_foreign_types_are_no_numbers_of_some_unit(cells: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pd.to_timedelta([1, 2], unit="D"),
+        pd.period_range("2020-03", periods=2, freq="M"),
+    ],
+)
+def test_durations_and_foreign_types_are_no_numbers_of_some_unit(
+    cells: Any, tmp_path: Path
+) -> None:
     file = tmp_path / "t.parquet"
     pd.DataFrame({"v": cells}).to_parquet(file)
     for column in (NUMBER, WARD):
         schema = Schema(columns={"v": column})
-        with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
+        with pytest.raises(
+            DataError, match=r"'v' of .* holds neither numbers nor text"
+        ):
             load_by_schema(file, schema)
     with pytest.raises(DataError, match=r"'v' of .* holds neither numbers nor text"):
         load_declared(file, Layout(("v",)))
-    with pytest.raises(DataError, match=r"^the column 'v' holds neither numbers nor text"):
+    with pytest.raises(
+        DataError, match=r"^the column 'v' holds neither numbers nor text"
+    ):
         schema.encode(pa.Table.from_pandas(pd.DataFrame({"v": cells})))
     assert schema.encode(pd.DataFrame({"v": cells})).rows.size == 0
 
@@ -120,7 +154,9 @@ def test_whole_numbers_below_2_to_53_are_compared_as_numbers_and_others_as_text(
     value: int, cell: str, known: bool
 ) -> None:
     schema = Schema(columns={"v": {"kind": "category", "values": [0, value]}})
-    assert schema.encode({"v": [cell, "0"]}).points.tolist() == [[0.0, 1.0]] * known + [[1.0, 0.0]]
+    assert schema.encode({"v": [cell, "0"]}).points.tolist() == [[0.0, 1.0]] * known + [
+        [1.0, 0.0]
+    ]
 
 
 def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -> None:
@@ -129,16 +165,22 @@ def test_two_columns_of_one_name_are_refused_in_simulation_too(tmp_path: Path) -
     for columns in ((), ("v", "w")):
         with pytest.raises(DataError, match="2 of 3 columns have the name 'v'"):
             load_table(file, dialect=Dialect(header=True), columns=columns)
-    assert load_table(file, dialect=Dialect(header=True), columns=("w",)).points.tolist() == [[2.0], [5.0]]
+    assert load_table(
+        file, dialect=Dialect(header=True), columns=("w",)
+    ).points.tolist() == [[2.0], [5.0]]
 
 
 @pytest.mark.parametrize("door", ["frame", "csv", "parquet", "predict"])
 def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
     door: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Few of them too are a warning: large numbers written as "1,200" would else be left out without a word."""
+    """Few of them too are a warning: large numbers written as "1,200" would else be
+    left out without a word.
+    """
     cells = ["1,200", "5", "", "NA"] + ["7"] * 96
-    frame = pd.DataFrame({"v": cells, "ward": ["A", "", "a", "A"] + ["B"] * 96, "clean": ["5"] * 100})
+    frame = pd.DataFrame(
+        {"v": cells, "ward": ["A", "", "a", "A"] + ["B"] * 96, "clean": ["5"] * 100}
+    )
     schema = Schema(columns={"v": NUMBER, "ward": WARD, "clean": NUMBER})
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet")
@@ -147,12 +189,26 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
         if door == "frame":
             schema.encode(frame)
         elif door == "predict":
-            list(map(schema.encode, open_file(tmp_path / "t.csv").blocks(ColumnUse(("v", "clean"), ("ward",)))))
+            list(
+                map(
+                    schema.encode,
+                    open_file(tmp_path / "t.csv").blocks(
+                        ColumnUse(("v", "clean"), ("ward",))
+                    ),
+                )
+            )
         else:
             load_by_schema(tmp_path / f"t.{door}", schema)
-    (line,) = [record for record in caplog.records if "cells are missing" in record.message]
-    assert "of 100 rows, cells are missing in 'v' 3, 'ward' 2; 4 rows left out" in line.message
-    assert line.message.endswith("; of these cells, spelt as nothing that the column may hold: 'v' 1, 'ward' 1")
+    (line,) = [
+        record for record in caplog.records if "cells are missing" in record.message
+    ]
+    assert (
+        "of 100 rows, cells are missing in 'v' 3, 'ward' 2; 4 rows left out"
+        in line.message
+    )
+    assert line.message.endswith(
+        "; of these cells, spelt as nothing that the column may hold: 'v' 1, 'ward' 1"
+    )
     assert line.levelname == "WARNING"
 
 
@@ -184,17 +240,36 @@ def test_cells_that_cannot_be_read_are_counted_beside_missing_ones(
         ([1, 2], "[1, 2]"),
     ],
 )
-def test_an_object_is_written_as_a_file_would_have_it(cell: Any, text: str | None) -> None:
+def test_an_object_is_written_as_a_file_would_have_it(
+    cell: Any, text: str | None
+) -> None:
     assert text_of(cell) == text
 
 
 def test_a_frame_of_pandas_is_read_cell_by_cell_but_for_plain_numbers() -> None:
-    cells = {"whole": pd.array([1, None], dtype="Int64"), "word": pd.array(["x", None], dtype="string")}
-    frame = pd.DataFrame({**cells, "when": pd.to_datetime(["2020-01-02", None]), "short": np.float32([0.5, np.nan])})
+    cells = {
+        "whole": pd.array([1, None], dtype="Int64"),
+        "word": pd.array(["x", None], dtype="string"),
+    }
+    frame = pd.DataFrame(
+        {
+            **cells,
+            "when": pd.to_datetime(["2020-01-02", None]),
+            "short": np.float32([0.5, np.nan]),
+        }
+    )
     columns = {column.name: column for column in frame_table(frame).columns}
-    assert [columns[name].text() for name in ("whole", "word")] == [["1", None], ["x", None]]
-    assert [columns[name].text() for name in ("when", "short")] == [["2020-01-02T00:00:00", None], ["0.5", None]]
-    assert [name for name, column in columns.items() if column.values is not None] == ["short"]
+    assert [columns[name].text() for name in ("whole", "word")] == [
+        ["1", None],
+        ["x", None],
+    ]
+    assert [columns[name].text() for name in ("when", "short")] == [
+        ["2020-01-02T00:00:00", None],
+        ["0.5", None],
+    ]
+    assert [name for name, column in columns.items() if column.values is not None] == [
+        "short"
+    ]
 
 
 def test_a_line_is_cut_at_its_separators_and_not_within_quotes() -> None:
@@ -220,23 +295,36 @@ def test_a_line_is_cut_at_its_separators_and_not_within_quotes() -> None:
 def test_numbers_are_read_alike_in_whatever_company(
     cells: list[list[str]], numbers: list[list[float | None]], others: list[int]
 ) -> None:
-    for column, expected, n_expected in zip(zip(*cells, strict=True), zip(*numbers, strict=True), others, strict=True):
+    for column, expected, n_expected in zip(
+        zip(*cells, strict=True), zip(*numbers, strict=True), others, strict=True
+    ):
         found, n_others = numbers_in(pa.array(column))
         np.testing.assert_array_equal(found, np.array(expected, dtype=float))
         assert n_others == n_expected
     assert (number_of(10**400), number_of("1e400")) == (math.inf, math.inf)
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"]
+)
 def test_a_database_in_memory_is_no_file_that_must_be_there(url: str) -> None:
     pytest.importorskip("sqlalchemy")
-    assert load_declared(url, Layout(("a",), query="SELECT 1.5 AS a")).points.tolist() == [[1.5]]
+    assert load_declared(
+        url, Layout(("a",), query="SELECT 1.5 AS a")
+    ).points.tolist() == [[1.5]]
 
 
-def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(tmp_path: Path) -> None:
+def test_columns_without_names_are_numbered_and_not_called_by_their_first_cells(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "t.csv").write_text("1,0\n2,3\n")
-    _, block = open_file(tmp_path / "t.csv", Dialect(header=False), may_guess=True).blocks()
-    assert ([column.name for column in block.columns], block.named) == (["x0", "x1"], False)
+    _, block = open_file(
+        tmp_path / "t.csv", Dialect(header=False), may_guess=True
+    ).blocks()
+    assert ([column.name for column in block.columns], block.named) == (
+        ["x0", "x1"],
+        False,
+    )
     by_index = block.column_of("label_column", "0")
     assert by_index is not None
     assert by_index.text() == ["1", "2"]
@@ -253,7 +341,12 @@ def test_a_frame_may_say_in_two_other_ways_what_it_holds(method: str) -> None:
 
 
 @pytest.mark.parametrize("row", ["a,0,1,5", "a,0,1,"])
-def test_a_decimal_comma_in_a_bounds_file_is_not_cut_off(row: str, tmp_path: Path) -> None:
+def test_a_decimal_comma_in_a_bounds_file_is_not_cut_off(
+    row: str, tmp_path: Path
+) -> None:
     (tmp_path / "bounds.csv").write_text(f"feature,lower,upper\n{row}\n")
-    with pytest.raises(ConfigurationError, match="has 4 cells, but the first one has 3: write decimal points"):
+    with pytest.raises(
+        ConfigurationError,
+        match="has 4 cells, but the first one has 3: write decimal points",
+    ):
         read_ranges(tmp_path / "bounds.csv").matched(None)

@@ -51,21 +51,35 @@ def test_no_rows_have_no_classes() -> None:
 
 
 def classes_of(path: Path, column: str, n_rows: int) -> list[int]:
-    return as_classes(load_source_once(str(path), label_column=column, columns=("a",)).labels, n_rows).tolist()
+    return as_classes(
+        load_source_once(str(path), label_column=column, columns=("a",)).labels, n_rows
+    ).tolist()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
 def test_classes_of_a_file(tmp_path: Path, suffix: str) -> None:
     pandas = pytest.importorskip("pandas")
-    columns = {"kind": [0.0, math.nan, 2.0], "mixed": ["1", "b", None], "text": ["x", "y", "z"]}
+    columns = {
+        "kind": [0.0, math.nan, 2.0],
+        "mixed": ["1", "b", None],
+        "text": ["x", "y", "z"],
+    }
     path = tmp_path / f"rows.{suffix}"
     if suffix == "npz":
-        np.savez(path, X=np.zeros((3, 2)), short=np.zeros(2), square=np.zeros((3, 3)), **_arrays(columns))
+        np.savez(
+            path,
+            X=np.zeros((3, 2)),
+            short=np.zeros(2),
+            square=np.zeros((3, 3)),
+            **_arrays(columns),
+        )
     else:
         frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0], **columns})
         frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
     assert classes_of(path, "kind", 3) == [0, -1, 2]
-    assert classes_of(path, "mixed", 3) == ([1, -1, -1] if suffix != "npz" else [-1, -1, -1])
+    assert classes_of(path, "mixed", 3) == (
+        [1, -1, -1] if suffix != "npz" else [-1, -1, -1]
+    )
     assert classes_of(path, "text", 3) == [-1, -1, -1]
     for name in ("short", "square") if suffix == "npz" else ():
         assert classes_of(path, name, 3) == [-1, -1, -1]
@@ -77,7 +91,9 @@ def _arrays(columns: dict[str, list[Any]]) -> dict[str, Any]:
     return {name: np.array(values) for name, values in columns.items()}
 
 
-def test_a_changed_file_is_read_again_and_nobody_may_change_the_classes(tmp_path: Path) -> None:
+def test_a_changed_file_is_read_again_and_nobody_may_change_the_classes(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,kind\n1,0\n2,1\n")
     table = load_source_once(str(path), label_column="kind")
@@ -86,10 +102,15 @@ def test_a_changed_file_is_read_again_and_nobody_may_change_the_classes(tmp_path
     assert not table.labels.flags.writeable
     path.write_text("a,kind\n1,0\n2,1\n3,1\n")
     assert classes_of(path, "kind", 3) == [0, 1, 1]
-    # A table that has grown since its rows were read keeps the labels that were read with them.
+    # A table that has grown since its rows were read keeps the labels that were read
+    # with them.
     assert as_classes(table.labels, len(table.points)).tolist() == [0, 1]
 
 
 def test_labels_of_some_rows_are_theirs() -> None:
     table = load_source_once("iris")
-    assert as_classes(table.part(np.array([0, 60, 149])).labels, 3).tolist() == [0, 1, 2]
+    assert as_classes(table.part(np.array([0, 60, 149])).labels, 3).tolist() == [
+        0,
+        1,
+        2,
+    ]

@@ -32,7 +32,9 @@ def write(path: Path, first: float) -> str:
     return str(path)
 
 
-def test_a_file_is_parsed_once_and_shared_read_only(parsed: list[str], tmp_path: Path) -> None:
+def test_a_file_is_parsed_once_and_shared_read_only(
+    parsed: list[str], tmp_path: Path
+) -> None:
     source = write(tmp_path / "t.csv", 0.0)
     table = load_source_once(source)
     assert load_source_once(source) is table
@@ -53,7 +55,10 @@ def test_a_changed_file_is_parsed_again(parsed: list[str], tmp_path: Path) -> No
 
 
 def test_other_columns_are_another_table(parsed: list[str]) -> None:
-    plain, labelled = load_source_once("iris"), load_source_once("iris", partition_column="target")
+    plain, labelled = (
+        load_source_once("iris"),
+        load_source_once("iris", partition_column="target"),
+    )
     assert plain.partition_values is None
     assert labelled.partition_values is not None
     assert not labelled.partition_values.flags.writeable

@@ -1,4 +1,6 @@
-"""Rows beyond memory: the same bits as in memory, in files of their owner's that do not stay."""
+"""Rows beyond memory: the same bits as in memory, in files of their owner's that do not
+stay.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from flwr_dpkmeans.data import raw_table, rows
 from flwr_dpkmeans.data.raw_table import RawColumn, joined_column
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_declared, load_table
+from flwr_dpkmeans.data.tables import (
+    Layout,
+    Table,
+    load_by_schema,
+    load_declared,
+    load_table,
+)
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans import lloyd
@@ -61,9 +69,9 @@ def files(tmp_path: Path) -> list[Path]:
     FRAME.to_parquet(tmp_path / "one.parquet", row_group_size=30)
     (tmp_path / "parts").mkdir()
     FRAME[:200].to_parquet(tmp_path / "parts" / "0.parquet")
-    FRAME[200:][["class", "a", "note", "b", "kind"]].astype({"class": float}).to_parquet(
-        tmp_path / "parts" / "1.parquet"
-    )
+    FRAME[200:][["class", "a", "note", "b", "kind"]].astype(
+        {"class": float}
+    ).to_parquet(tmp_path / "parts" / "1.parquet")
     FRAME.to_csv(tmp_path / "one.csv", index=False)
     return [tmp_path / "one.parquet", tmp_path / "parts", tmp_path / "one.csv"]
 
@@ -71,12 +79,24 @@ def files(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("load", [declared, by_schema])
 @pytest.mark.parametrize("block", [1, 7, 100, N])
 def test_a_table_has_the_same_bits_however_it_is_read(
-    load: Callable[[Path, Store], Table], block: int, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load: Callable[[Path, Store], Table],
+    block: int,
+    files: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = load(files[0], Store())
     assert isinstance(whole.points, np.ndarray)
-    by_hand = FRAME[FRAME["a"].notna()] if load is declared else FRAME[FRAME["kind"] != "?"]
-    assert whole.points[:, 0].tolist() == by_hand["a"].fillna(0.0).clip(*((-9, 9), (-2, 2))[load is by_schema]).tolist()
+    by_hand = (
+        FRAME[FRAME["a"].notna()] if load is declared else FRAME[FRAME["kind"] != "?"]
+    )
+    assert (
+        whole.points[:, 0].tolist()
+        == by_hand["a"]
+        .fillna(0.0)
+        .clip(*((-9, 9), (-2, 2))[load is by_schema])
+        .tolist()
+    )
     assert whole.labels is not None
     assert whole.labels.tolist() == by_hand["class"].tolist()
     monkeypatch.setattr(raw_table, "_BLOCK_ROWS", block)
@@ -84,7 +104,10 @@ def test_a_table_has_the_same_bits_however_it_is_read(
     monkeypatch.setattr(rows, "_WINDOW", 50)
     for path in files if block > 1 else files[:1]:
         store = Store(tmp_path / "rows", f"{path.name}x")
-        for table in (load(path, store), load(Path("/nowhere.csv"), store)):  # the second from what the first kept
+        for table in (
+            load(path, store),
+            load(Path("/nowhere.csv"), store),
+        ):  # the second from what the first kept
             assert isinstance(table.points, Rows)
             assert isinstance(table.labels, Rows)
             assert table.names == whole.names
@@ -92,24 +115,34 @@ def test_a_table_has_the_same_bits_however_it_is_read(
             if path.suffix != ".csv":
                 assert np.asarray(table.points).tobytes() == whole.points.tobytes()
             chosen = np.flatnonzero(np.arange(len(whole.points)) % 3 == 1)
-            np.testing.assert_allclose(np.asarray(table.part(chosen).points), whole.points[chosen], atol=1e-7)
+            np.testing.assert_allclose(
+                np.asarray(table.part(chosen).points), whole.points[chosen], atol=1e-7
+            )
 
 
 def test_a_simulated_table_is_the_same_and_its_gaps_are_counted_in_all_blocks(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = load_table(files[0], label_column="class", partition_column="kind", columns=["b"])
+    whole = load_table(
+        files[0], label_column="class", partition_column="kind", columns=["b"]
+    )
     monkeypatch.setattr(raw_table, "_BLOCK_ROWS", 100)
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
-    found = load_table(files[1], label_column="class", partition_column="kind", columns=["b"])
+    found = load_table(
+        files[1], label_column="class", partition_column="kind", columns=["b"]
+    )
     assert np.asarray(found.points).tobytes() == whole.points.tobytes()
     assert found.partition_values is not None
     assert found.partition_values.tolist() == FRAME["kind"].tolist()
-    assert load_table(files[1], ignored=["a", "kind", "class"]).names == ("b",)  # what is null in one file is no number
+    assert load_table(files[1], ignored=["a", "kind", "class"]).names == (
+        "b",
+    )  # what is null in one file is no number
     kept = load_by_schema(files[1], SCHEMA)
     assert kept.rows is not None
     assert kept.rows.tolist() == np.flatnonzero(FRAME["kind"] != "?").tolist()
-    with pytest.raises(DataError, match=r"'a' of .* has 4 rows with a value that is missing"):
+    with pytest.raises(
+        DataError, match=r"'a' of .* has 4 rows with a value that is missing"
+    ):
         load_table(files[0], columns=["a"])
 
 
@@ -117,14 +150,25 @@ PARTS = [np.random.default_rng(9).normal(size=(n, 3)).round(3) for n in (900, 70
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "engine"), [("proxy_lloyd", "direct"), ("feddp_kmeans", "direct"), ("fastlloyd", "inprocess")]
+    ("algorithm", "engine"),
+    [("proxy_lloyd", "direct"), ("feddp_kmeans", "direct"), ("fastlloyd", "inprocess")],
 )
-def test_a_fit_has_the_same_bits_in_blocks(algorithm: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_has_the_same_bits_in_blocks(
+    algorithm: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fit() -> bytes:
-        known: dict[str, Any] = {"server_data": PARTS[0][:40]} if algorithm == "feddp_kmeans" else {}
+        known: dict[str, Any] = (
+            {"server_data": PARTS[0][:40]} if algorithm == "feddp_kmeans" else {}
+        )
         if algorithm == "proxy_lloyd":
             known = {"bounds": "private", "n_examples": "private"}
-        given = {"bounds": (-3, 3), "epsilon": 30.0, "noise": "seeded", "random_state": 1, **known}
+        given = {
+            "bounds": (-3, 3),
+            "epsilon": 30.0,
+            "noise": "seeded",
+            "random_state": 1,
+            **known,
+        }
         km = FederatedKMeans(3, algorithm=algorithm, engine=engine, **given).fit(PARTS)
         return bytes(km.cluster_centers_.tobytes())
 
@@ -135,13 +179,26 @@ def test_a_fit_has_the_same_bits_in_blocks(algorithm: str, engine: str, monkeypa
 
 
 @pytest.mark.parametrize("task", ["moments", "histograms", "naive_bayes"])
-def test_a_statistic_has_the_same_bits_in_blocks(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    labels = [np.arange(len(part)) % 2 for part in PARTS] if task == "naive_bayes" else None
+def test_a_statistic_has_the_same_bits_in_blocks(
+    task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = (
+        [np.arange(len(part)) % 2 for part in PARTS] if task == "naive_bayes" else None
+    )
     more: dict[str, Any] = {"classes": 2} if labels else {}
 
     def found() -> list[bytes]:
-        given = {"bounds": (-3, 3), "noise": "seeded", "random_state": 1, "labels": labels, **more}
-        return [array.tobytes() for array in federate(task, PARTS, **given).result.arrays.values()]
+        given = {
+            "bounds": (-3, 3),
+            "noise": "seeded",
+            "random_state": 1,
+            "labels": labels,
+            **more,
+        }
+        return [
+            array.tobytes()
+            for array in federate(task, PARTS, **given).result.arrays.values()
+        ]
 
     whole = found()
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
@@ -149,7 +206,9 @@ def test_a_statistic_has_the_same_bits_in_blocks(task: str, monkeypatch: pytest.
     assert found() == whole
 
 
-def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(tmp_path: Path) -> None:
+def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(
+    tmp_path: Path,
+) -> None:
     table = np.arange(12.0).reshape(4, 3)
     store = Store(tmp_path, "run")
     store_of_all = Store(tmp_path, "run")
@@ -158,7 +217,9 @@ def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(tmp_pat
         kept = store.keep([table[:3], table[3:]], "a table")
     client = KMeansClient(kept, feature_names=["x", "y", "z"])
     assert client.fit([], {"task": "describe"})[2]["n_features"] == 3
-    np.testing.assert_array_equal(np.asarray(client._points[:, [2, 0]]), table[:, [2, 0]])
+    np.testing.assert_array_equal(
+        np.asarray(client._points[:, [2, 0]]), table[:, [2, 0]]
+    )
     assert store_of_all.kept() is not None
     kept[:, :2].then(np.square).forget()
     kept.forget()
@@ -187,7 +248,9 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
 ) -> None:
     folder = tmp_path / "rows"
     keepers = [
-        subprocess.Popen([sys.executable, "-c", KEEPER, str(folder), name], stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", KEEPER, str(folder), name], stdout=subprocess.PIPE
+        )
         for name in ("killed", "first", "first", "second")
     ]
     for one in keepers[1:]:  # two runs at once, and one of them twice
@@ -200,7 +263,9 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     assert [path.name for path in left][:2] != []
     assert {stat.S_IMODE(path.stat().st_mode) for path in left} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert {"first-150-2.rows", "second-150-2.rows"} < {path.name for path in left}  # and what the killed one left
+    assert {"first-150-2.rows", "second-150-2.rows"} < {
+        path.name for path in left
+    }  # and what the killed one left
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     for path in left:
         if path.name != "second-150-2.rows":
@@ -209,9 +274,13 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     assert Store(folder, "third").kept() is None
     kept = Store(folder, "third").keep([np.ones((50, 2))], "t")
     del kept
-    assert sorted(path.name for path in folder.iterdir()) == ["second-150-2.rows", "third-50-2.rows"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "second-150-2.rows",
+        "third-50-2.rows",
+    ]
     assert np.asarray(Store(folder, "second").kept()).shape == (150, 2)
-    # What cannot be deleted, and names of another version, keep nobody from the own rows.
+    # What cannot be deleted, and names of another version, keep nobody from the own
+    # rows.
     (folder / "other.rows").mkdir()
     os.utime(folder / "other.rows", (0, 0))
     (folder / "second-2.rows").touch()
@@ -221,52 +290,79 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     os.truncate(folder / "second-150-2.rows", 800)
     assert Store(folder, "second").kept() is None
     assert sorted(path.name for path in folder.iterdir()) == ["third-50-2.rows"]
-    with pytest.raises(DataError, match="t was replaced as it was read, 2 columns by 3: retry"):
+    with pytest.raises(
+        DataError, match="t was replaced as it was read, 2 columns by 3: retry"
+    ):
         Store(folder, "other").keep([np.ones((50, 2)), np.ones((9, 3))], "t")
-    assert isinstance(Store(folder, "off", keeps=False).keep([np.ones((50, 2))], "t"), np.ndarray)
+    assert isinstance(
+        Store(folder, "off", keeps=False).keep([np.ones((50, 2))], "t"), np.ndarray
+    )
 
 
 @pytest.mark.parametrize("columns", ["a,b,class", "class,a,b"])
 def test_a_label_among_the_columns_is_none_of_the_kept_points(
     columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second process found three names of two columns, so that a table of so many rows could not take part."""
+    """A second process found three names of two columns, so that a table of so many
+    rows could not take part.
+    """
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
-    table = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50.0), "class": np.arange(50) % 3})
+    table = pd.DataFrame(
+        {"a": np.arange(50.0), "b": np.arange(50.0), "class": np.arange(50) % 3}
+    )
     table[columns.split(",")].to_csv(tmp_path / "t.csv", index=False)
     found = [
-        load_declared(tmp_path / "t.csv", Layout.of(columns, "class"), Store(tmp_path / "kept", "x")) for _ in range(2)
+        load_declared(
+            tmp_path / "t.csv",
+            Layout.of(columns, "class"),
+            Store(tmp_path / "kept", "x"),
+        )
+        for _ in range(2)
     ]
     assert [one.names for one in found] == [("a", "b")] * 2
     assert found[0].points[:].tolist() == found[1].points[:].tolist()
 
 
 def test_a_file_that_is_cut_off_or_finds_no_room_is_one_sentence(
-    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    files: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     np.save(tmp_path / "t.npy", np.zeros((100, 2)))
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     for path in (files[0], tmp_path / "t.npy"):
         path.write_bytes(path.read_bytes()[:-600])
-        with pytest.raises(DataError, match=rf"'{path}' cannot be read as {path.suffix}"):
+        with pytest.raises(
+            DataError, match=rf"'{path}' cannot be read as {path.suffix}"
+        ):
             load_declared(path, Layout() if path.suffix == ".npy" else LAYOUT)
     (tmp_path / "taken").write_text("")
-    # An answer would tell that the rows are so many, and not one fewer: they stay in memory, which the own log says.
+    # An answer would tell that the rows are so many, and not one fewer: they stay in
+    # memory, which the own log says.
     whole = load_declared(files[2], LAYOUT, Store(tmp_path / "kept", "x")).points
-    found = load_declared(files[2], LAYOUT, Store(tmp_path / "taken" / "rows", "x")).points
+    found = load_declared(
+        files[2], LAYOUT, Store(tmp_path / "taken" / "rows", "x")
+    ).points
     assert isinstance(found, np.ndarray)
     assert found.tolist() == whole[:].tolist()
-    assert any("as none can be kept in" in record.getMessage() for record in caplog.records)
+    assert any(
+        "as none can be kept in" in record.getMessage() for record in caplog.records
+    )
 
 
 def test_a_column_of_several_blocks_has_their_numbers_and_no_text_is_read() -> None:
     def never() -> list[str | None]:
         raise AssertionError("numbers need no text")
 
-    parts = [RawColumn("a", np.array(values), 1, never) for values in ([1.0, 2.0], [3.0])]
+    parts = [
+        RawColumn("a", np.array(values), 1, never) for values in ([1.0, 2.0], [3.0])
+    ]
     whole = joined_column(parts)
     assert (whole.numbers().tolist(), whole.n_unparsable) == ([1.0, 2.0, 3.0], 2)
-    assert joined_column([parts[0], RawColumn("a", None, 0, lambda: ["x"])]).values is None
+    assert (
+        joined_column([parts[0], RawColumn("a", None, 0, lambda: ["x"])]).values is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,12 +385,23 @@ def test_a_window_has_as_many_whole_rows_as_65536_numbers_are_and_at_least_one(
 
 
 def test_a_table_of_over_16_mebibytes_is_large() -> None:
-    assert list(map(rows.is_large, [(2**21,), (2**20, 2), (2**21 + 1,), (2**20 + 1, 2)])) == [False, False, True, True]
+    assert list(
+        map(rows.is_large, [(2**21,), (2**20, 2), (2**21 + 1,), (2**20 + 1, 2)])
+    ) == [False, False, True, True]
 
 
 def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row() -> None:
     widths = [0, 1, 4, 5, 2**17, 2**17 + 1, 2**18, 2**18 + 1]
-    assert list(map(raw_table.block_rows, widths)) == [65536, 65536, 65536, 52428, 2, 1, 1, 1]
+    assert list(map(raw_table.block_rows, widths)) == [
+        65536,
+        65536,
+        65536,
+        52428,
+        2,
+        1,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("label", ["", "class"])
@@ -303,15 +410,27 @@ def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
 ) -> None:
     monkeypatch.setattr(rows, "IN_MEMORY", 64)
     path = tmp_path / "t.csv"
-    path.write_text("a,b,class\n" + "".join(f"{row},{row + 0.5},{row % 3}\n" for row in range(6)))
-    schema = Schema(columns={name: {"kind": "number", "bounds": (0, 9)} for name in "ab"})
+    path.write_text(
+        "a,b,class\n" + "".join(f"{row},{row + 0.5},{row % 3}\n" for row in range(6))
+    )
+    schema = Schema(
+        columns={name: {"kind": "number", "bounds": (0, 9)} for name in "ab"}
+    )
     for place in (0, 1):
         store = Store(tmp_path / "new" / "rows", f"run{place}")
         for source in (path, tmp_path / "gone.csv"):
             own = Layout(("a", "b") * (not place), label)
-            table = load_by_schema(source, schema, own, store) if place else load_declared(source, own, store)
-            assert np.asarray(table.points).tolist() == [[row, row + 0.5] for row in range(6)]
-            assert (None if table.labels is None else list(table.labels[:])) == ([0, 1, 2, 0, 1, 2] if label else None)
+            table = (
+                load_by_schema(source, schema, own, store)
+                if place
+                else load_declared(source, own, store)
+            )
+            assert np.asarray(table.points).tolist() == [
+                [row, row + 0.5] for row in range(6)
+            ]
+            assert (None if table.labels is None else list(table.labels[:])) == (
+                [0, 1, 2, 0, 1, 2] if label else None
+            )
 
 
 @pytest.mark.parametrize(
@@ -321,13 +440,24 @@ def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
         (RawColumn("c", None, text=lambda: ["1", "2.0"]), [1.0, 2.0]),
         (RawColumn("c", None, text=lambda: ["1", "x"]), ["1", "x"]),
         (RawColumn("c", np.array([1.0, np.nan]), 1, lambda: ["1", "x"]), ["1", "x"]),
-        (RawColumn("c", np.array([1.0, np.nan])), "has 1 rows with a value that is missing or infinite"),
-        (RawColumn("c", np.array([-np.inf, np.nan])), "has 2 rows with a value that is missing or infinite"),
-        (RawColumn("c", None, text=lambda: [None, "x"]), "has 1 rows with a value that is missing or infinite"),
+        (
+            RawColumn("c", np.array([1.0, np.nan])),
+            "has 1 rows with a value that is missing or infinite",
+        ),
+        (
+            RawColumn("c", np.array([-np.inf, np.nan])),
+            "has 2 rows with a value that is missing or infinite",
+        ),
+        (
+            RawColumn("c", None, text=lambda: [None, "x"]),
+            "has 1 rows with a value that is missing or infinite",
+        ),
         (RawColumn("c", np.array([1.0])), "that is not 2 numbers or texts"),
     ],
 )
-def test_rows_are_split_by_numbers_where_there_is_nothing_else(column: RawColumn, values: Any) -> None:
+def test_rows_are_split_by_numbers_where_there_is_nothing_else(
+    column: RawColumn, values: Any
+) -> None:
     if isinstance(values, str):
         with pytest.raises(DataError, match=values):
             raw_table.values_of([column], "c", 2, "t.csv")
@@ -344,11 +474,17 @@ def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
     folder = tmp_path / "rows"
     folder.mkdir(mode=0o755)
     table = np.arange(10.0).reshape(5, 2)
-    assert isinstance(Store(folder, "few").keep([table[:2], table[2:4]], "t"), np.ndarray)
+    assert isinstance(
+        Store(folder, "few").keep([table[:2], table[2:4]], "t"), np.ndarray
+    )
     assert Store(folder, "few").keep([few := table[:4]], "t") is few
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
     kept = Store(folder, "run").keep([table[:2], table[2:]], "t")
-    assert [kept.shape, kept[1:3].tolist(), kept[5:].shape] == [(5, 2), table[1:3].tolist(), (0, 2)]
+    assert [kept.shape, kept[1:3].tolist(), kept[5:].shape] == [
+        (5, 2),
+        table[1:3].tolist(),
+        (0, 2),
+    ]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     (file,) = folder.glob("run-5-2.rows")
     assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_size) == (0o600, 80)
@@ -366,7 +502,9 @@ def test_how_many_rows_are_read_is_said_every_ten_seconds(
     assert [record.message for record in caplog.records] == told
 
 
-@pytest.mark.parametrize(("name", "in_folder"), [("run", False), ("", True), ("", False)])
+@pytest.mark.parametrize(
+    ("name", "in_folder"), [("run", False), ("", True), ("", False)]
+)
 def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
     name: str, in_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,7 +519,9 @@ def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
         kept.forget()
 
 
-def test_chosen_rows_that_are_many_are_no_array_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_rows_that_are_many_are_no_array_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table, index = np.arange(20.0).reshape(10, 2), np.array([1, 3, 4, 8, 9])
     monkeypatch.setattr(rows, "IN_MEMORY", 64)  # eight numbers
     chosen = strict(table)[index]
@@ -403,12 +543,17 @@ def strict(table: np.ndarray) -> Rows:
 @pytest.mark.parametrize("index", [[], [0], [4], [0, 4], [0, 1, 2, 3, 4], [1, 3]])
 def test_no_row_is_read_that_is_not_there(index: list[int]) -> None:
     table = np.arange(10.0).reshape(5, 2)
-    assert strict(table)[np.array(index, dtype=np.int64)].tolist() == table[index].tolist()
+    assert (
+        strict(table)[np.array(index, dtype=np.int64)].tolist() == table[index].tolist()
+    )
     assert strict(table)[-2:].tolist() == table[-2:].tolist()
     empty = strict(np.zeros((0, 3))).then(lambda block: block[:, :1])
     assert (empty.shape, empty[:].shape) == ((0, 1), (0, 1))
     both = strict(table).beside(table[:, :1])
-    assert (both.shape, both[3:].tolist()) == ((5, 3), [[6.0, 7.0, 6.0], [8.0, 9.0, 8.0]])
+    assert (both.shape, both[3:].tolist()) == (
+        (5, 3),
+        [[6.0, 7.0, 6.0], [8.0, 9.0, 8.0]],
+    )
 
 
 def _opened_to_others(folder: Path) -> None:
@@ -431,8 +576,13 @@ def _piped(folder: Path) -> None:
     os.mkfifo(file, 0o600)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither owners as numbers nor such modes")
-@pytest.mark.parametrize("plant", [_opened_to_others, _folder_opened_to_others, _linked, _piped])
+@pytest.mark.skipif(
+    sys.platform == "win32",
+    reason="Windows has neither owners as numbers nor such modes",
+)
+@pytest.mark.parametrize(
+    "plant", [_opened_to_others, _folder_opened_to_others, _linked, _piped]
+)
 def test_rows_that_another_user_could_have_put_there_are_left_alone(
     plant: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,7 +595,9 @@ def test_rows_that_another_user_could_have_put_there_are_left_alone(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners as numbers")
-def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")

@@ -1,4 +1,6 @@
-"""A schema: what it makes of cells, what distance of columns, and that each row is turned into points alone."""
+"""A schema: what it makes of cells, what distance of columns, and that each row is
+turned into points alone.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,20 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.foreign import _as_text
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, iso_date, say_once, schema_of
-from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, look_by_schema
+from flwr_dpkmeans.data.schema import (
+    Encoded,
+    Schema,
+    Seen,
+    iso_date,
+    say_once,
+    schema_of,
+)
+from flwr_dpkmeans.data.tables import (
+    Layout,
+    load_by_schema,
+    load_declared,
+    look_by_schema,
+)
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
 from simulations.own_table import open_table
 
@@ -40,7 +54,11 @@ CSV = """month,carrier,when,late,origin,delay
 1,UA,soon,1,LGA,1
 1,UA,2013-01-03,1
 """
-POINTS = [[12.5, 0, 0, 1, 1, 15708.5, 1, 0], [80, 1, 0, 0, 0, 15710, 0, 1], [30, 0, 1, 0, 0.5, 15707, 0.5, 0.5]]
+POINTS = [
+    [12.5, 0, 0, 1, 1, 15708.5, 1, 0],
+    [80, 1, 0, 0, 0, 15710, 0, 1],
+    [30, 0, 1, 0, 0.5, 15707, 0.5, 0.5],
+]
 """By hand; the fourth row has no date, the fifth not all cells, so that it is none."""
 
 
@@ -58,17 +76,37 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "rows.csv"
 
 
-def test_shares_are_shown_at_the_nearer_end_and_numbers_as_they_are(schema: Schema) -> None:
-    shown = schema.decode([[-30, -0.5, 0.25, 2.5, share, 15708, 0, 1] for share in (-0.5, 0.0, 0.25, 1.0, 1.5)])
+def test_shares_are_shown_at_the_nearer_end_and_numbers_as_they_are(
+    schema: Schema,
+) -> None:
+    shown = schema.decode(
+        [
+            [-30, -0.5, 0.25, 2.5, share, 15708, 0, 1]
+            for share in (-0.5, 0.0, 0.25, 1.0, 1.5)
+        ]
+    )
     assert shown["late"] == [0.0, 0.0, 0.25, 1.0, 1.0]
     assert shown["delay"] == [-30.0] * 5
     assert shown["origin"] == [{"EWR": 0.0, "JFK": 0.25, "LGA": 1.0}] * 5
 
 
-def test_a_table_becomes_the_points_that_are_computed_by_hand(schema: Schema, table: Path) -> None:
+def test_a_table_becomes_the_points_that_are_computed_by_hand(
+    schema: Schema, table: Path
+) -> None:
     found = load_by_schema(table, schema, Layout(label_column="month"))
     assert found.points.tolist() == POINTS
-    assert found.names == (*("delay", "origin=EWR", "origin=JFK", "origin=LGA", "late", "when", "month=1", "month=2"),)
+    assert found.names == (
+        *(
+            "delay",
+            "origin=EWR",
+            "origin=JFK",
+            "origin=LGA",
+            "late",
+            "when",
+            "month=1",
+            "month=2",
+        ),
+    )
     assert found.labels is not None
     assert found.labels.tolist()[:2] == [1.0, 2.0]
     assert schema.decode(POINTS[0])["when"] == ["2013-01-03"]
@@ -77,7 +115,9 @@ def test_a_table_becomes_the_points_that_are_computed_by_hand(schema: Schema, ta
 
 def sources(folder: Path) -> dict[str, Any]:
     """The same rows from everywhere."""
-    frame = pd.read_csv(folder / "rows.csv", dtype={"origin": str}, skipfooter=1, engine="python")
+    frame = pd.read_csv(
+        folder / "rows.csv", dtype={"origin": str}, skipfooter=1, engine="python"
+    )
     frame["late"] = [True, False, None, True]
     frame.to_parquet(folder / "rows.parquet")
     (folder / "many").mkdir()
@@ -86,7 +126,11 @@ def sources(folder: Path) -> dict[str, Any]:
     with sqlite3.connect(folder / "rows.db") as database:
         frame.to_sql("flights", database, index=False)
     arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
-    found: dict[str, Any] = {"csv": folder / "rows.csv", "parquet": folder / "rows.parquet", "folder": folder / "many"}
+    found: dict[str, Any] = {
+        "csv": folder / "rows.csv",
+        "parquet": folder / "rows.parquet",
+        "folder": folder / "many",
+    }
     return found | {
         "pandas": frame,
         "arrow": arrow,
@@ -95,13 +139,23 @@ def sources(folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "pandas", "arrow", "dict", "category", "sqlite"])
-def test_every_source_gives_the_same_points(schema: Schema, table: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    ["csv", "parquet", "folder", "pandas", "arrow", "dict", "category", "sqlite"],
+)
+def test_every_source_gives_the_same_points(
+    schema: Schema, table: Path, kind: str
+) -> None:
     given = sources(table.parent)
     if kind == "sqlite":
         pytest.importorskip("sqlalchemy")
         layout = Layout(query="SELECT * FROM flights")
-        assert load_by_schema(f"sqlite:///{table.parent}/rows.db", schema, layout).points.tolist() == POINTS
+        assert (
+            load_by_schema(
+                f"sqlite:///{table.parent}/rows.db", schema, layout
+            ).points.tolist()
+            == POINTS
+        )
     elif isinstance(given[kind], Path):
         assert load_by_schema(given[kind], schema).points.tolist() == POINTS
     else:
@@ -111,8 +165,14 @@ def test_every_source_gives_the_same_points(schema: Schema, table: Path, kind: s
 
 
 def test_cells_at_the_edge_of_what_a_column_holds() -> None:
-    flag, when = ({"kind": "flag"}, {"kind": "date", "bounds": ["1900-01-01", "2100-01-01"]})
-    cells = {"flag": [0, "TRUE", 2, 0.5, None, "yes", 1.0], "when": ["0001-01-01T00:00:00+10:00", "9999-12-31", "x"]}
+    flag, when = (
+        {"kind": "flag"},
+        {"kind": "date", "bounds": ["1900-01-01", "2100-01-01"]},
+    )
+    cells = {
+        "flag": [0, "TRUE", 2, 0.5, None, "yes", 1.0],
+        "when": ["0001-01-01T00:00:00+10:00", "9999-12-31", "x"],
+    }
     dropped = Schema(columns={"flag": flag}).encode({"flag": cells["flag"]})
     assert dropped.rows.tolist() == [0, 1, 6]
     assert dropped.points.ravel().tolist() == [0, 1, 1]
@@ -120,37 +180,60 @@ def test_cells_at_the_edge_of_what_a_column_holds() -> None:
     assert clipped.points.ravel().tolist() == [-25567.0, 47482.0]
 
 
-def test_arrays_and_files_without_names_need_some(schema: Schema, tmp_path: Path) -> None:
-    numbers = Schema(columns={name: {"kind": "number", "bounds": [0, 9]} for name in ("b", "a")})
+def test_arrays_and_files_without_names_need_some(
+    schema: Schema, tmp_path: Path
+) -> None:
+    numbers = Schema(
+        columns={name: {"kind": "number", "bounds": [0, 9]} for name in ("b", "a")}
+    )
     np.save(tmp_path / "rows.npy", [[1.0, 2.0], [np.nan, 3.0]])
-    assert load_by_schema(tmp_path / "rows.npy", numbers, Layout(("a", "b"))).points.tolist() == [[2.0, 1.0]]
+    assert load_by_schema(
+        tmp_path / "rows.npy", numbers, Layout(("a", "b"))
+    ).points.tolist() == [[2.0, 1.0]]
     (tmp_path / "rows.csv").write_text("1,2\nNaN,3\n")
     layout = Layout(("a", "b"), dialect=Dialect(header=False))
-    assert load_by_schema(tmp_path / "rows.csv", numbers, layout).points.tolist() == [[2.0, 1.0]]
+    assert load_by_schema(tmp_path / "rows.csv", numbers, layout).points.tolist() == [
+        [2.0, 1.0]
+    ]
     with pytest.raises(DataError, match="columns are named beside a schema"):
         load_by_schema(tmp_path / "rows.csv", numbers, Layout(("a", "b")))
-    with pytest.raises(DataError, match="has no column names, but a schema tells columns by name"):
+    with pytest.raises(
+        DataError, match="has no column names, but a schema tells columns by name"
+    ):
         load_by_schema(tmp_path / "rows.npy", numbers)
-    with pytest.raises(DataError, match="of type ndarray, but a schema tells columns by name"):
+    with pytest.raises(
+        DataError, match="of type ndarray, but a schema tells columns by name"
+    ):
         schema.encode(np.zeros((3, 5)))
 
 
-def test_other_columns_and_their_order_change_nothing(schema: Schema, table: Path) -> None:
+def test_other_columns_and_their_order_change_nothing(
+    schema: Schema, table: Path
+) -> None:
     frame = pd.read_csv(table, skipfooter=1, engine="python")
     for columns in (frame.columns[::-1], sorted(frame.columns)):
-        assert schema.encode(frame[list(columns)].assign(other="text")).points.tolist() == POINTS
+        assert (
+            schema.encode(frame[list(columns)].assign(other="text")).points.tolist()
+            == POINTS
+        )
 
 
-def test_a_column_that_is_not_there_is_told_by_name_here_and_by_position_elsewhere(schema: Schema, table: Path) -> None:
+def test_a_column_that_is_not_there_is_told_by_name_here_and_by_position_elsewhere(
+    schema: Schema, table: Path
+) -> None:
     table.write_text(CSV.replace("late", "latte", 1))
     with pytest.raises(
-        ColumnError, match="no columns named 'late', but the schema needs one: did you mean 'latte'"
+        ColumnError,
+        match="no columns named 'late', but the schema needs one: did you mean 'latte'",
     ) as e:
         load_by_schema(table, schema)
     assert "column 3 of the schema's 5" in e.value.public
     assert "lat" not in e.value.public
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(ColumnError, match="2 columns named 'a', but the schema needs one: rename the others"):
+    with pytest.raises(
+        ColumnError,
+        match="2 columns named 'a', but the schema needs one: rename the others",
+    ):
         Schema(columns={"a": {"kind": "flag"}}).encode(frame)
 
 
@@ -162,21 +245,31 @@ def test_values_are_as_far_apart_as_weights_say() -> None:
         "sick": {"kind": "flag", "weight": 0.5},
     }
     rows = pd.DataFrame(
-        {"size": [0, 10, 0, 0, 0], "age": [0, 0, 0, 5, 0], "ward": list("AAABA"), "sick": [0, 0, 1, 0, 0]}
+        {
+            "size": [0, 10, 0, 0, 0],
+            "age": [0, 0, 0, 5, 0],
+            "ward": list("AAABA"),
+            "sick": [0, 0, 1, 0, 0],
+        }
     )
     schema = Schema(columns=said)
     scaled = schema.bounds.scale(schema.encode(rows).points)
     full = 1.0  # half of a number's full range of the largest weight, in the box
     distances = np.linalg.norm(scaled - scaled[4], axis=1)
     np.testing.assert_allclose(distances[:3], [0.0, 2 * full, 0.5 * full])
-    np.testing.assert_allclose(distances[3], math.hypot(0.5 * full, full / math.sqrt(2)))
+    np.testing.assert_allclose(
+        distances[3], math.hypot(0.5 * full, full / math.sqrt(2))
+    )
     assert np.abs(scaled).max() == 1.0
-    # In units of their own the columns differ by 10 and 5, a flag by 1 and a category by 1/sqrt(2), times weight.
+    # In units of their own the columns differ by 10 and 5, a flag by 1 and a category
+    # by 1/sqrt(2), times weight.
     units = Schema(columns=said, scale="none")
     scaled = units.bounds.scale(units.encode(rows).points)
     distances = np.linalg.norm(scaled - scaled[4], axis=1)
     np.testing.assert_allclose(distances[1:3] / distances[1] * 20, [20.0, 0.5])
-    np.testing.assert_allclose(distances[3] / distances[1] * 20, math.hypot(5, 1 / math.sqrt(2)))
+    np.testing.assert_allclose(
+        distances[3] / distances[1] * 20, math.hypot(5, 1 / math.sqrt(2))
+    )
 
 
 def test_a_row_is_turned_into_points_by_itself(schema: Schema, table: Path) -> None:
@@ -195,12 +288,21 @@ def test_a_row_is_turned_into_points_by_itself(schema: Schema, table: Path) -> N
 
 
 def test_one_row_moves_the_sums_of_categories_by_its_own_length() -> None:
-    """Brute force over all rows that a one-hot block can have, beside a number at its ends."""
+    """Brute force over all rows that a one-hot block can have, beside a number at its
+    ends.
+    """
     values = [*"ABCDE", None]
-    said: dict[str, Any] = {"kind": "category", "values": list("ABCDE"), "missing": "centre"}
+    said: dict[str, Any] = {
+        "kind": "category",
+        "values": list("ABCDE"),
+        "missing": "centre",
+    }
     columns = {"ward": said, "age": {"kind": "number", "bounds": [0, 1], "weight": 0.5}}
     schema = Schema(columns=columns, gap_share=0.0)
-    rows = pd.DataFrame([(ward, age) for ward in values for age in (-9, 0, 0.3, 9)], columns=["ward", "age"])
+    rows = pd.DataFrame(
+        [(ward, age) for ward in values for age in (-9, 0, 0.3, 9)],
+        columns=["ward", "age"],
+    )
     scaled = schema.bounds.scale(schema.encode(rows).points)
     assert len(scaled) == 24
     for row in range(len(rows)):
@@ -217,7 +319,13 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
     assert schema_of(tmp_path / "schema.toml") == schema
     assert schema_of(schema) is schema
     assert schema_of("0,1") is None
-    others = [("80", "81"), ('"JFK", "LGA"', '"LGA", "JFK"'), ("0.5", "0.6"), ("drop", "centre"), ("late =", "lated =")]
+    others = [
+        ("80", "81"),
+        ('"JFK", "LGA"', '"LGA", "JFK"'),
+        ("0.5", "0.6"),
+        ("drop", "centre"),
+        ("late =", "lated ="),
+    ]
     others += [
         ("2013-01-11", "2013-01-12"),
         ('fill = "JFK"', 'fill = "EWR"'),
@@ -227,39 +335,81 @@ def test_a_file_and_an_object_say_the_same(schema: Schema, tmp_path: Path) -> No
     for old, new in others:
         (tmp_path / "other.toml").write_text(FILE.replace(old, new))
         digests.add(Schema.load(tmp_path / "other.toml").digest)
-    assert len(digests | {schema.digest}) == len(others)  # "drop" is nowhere in the file
-    (tmp_path / "other.toml").write_text("# with a comment\n" + FILE.replace(", ", ",  "))
+    assert len(digests | {schema.digest}) == len(
+        others
+    )  # "drop" is nowhere in the file
+    (tmp_path / "other.toml").write_text(
+        "# with a comment\n" + FILE.replace(", ", ",  ")
+    )
     assert Schema.load(tmp_path / "other.toml").digest == schema.digest
 
 
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        ('a = { kind = "nummer", bounds = [0, 1] }', "the schema's column 'a': kind is 'nummer'"),
+        (
+            'a = { kind = "nummer", bounds = [0, 1] }',
+            "the schema's column 'a': kind is 'nummer'",
+        ),
         ('a = { kind = "number" }', "it is a number, so bounds must be given: add it"),
-        ('a = { kind = "flag", bounds = [0, 1] }', "it is a flag, so bounds must not be: leave it out"),
-        ('a = { kind = "number", bounds = [1, 0] }', "a number has a lower, then an upper one: give both"),
-        ('a = { kind = "number", bounds = ["a", "b"] }', "a number has a lower, then an upper one"),
-        ('a = { kind = "number", bounds = [1, 0.5] }', "a number has a lower, then an upper one: give both"),
-        ('a = { kind = "number", bounds = [1, 1] }', "a number has a lower, then an upper one: give both"),
-        ('a = { kind = "number", bounds = [0, inf] }', "a number has a lower, then an upper one"),
-        ('a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }', "a date has a lower, then an upper one"),
+        (
+            'a = { kind = "flag", bounds = [0, 1] }',
+            "it is a flag, so bounds must not be: leave it out",
+        ),
+        (
+            'a = { kind = "number", bounds = [1, 0] }',
+            "a number has a lower, then an upper one: give both",
+        ),
+        (
+            'a = { kind = "number", bounds = ["a", "b"] }',
+            "a number has a lower, then an upper one",
+        ),
+        (
+            'a = { kind = "number", bounds = [1, 0.5] }',
+            "a number has a lower, then an upper one: give both",
+        ),
+        (
+            'a = { kind = "number", bounds = [1, 1] }',
+            "a number has a lower, then an upper one: give both",
+        ),
+        (
+            'a = { kind = "number", bounds = [0, inf] }',
+            "a number has a lower, then an upper one",
+        ),
+        (
+            'a = { kind = "date", bounds = ["2014-01-01", "2013-01-01"] }',
+            "a date has a lower, then an upper one",
+        ),
         ('a = { kind = "category" }', "it is a category, so values must be given"),
-        ('a = { kind = "category", values = ["x"], fill = "x" }', "missing is 'drop', so fill must not be"),
+        (
+            'a = { kind = "category", values = ["x"], fill = "x" }',
+            "missing is 'drop', so fill must not be",
+        ),
         (
             'a = { kind = "category", values = ["x"], missing = "fill", fill = "y" }',
             "it is filled with 'y', which it may",
         ),
-        ('a = { kind = "number", bounds = [0, 1], missing = "fill", fill = 2 }', "it is filled with 2.0, which it may"),
-        ('a = { kind = "flag", wieght = 2 }', "the key 'wieght' is not known: did you mean 'weight'?"),
+        (
+            'a = { kind = "number", bounds = [0, 1], missing = "fill", fill = 2 }',
+            "it is filled with 2.0, which it may",
+        ),
+        (
+            'a = { kind = "flag", wieght = 2 }',
+            "the key 'wieght' is not known: did you mean 'weight'?",
+        ),
         ('a = { kind = "flag", weight = 0 }', "weight is 0"),
         ("a = 3", "columns.0 is 3"),
         ('a = { kind = "category", values = ["x", "x"] }', "are not all different"),
-        ('"a=x" = { kind = "flag" }\na = { kind = "category", values = ["x"] }', "are not all different"),
+        (
+            '"a=x" = { kind = "flag" }\na = { kind = "category", values = ["x"] }',
+            "are not all different",
+        ),
         ("", "columns is"),
     ],
 )
-def test_what_a_schema_may_not_say_has_a_sentence(tmp_path: Path, column: str, sentence: str) -> None:
+def test_what_a_schema_may_not_say_has_a_sentence(
+    tmp_path: Path, column: str, sentence: str
+) -> None:
     (tmp_path / "schema.toml").write_text(f"[columns]\n{column}\n")
     with pytest.raises(ConfigurationError, match=r"schema.toml") as error:
         Schema.load(tmp_path / "schema.toml")
@@ -268,7 +418,9 @@ def test_what_a_schema_may_not_say_has_a_sentence(tmp_path: Path, column: str, s
 
 
 def test_a_column_that_is_wrong_is_all_that_is_said_of_a_schema() -> None:
-    with pytest.raises(ConfigurationError, match=r"^the schema's column 'a': kind is 'nummer': "):
+    with pytest.raises(
+        ConfigurationError, match=r"^the schema's column 'a': kind is 'nummer': "
+    ):
         Schema(columns={"a": {"kind": "nummer"}})
 
 
@@ -285,13 +437,27 @@ def test_a_draft_has_names_and_kinds_and_cannot_be_used_as_it_is(
     assert main(["schema", "draft", str(table)]) == 0
     drafted = table.with_suffix(".toml")
     said = tomllib.loads(drafted.read_text())["columns"]
-    kinds = {"delay": "number", "origin": "category", "late": "flag", "when": "date", "month": "number"}
-    assert {name: column.pop("kind") for name, column in said.items()} == kinds | {"carrier": "category"}
-    assert {column.pop("weight") for name, column in said.items() if kinds.get(name) in ("category", "flag")} == {0.5}
+    kinds = {
+        "delay": "number",
+        "origin": "category",
+        "late": "flag",
+        "when": "date",
+        "month": "number",
+    }
+    assert {name: column.pop("kind") for name, column in said.items()} == kinds | {
+        "carrier": "category"
+    }
+    assert {
+        column.pop("weight")
+        for name, column in said.items()
+        if kinds.get(name) in ("category", "flag")
+    } == {0.5}
     said["carrier"].pop("weight")
     assert all(not value for column in said.values() for value in column.values())
     assert not {"SFO", "900", "2013-01-05"} & set(re.split(r"\W+", drafted.read_text()))
-    with pytest.raises(ConfigurationError, match=r"the schema's column 'month': bounds is \(?\[\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"the schema's column 'month': bounds is \(?\[\]"
+    ):
         Schema.load(drafted)
     before = drafted.read_bytes()
     assert main(["schema", "draft", str(table)]) == 1
@@ -309,11 +475,26 @@ def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
     ]
     table.write_text("\ufeff" + "\n".join([names, *rows]) + "\n")
     assert main(["schema", "draft", str(table)]) == 0
-    text, said = table.with_suffix(".toml").read_text(), capsys.readouterr().out.splitlines()[1:]
-    kinds = {name: column["kind"] for name, column in tomllib.loads(text)["columns"].items()}
-    numbers, texts = dict.fromkeys(["age", "cost", "none", "x"], "number"), dict.fromkeys(["plz", "ward"], "category")
+    text, said = (
+        table.with_suffix(".toml").read_text(),
+        capsys.readouterr().out.splitlines()[1:],
+    )
+    kinds = {
+        name: column["kind"] for name, column in tomllib.loads(text)["columns"].items()
+    }
+    numbers, texts = (
+        dict.fromkeys(["age", "cost", "none", "x"], "number"),
+        dict.fromkeys(["plz", "ward"], "category"),
+    )
     assert kinds == numbers | texts | dict.fromkeys(["born", "seen"], "date")
-    assert [line.partition(":")[0] for line in said] == ["'age'", "'cost'", "'id'", "'born'", "'plz'", "'none'"]
+    assert [line.partition(":")[0] for line in said] == [
+        "'age'",
+        "'cost'",
+        "'id'",
+        "'born'",
+        "'plz'",
+        "'none'",
+    ]
     assert "40 of 40 cells, such as '20,5', are not read as a number" in said[0]
     assert "such as '01.02.2024', are not read as a date" in said[3]
     assert '# "id" = ' in text
@@ -321,7 +502,12 @@ def test_a_draft_says_which_cells_are_not_what_they_seem_to_be(
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [("", "has no rows"), ("age,ward\n", "has no rows"), ("1,2\n3,4\n", "called x0,x1")]
+    ("text", "sentence"),
+    [
+        ("", "has no rows"),
+        ("age,ward\n", "has no rows"),
+        ("1,2\n3,4\n", "called x0,x1"),
+    ],
 )
 def test_a_draft_of_nothing_or_without_names_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
@@ -333,15 +519,25 @@ def test_a_draft_of_nothing_or_without_names_is_said(
     assert (tmp_path / "t.toml").exists() == ("x0" in sentence)
 
 
-def test_how_many_rows_have_gaps_is_said_here(schema: Schema, table: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_how_many_rows_have_gaps_is_said_here(
+    schema: Schema, table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
         load_by_schema(table, schema)
-    assert "1 of 5 records are left out: they have fewer cells than there are columns" in caplog.text
-    assert "of 4 rows, cells are missing in 'delay' 1, 'origin' 1, 'late' 1, 'when' 1, 'month' 1; 1 rows" in caplog.text
+    assert (
+        "1 of 5 records are left out: they have fewer cells than there are columns"
+        in caplog.text
+    )
+    assert (
+        "of 4 rows, cells are missing in 'delay' 1, 'origin' 1, 'late' 1, 'when' 1,"
+        " 'month' 1; 1 rows" in caplog.text
+    )
     assert "over 1% of the cells lie outside the bounds of delay" in caplog.text
 
 
-def test_a_database_that_does_not_answer_tells_nothing(tmp_path: Path, schema: Schema) -> None:
+def test_a_database_that_does_not_answer_tells_nothing(
+    tmp_path: Path, schema: Schema
+) -> None:
     pytest.importorskip("sqlalchemy")
     url = f"sqlite:///{tmp_path}/none.db?password=s3cret"
     for layout, said in (
@@ -358,17 +554,26 @@ def test_a_database_that_does_not_answer_tells_nothing(tmp_path: Path, schema: S
 
 
 @pytest.mark.parametrize("values", [["1", "2"], [1, 2], ["1.0", "2.0"], [1.0, 2.0]])
-@pytest.mark.parametrize("source", ["csv", "node", "parquet", "frame", "integers", "text", "database", "npy"])
+@pytest.mark.parametrize(
+    "source", ["csv", "node", "parquet", "frame", "integers", "text", "database", "npy"]
+)
 def test_equal_numbers_are_one_value_of_a_category_wherever_they_come_from(
     tmp_path: Path, source: str, values: list[Any]
 ) -> None:
-    schema = Schema(columns={"ward": {"kind": "category", "values": values, "missing": "centre"}}, gap_share=0.0)
+    schema = Schema(
+        columns={"ward": {"kind": "category", "values": values, "missing": "centre"}},
+        gap_share=0.0,
+    )
     frame = pd.DataFrame({"ward": [1.0, 2.0, None, 3.0]})
     expected = [[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.5, 0.5]]
     if source in ("csv", "node"):
         frame.to_csv(tmp_path / "rows.csv", index=False)
         assert "1.0" in (tmp_path / "rows.csv").read_text()
-        load = load_by_schema if source == "node" else lambda path, schema: schema.encode(open_table(path))
+        load = (
+            load_by_schema
+            if source == "node"
+            else lambda path, schema: schema.encode(open_table(path))
+        )
         found = load(tmp_path / "rows.csv", schema).points
     elif source == "database":
         pytest.importorskip("sqlalchemy")
@@ -389,16 +594,24 @@ def test_equal_numbers_are_one_value_of_a_category_wherever_they_come_from(
 
 
 def test_a_code_that_begins_with_zero_is_no_number() -> None:
-    schema = Schema(columns={"ward": {"kind": "category", "values": ["01", "1", "1e5", "false"]}})
-    encoded = schema.encode({"ward": ["01", "1", "1.0", "001", "100000", "1e5", "False"]})
+    schema = Schema(
+        columns={"ward": {"kind": "category", "values": ["01", "1", "1e5", "false"]}}
+    )
+    encoded = schema.encode(
+        {"ward": ["01", "1", "1.0", "001", "100000", "1e5", "False"]}
+    )
     assert encoded.rows.tolist() == [0, 1, 2, 5, 6]
     assert encoded.points.argmax(axis=1).tolist() == [0, 1, 1, 2, 3]
     for same in (["1", "1.0"], [1, "1"], [1, True], [1, 1.0]):
         with pytest.raises(ConfigurationError, match="are not all different"):
             Schema(columns={"ward": {"kind": "category", "values": same}})
 
-    stated_as_numbers = Schema(columns={"month": {"kind": "category", "values": [1, 2]}})
-    assert stated_as_numbers.encode({"month": ["01", "1", "2.0", 2, "x"]}).points.argmax(axis=1).tolist() == [
+    stated_as_numbers = Schema(
+        columns={"month": {"kind": "category", "values": [1, 2]}}
+    )
+    assert stated_as_numbers.encode(
+        {"month": ["01", "1", "2.0", 2, "x"]}
+    ).points.argmax(axis=1).tolist() == [
         0,
         0,
         1,
@@ -410,32 +623,63 @@ IDS = {"shop": {"kind": "category", "values": ["1234567890123456", "7"]}}
 
 
 @pytest.mark.parametrize(
-    "more", [None, 0.5, 1j, "x", "\ud83d", pytest.param(10**5000, id="huge"), Decimal("sNaN"), pd.NA, pd.NaT, [1, 2]]
+    "more",
+    [
+        None,
+        0.5,
+        1j,
+        "x",
+        "\ud83d",
+        pytest.param(10**5000, id="huge"),
+        Decimal("sNaN"),
+        pd.NA,
+        pd.NaT,
+        [1, 2],
+    ],
 )
 @pytest.mark.parametrize("kind", ["mapping", "frame"])
 def test_a_cell_decides_about_its_own_row_only(kind: str, more: Any) -> None:
-    """A gap made floating-point numbers of a whole column, in which large ones were spelt as 1e15: no row was left."""
+    """A gap made floating-point numbers of a whole column, in which large ones were
+    spelt as 1e15: no row was left.
+    """
     schema = Schema(columns=IDS)
     cells = [1234567890123456, 7, more]
-    table: Any = {"shop": cells} if kind == "mapping" else pd.DataFrame({"shop": pd.Series(cells, dtype=object)})
+    table: Any = (
+        {"shop": cells}
+        if kind == "mapping"
+        else pd.DataFrame({"shop": pd.Series(cells, dtype=object)})
+    )
     encoded = schema.encode(table)
     assert encoded.rows.tolist() == [0, 1]
     assert encoded.points.argmax(axis=1).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("column", [[1234567890123456.0, 7.0, np.nan], [1234567890123456.0, 7.0, 1j]])
-def test_a_column_of_another_type_has_the_same_values(column: list[Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "column", [[1234567890123456.0, 7.0, np.nan], [1234567890123456.0, 7.0, 1j]]
+)
+def test_a_column_of_another_type_has_the_same_values(
+    column: list[Any], tmp_path: Path
+) -> None:
     frame, schema = pd.DataFrame({"shop": column}), Schema(columns=IDS)
     assert schema.encode(frame).points.argmax(axis=1).tolist() == [0, 1]
     if frame["shop"].dtype.kind == "f":
         frame.to_parquet(tmp_path / "t.parquet")
-        assert load_by_schema(tmp_path / "t.parquet", schema).points.argmax(axis=1).tolist() == [0, 1]
+        assert load_by_schema(tmp_path / "t.parquet", schema).points.argmax(
+            axis=1
+        ).tolist() == [0, 1]
 
 
 def test_a_mapping_of_other_rows_in_each_column_is_refused() -> None:
     schema = Schema(columns=IDS)
     some = pd.Series(["7", "7"], index=[4, 2])
-    assert len(schema.encode({"shop": some, "n": [1, None], "m": np.ones(2), "k": 3}).points) == 2
+    assert (
+        len(
+            schema.encode(
+                {"shop": some, "n": [1, None], "m": np.ones(2), "k": 3}
+            ).points
+        )
+        == 2
+    )
     shuffled = {"shop": pd.Series(["7", "7"], index=[1, 0]), "n": pd.Series([1, 2])}
     for table in ({"shop": ["7"], "n": [1, 2]}, {"shop": 3}, shuffled):
         with pytest.raises(DataError, match="a table of columns by name is none"):
@@ -443,7 +687,9 @@ def test_a_mapping_of_other_rows_in_each_column_is_refused() -> None:
 
 
 def test_a_file_of_a_folder_is_read_by_its_own_types(tmp_path: Path) -> None:
-    """One more file, whose only row has a text where others have numbers, made the node fail."""
+    """One more file, whose only row has a text where others have numbers, made the node
+    fail.
+    """
     number = {"x": {"kind": "number", "bounds": (0, 1)}}
     for place, cells in enumerate(([0.25, 0.5], ["rare"], [True], ["0.75"])):
         pd.DataFrame({"x": cells}).to_parquet(tmp_path / f"{place}.parquet")
@@ -453,21 +699,37 @@ def test_a_file_of_a_folder_is_read_by_its_own_types(tmp_path: Path) -> None:
     assert declared.points.ravel().tolist() == [0.25, 0.5, 1.0, 0.75]
 
 
-def test_a_text_of_a_database_that_is_no_utf_8_is_an_unknown_cell(tmp_path: Path) -> None:
+def test_a_text_of_a_database_that_is_no_utf_8_is_an_unknown_cell(
+    tmp_path: Path,
+) -> None:
     with sqlite3.connect(tmp_path / "t.db") as database:
         database.execute("create table t (x, note)")
-        database.execute("insert into t values (0.25, 'a'), (0.5, cast(x'ff41' as text)), (cast(x'ff' as text), 'b')")
+        database.execute(
+            "insert into t values (0.25, 'a'), (0.5, cast(x'ff41' as text)),"
+            " (cast(x'ff' as text), 'b')"
+        )
     layout = Layout(query="select * from t")
     found = load_by_schema(
-        f"sqlite:///{tmp_path}/t.db", Schema(columns={"x": {"kind": "number", "bounds": (0, 1)}}), layout
+        f"sqlite:///{tmp_path}/t.db",
+        Schema(columns={"x": {"kind": "number", "bounds": (0, 1)}}),
+        layout,
     )
     assert found.points.ravel().tolist() == [0.25, 0.5]
 
 
 def test_each_cell_is_counted_as_read_missing_unknown_or_outside() -> None:
-    """Cells at a bound are inside; of numbers, what is not finite is missing; a row is left out by its first gap."""
-    number, word = {"kind": "number", "bounds": (0, 10)}, {"kind": "category", "values": ["a"]}
-    table = {"n": [0.0, 10.0, -0.5, 10.5, math.inf, math.nan, 5.0], "w": ["a", "a", "a", "a", "b", "a", "c"]}
+    """Cells at a bound are inside.
+
+    Of numbers, what is not finite is missing; a row is left out by its first gap.
+    """
+    number, word = (
+        {"kind": "number", "bounds": (0, 10)},
+        {"kind": "category", "values": ["a"]},
+    )
+    table = {
+        "n": [0.0, 10.0, -0.5, 10.5, math.inf, math.nan, 5.0],
+        "w": ["a", "a", "a", "a", "b", "a", "c"],
+    }
     found = Schema(columns={"n": number, "w": word}).encode(table)
     assert found.seen == (Seen("n", 5, 2, 0, 2, ()), Seen("w", 5, 0, 2, 0, ("b", "c")))
     assert found.left_out_by.tolist() == [-1, -1, -1, -1, 0, 0, 1]
@@ -476,9 +738,13 @@ def test_each_cell_is_counted_as_read_missing_unknown_or_outside() -> None:
 
 
 @pytest.mark.parametrize(("n_outside", "foreign"), [(0, False), (1, False), (2, True)])
-def test_over_a_quarter_of_the_cells_outside_are_of_another_unit(n_outside: int, foreign: bool) -> None:
+def test_over_a_quarter_of_the_cells_outside_are_of_another_unit(
+    n_outside: int, foreign: bool
+) -> None:
     cells = [200.0] * n_outside + [50.0] * (4 - n_outside) + [math.nan]
-    found = Schema(columns={"n": {"kind": "number", "bounds": (0, 100)}}).encode({"n": cells})
+    found = Schema(columns={"n": {"kind": "number", "bounds": (0, 100)}}).encode(
+        {"n": cells}
+    )
     assert (found.seen[0].looks_foreign, found.foreign) == (foreign, ("n",) * foreign)
 
 
@@ -496,32 +762,70 @@ def test_a_column_with_unknown_cells_may_be_of_another_unit_too() -> None:
     [
         (100, 0, 0, None, ""),
         (100, 0, 1, None, ""),
-        (100, 0, 2, logging.WARNING, "over 1% of the cells lie outside the bounds of a"),
-        (90, 0, 0, logging.INFO, "of 100 rows, cells are missing in 'a' 10; 10 rows left out"),
-        (89, 0, 0, logging.WARNING, "of 100 rows, cells are missing in 'a' 11; 11 rows left out"),
+        (
+            100,
+            0,
+            2,
+            logging.WARNING,
+            "over 1% of the cells lie outside the bounds of a",
+        ),
+        (
+            90,
+            0,
+            0,
+            logging.INFO,
+            "of 100 rows, cells are missing in 'a' 10; 10 rows left out",
+        ),
+        (
+            89,
+            0,
+            0,
+            logging.WARNING,
+            "of 100 rows, cells are missing in 'a' 11; 11 rows left out",
+        ),
         (
             99,
             1,
             0,
             logging.WARNING,
-            "of 100 rows, cells are missing in 'a' 1; 1 rows left out; of these cells, spelt "
-            "as nothing that the column may hold: 'a' 1",
+            (
+                "of 100 rows, cells are missing in 'a' 1; 1 rows left out; of these"
+                " cells, spelt as nothing that the column may hold: 'a' 1"
+            ),
         ),
-        (0, 0, 0, logging.ERROR, "of 100 rows, cells are missing in 'a' 100; 100 rows left out"),
+        (
+            0,
+            0,
+            0,
+            logging.ERROR,
+            "of 100 rows, cells are missing in 'a' 100; 100 rows left out",
+        ),
     ],
 )
 def test_an_owner_is_told_of_gaps_the_louder_the_more_there_are(
-    caplog: pytest.LogCaptureFixture, read: int, unknown: int, outside: int, level: int | None, said: str
+    caplog: pytest.LogCaptureFixture,
+    read: int,
+    unknown: int,
+    outside: int,
+    level: int | None,
+    said: str,
 ) -> None:
     say_once.cache_clear()
-    seen = [Seen("b", 100, 0, 0, 0, ()), Seen("a", read, 100 - read - unknown, unknown, outside, ())]
+    seen = [
+        Seen("b", 100, 0, 0, 0, ()),
+        Seen("a", read, 100 - read - unknown, unknown, outside, ()),
+    ]
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
         Schema.tell("the table", 100, seen, read)
-    told = [] if level is None else [("flwr_dpkmeans.data", level, f"the table: {said}")]
+    told = (
+        [] if level is None else [("flwr_dpkmeans.data", level, f"the table: {said}")]
+    )
     assert caplog.record_tuples == told
 
 
-@pytest.mark.parametrize(("called", "name"), [("", "the table"), ("north's", "north's")])
+@pytest.mark.parametrize(
+    ("called", "name"), [("", "the table"), ("north's", "north's")]
+)
 def test_a_table_without_a_file_is_called_as_its_owner_calls_it(
     caplog: pytest.LogCaptureFixture, called: str, name: str
 ) -> None:
@@ -531,46 +835,81 @@ def test_a_table_without_a_file_is_called_as_its_owner_calls_it(
     assert [record.message.partition(":")[0] for record in caplog.records] == [name]
 
 
-AGE, WARD = {"kind": "number", "bounds": [0.0, 9.0]}, {"kind": "category", "values": ["A", "B"]}
+AGE, WARD = (
+    {"kind": "number", "bounds": [0.0, 9.0]},
+    {"kind": "category", "values": ["A", "B"]},
+)
 
 
 def test_a_schema_says_in_plain_values_what_was_stated_and_no_defaults() -> None:
     """All parties' digests are of this."""
-    assert Schema(columns={"age": AGE}).to_dict() == {"scale": "bounds", "columns": {"age": AGE}}
+    assert Schema(columns={"age": AGE}).to_dict() == {
+        "scale": "bounds",
+        "columns": {"age": AGE},
+    }
     ward = WARD | {"weight": 0.0}
-    profiled = Schema(columns={"age": AGE, "ward": ward}, profile=["ward"], profile_share=0.1)
+    profiled = Schema(
+        columns={"age": AGE, "ward": ward}, profile=["ward"], profile_share=0.1
+    )
     assert profiled.to_dict() == {
         "scale": "bounds",
         "profile": ["ward"],
         "profile_share": 0.1,
         "columns": {"age": AGE, "ward": ward},
     }
-    assert Schema(**profiled.to_dict()).digest == profiled.digest != Schema(columns={"age": AGE}).digest
+    assert (
+        Schema(**profiled.to_dict()).digest
+        == profiled.digest
+        != Schema(columns={"age": AGE}).digest
+    )
 
 
 def test_a_gap_may_be_filled_with_a_date_as_toml_has_it() -> None:
-    when = {"kind": "date", "bounds": ["1970-01-01", "1970-01-11"], "missing": "fill", "fill": date(1970, 1, 4)}
-    assert Schema(columns={"when": when}).encode({"when": [None, "1970-01-02"]}).points.tolist() == [[3.0], [1.0]]
+    when = {
+        "kind": "date",
+        "bounds": ["1970-01-01", "1970-01-11"],
+        "missing": "fill",
+        "fill": date(1970, 1, 4),
+    }
+    assert Schema(columns={"when": when}).encode(
+        {"when": [None, "1970-01-02"]}
+    ).points.tolist() == [[3.0], [1.0]]
 
 
 def test_private_deviations_are_units_of_the_bounds_as_they_are_stated() -> None:
-    said = {"age": AGE | {"weight": 0.5}, "size": {"kind": "number", "bounds": [-1.0, 1.0]}}
-    assert Schema(columns=said, scale="standard").bounds == Bounds((0.0, -1.0), (9.0, 1.0))
+    said = {
+        "age": AGE | {"weight": 0.5},
+        "size": {"kind": "number", "bounds": [-1.0, 1.0]},
+    }
+    assert Schema(columns=said, scale="standard").bounds == Bounds(
+        (0.0, -1.0), (9.0, 1.0)
+    )
 
 
 def test_an_encoded_table_is_encoded_again_with_its_profile_or_without() -> None:
     schema = Schema(columns={"age": AGE, "ward": WARD}, profile=["age", "ward"])
     found = schema.encode({"age": [9.0, 0.0], "ward": ["A", "B"]})
-    assert found.points.tolist() == [[9.0, 1.0, 0.0, 1.0, 1.0, -1.0], [0.0, 0.0, 1.0, -1.0, -1.0, 1.0]]
+    assert found.points.tolist() == [
+        [9.0, 1.0, 0.0, 1.0, 1.0, -1.0],
+        [0.0, 0.0, 1.0, -1.0, -1.0, 1.0],
+    ]
     assert schema.encode(found).points.tolist() == found.points.tolist()
-    assert schema.clustered.encode(found).points.tolist() == [[9.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
-    with pytest.raises(DataError, match="the table was encoded by another schema: encode it by this one"):
+    assert schema.clustered.encode(found).points.tolist() == [
+        [9.0, 1.0, 0.0],
+        [0.0, 0.0, 1.0],
+    ]
+    with pytest.raises(
+        DataError,
+        match="the table was encoded by another schema: encode it by this one",
+    ):
         Schema(columns={"age": AGE, "ward": WARD}, profile=["age"]).encode(found)
 
 
 def test_rounding_does_not_widen_bounds() -> None:
     """14 times 2.1 / 14, over 2.1 / 14, is 1.8e-15 more than 14."""
-    assert Schema(columns={"t": {"kind": "number", "bounds": (-7, 7), "weight": 2.1}}).bounds == Bounds((-7.0,), (7.0,))
+    assert Schema(
+        columns={"t": {"kind": "number", "bounds": (-7, 7), "weight": 2.1}}
+    ).bounds == Bounds((-7.0,), (7.0,))
 
 
 def test_a_schema_that_is_not_there_has_a_sentence(tmp_path: Path) -> None:
@@ -580,8 +919,15 @@ def test_a_schema_that_is_not_there_has_a_sentence(tmp_path: Path) -> None:
     assert str(caught.value) == f"the schema {tmp_path / 'no.toml'}: {told}"
 
 
-def test_a_number_that_a_flag_or_category_may_not_hold_is_unknown_however_it_came(tmp_path: Path) -> None:
-    schema = Schema(columns={"flag": {"kind": "flag"}, "ward": {"kind": "category", "values": ["A", "B"]}})
+def test_a_number_that_a_flag_or_category_may_not_hold_is_unknown_however_it_came(
+    tmp_path: Path,
+) -> None:
+    schema = Schema(
+        columns={
+            "flag": {"kind": "flag"},
+            "ward": {"kind": "category", "values": ["A", "B"]},
+        }
+    )
     frame = pd.DataFrame({"flag": [2.0, 1.0, 0.0, math.nan], "ward": [1, 1, 2, 2]})
     frame.to_parquet(tmp_path / "t.parquet")
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -593,8 +939,25 @@ def test_a_number_that_a_flag_or_category_may_not_hold_is_unknown_however_it_cam
 
 
 def test_the_nearest_date_is_shown_as_far_as_there_is_one() -> None:
-    days = [-0.49, 0.5, -0.5, -699_999.0, -700_000.0, -700_001.0, -1e300, 2_899_999.0, 2_900_000.0, 2_900_001.0]
-    shown = ["1970-01-01"] * 2 + ["1969-12-31", "0053-06-20"] + ["0053-06-19"] * 3 + ["9909-12-06"] + ["9909-12-07"] * 2
+    days = [
+        -0.49,
+        0.5,
+        -0.5,
+        -699_999.0,
+        -700_000.0,
+        -700_001.0,
+        -1e300,
+        2_899_999.0,
+        2_900_000.0,
+        2_900_001.0,
+    ]
+    shown = (
+        ["1970-01-01"] * 2
+        + ["1969-12-31", "0053-06-20"]
+        + ["0053-06-19"] * 3
+        + ["9909-12-06"]
+        + ["9909-12-07"] * 2
+    )
     assert list(map(iso_date, days)) == shown
 
 
@@ -603,7 +966,10 @@ def test_rows_are_split_by_a_column_beside_the_schema(tmp_path: Path) -> None:
     schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 9)}})
     found = load_by_schema(tmp_path / "t.csv", schema, partition_column="town")
     assert found.partition_values is not None
-    assert (found.points.tolist(), found.partition_values.tolist()) == ([[1.0], [3.0]], ["x", "z"])
+    assert (found.points.tolist(), found.partition_values.tolist()) == (
+        [[1.0], [3.0]],
+        ["x", "z"],
+    )
     assert load_by_schema(tmp_path / "t.csv", schema).partition_values is None
 
 
@@ -614,20 +980,35 @@ def test_a_file_of_bounds_is_no_schema(schema: Schema, tmp_path: Path) -> None:
     assert schema_of("0,1") is None
 
 
-KINDS = Schema(columns={"g": {"kind": "category", "values": ["A", "B"]}, "x": {"kind": "number", "bounds": (0, 1)}})
+KINDS = Schema(
+    columns={
+        "g": {"kind": "category", "values": ["A", "B"]},
+        "x": {"kind": "number", "bounds": (0, 1)},
+    }
+)
 
 
 def test_texts_that_are_equal_up_to_a_nul_are_not() -> None:
-    """Releases of pandas before 3.1 hash text up to its first NUL: one such cell cost all rows of its category."""
+    """Releases of pandas before 3.1 hash text up to its first NUL.
+
+    One such cell cost all rows of its category.
+    """
     found = KINDS.encode({"g": ["A\0", "A", "A", "B"], "x": [0.5] * 4})
     assert found.points[:, :2].tolist() == [[1, 0], [1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("missing", ["centre", "drop"])
-def test_a_record_of_many_lines_is_one_row_at_most(tmp_path: Path, missing: str, caplog: Any) -> None:
-    """Each line was a row of gaps, which a schema filled: one patient's note was 60 rows."""
+def test_a_record_of_many_lines_is_one_row_at_most(
+    tmp_path: Path, missing: str, caplog: Any
+) -> None:
+    """Each line was a row of gaps, which a schema filled.
+
+    One patient's note was 60 rows.
+    """
     note = "\n".join(["x"] * 60)
-    (tmp_path / "notes.csv").write_text(f'age,sex,note\n30,f,"none"\n40,m,"{note}"\n50,f,"none"\n')
+    (tmp_path / "notes.csv").write_text(
+        f'age,sex,note\n30,f,"none"\n40,m,"{note}"\n50,f,"none"\n'
+    )
     age = {"kind": "number", "bounds": (0, 100), "missing": missing}
     found = load_by_schema(tmp_path / "notes.csv", Schema(columns={"age": age}))
     assert found.points[:, :1].tolist() == [[30], [40], [50]]
@@ -636,8 +1017,12 @@ def test_a_record_of_many_lines_is_one_row_at_most(tmp_path: Path, missing: str,
 
 def test_cells_of_arrow_beyond_what_python_knows_are_their_own_rows_only() -> None:
     pa = pytest.importorskip("pyarrow")
-    days = pd.Series([18_000, 3_000_000, None], dtype="int32[pyarrow]").astype(pd.ArrowDtype(pa.date32()))
-    late = Schema(columns={"when": {"kind": "date", "bounds": ("2019-01-01", "2020-01-01")}})
+    days = pd.Series([18_000, 3_000_000, None], dtype="int32[pyarrow]").astype(
+        pd.ArrowDtype(pa.date32())
+    )
+    late = Schema(
+        columns={"when": {"kind": "date", "bounds": ("2019-01-01", "2020-01-01")}}
+    )
     assert late.encode(pd.DataFrame({"when": days})).points.tolist() == [[18_000.0]]
 
 
@@ -658,7 +1043,9 @@ class _PostgreSQL:
         return ['the "a":b%', "day"]
 
 
-def test_postgresql_is_asked_for_text_whose_cells_no_driver_can_refuse(tmp_path: Path) -> None:
+def test_postgresql_is_asked_for_text_whose_cells_no_driver_can_refuse(
+    tmp_path: Path,
+) -> None:
     sqlalchemy = pytest.importorskip("sqlalchemy")
     connection = _PostgreSQL()
     asked = _as_text(connection, "SELECT * FROM t -- all\n; ")
@@ -669,18 +1056,39 @@ def test_postgresql_is_asked_for_text_whose_cells_no_driver_can_refuse(tmp_path:
         other.exec_driver_sql('CREATE TABLE t ("the ""a"":b%" REAL, day TEXT)')
         other.exec_driver_sql("INSERT INTO t VALUES (0.5, 'infinity')")
         found = other.execute(sqlalchemy.text(asked))
-        assert (list(found.keys()), found.all()) == (connection.keys(), [("0.5", "infinity")])
+        assert (list(found.keys()), found.all()) == (
+            connection.keys(),
+            [("0.5", "infinity")],
+        )
 
 
 @pytest.mark.parametrize(
     ("end", "shown"),
     [
-        ("2024-03-31", ["2024-03-30T08:00", "2024-03-30T18:00", "2024-03-30T00:00", "2024-03-30T12:34"]),
-        ("2024-04-08T23:59", ["2024-03-30T08:00", "2024-03-30T18:00", "2024-03-30T00:00", "2024-03-30T12:34"]),
+        (
+            "2024-03-31",
+            [
+                "2024-03-30T08:00",
+                "2024-03-30T18:00",
+                "2024-03-30T00:00",
+                "2024-03-30T12:34",
+            ],
+        ),
+        (
+            "2024-04-08T23:59",
+            [
+                "2024-03-30T08:00",
+                "2024-03-30T18:00",
+                "2024-03-30T00:00",
+                "2024-03-30T12:34",
+            ],
+        ),
         ("2024-04-09", ["2024-03-30", "2024-03-31", "2024-03-30", "2024-03-31"]),
     ],
 )
-def test_dates_have_times_where_the_bounds_are_a_few_days_apart(end: str, shown: list[str]) -> None:
+def test_dates_have_times_where_the_bounds_are_a_few_days_apart(
+    end: str, shown: list[str]
+) -> None:
     """Clusters of the morning and of the evening of one day were of two days."""
     schema = Schema(columns={"seen": {"kind": "date", "bounds": ["2024-03-30", end]}})
     days = 19812.0 + np.array([[8 / 24], [18 / 24], [0.0], [(12 * 60 + 34.4) / 1440]])

@@ -1,4 +1,6 @@
-"""What a node makes of its configuration, its table and its wrapped client's answers, by hand."""
+"""What a node makes of its configuration, its table and its wrapped client's answers,
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    RecordDict,
+)
 
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout
-from flwr_dpkmeans.errors import BudgetError, ColumnError, ConfigurationError, DataError, LocalMisuseError, RefusalError
+from flwr_dpkmeans.errors import (
+    BudgetError,
+    ColumnError,
+    ConfigurationError,
+    DataError,
+    LocalMisuseError,
+    RefusalError,
+)
 from flwr_dpkmeans.flower.client_app import (
     INTERNAL_SENTENCE,
     TABLE_SENTENCE,
@@ -48,12 +65,16 @@ from flwr_dpkmeans.sums.wire import Failure, Status
 
 def context(run: dict[str, Any] | None = None, **node: Any) -> Context:
     own = {name.replace("_", "-"): value for name, value in node.items()}
-    return Context(run_id=3, node_id=987, node_config=own, state=RecordDict(), run_config=run or {})
+    return Context(
+        run_id=3, node_id=987, node_config=own, state=RecordDict(), run_config=run or {}
+    )
 
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +83,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "flwr-dpkmeans"
 
 
-# -- folders and settings ---------------------------------------------------------------------------------------------
+# -- folders and settings --------------------------------------------------------------
 
 
-def test_a_runs_folder_is_below_the_named_one_or_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_folder_is_below_the_named_one_or_home(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(home.parent)
     places = ("", "/a/b", "~/c", "c")
     assert [run_folder(place, 3) for place in places] == [
@@ -76,22 +99,42 @@ def test_a_runs_folder_is_below_the_named_one_or_home(home: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("simulated")
-def test_a_virtual_clients_results_and_ledger_lie_where_the_run_says(home: Path, tmp_path: Path) -> None:
+def test_a_virtual_clients_results_and_ledger_lie_where_the_run_says(
+    home: Path, tmp_path: Path
+) -> None:
     run = {"output": str(tmp_path / "out")}
     virtual, deployed = context(run, partition_id=0), context(run)
     assert output_folder(virtual) == tmp_path / "out" / "run-3" / "client-987"
-    assert output_folder(context(run, partition_id=0, output="/own")) == Path("/own/run-3/client-987")
+    assert output_folder(context(run, partition_id=0, output="/own")) == Path(
+        "/own/run-3/client-987"
+    )
     assert output_folder(deployed) == home / "run-3" / "client-987"
-    assert _default_ledger(virtual, "rows") == tmp_path / "out" / "run-3" / "ledgers" / "client-987.jsonl"
+    assert (
+        _default_ledger(virtual, "rows")
+        == tmp_path / "out" / "run-3" / "ledgers" / "client-987.jsonl"
+    )
     assert (tmp_path / "out" / "run-3" / "ledgers").is_dir()
-    first, same, other = (_default_ledger(deployed, name) for name in ("rows", "rows", "other rows"))
+    first, same, other = (
+        _default_ledger(deployed, name) for name in ("rows", "rows", "other rows")
+    )
     assert first == same != other
     assert {path.parent for path in (first, other)} == {home}
-    for partition, files, is_written in ((0, "first", True), (1, "first", False), (1, "all", True), (1, None, True)):
+    for partition, files, is_written in (
+        (0, "first", True),
+        (1, "first", False),
+        (1, "all", True),
+        (1, None, True),
+    ):
         own = run if files is None else run | {"output-files": files}
-        assert (result_folder(context(own, partition_id=partition)) is not None) is is_written
+        assert (
+            result_folder(context(own, partition_id=partition)) is not None
+        ) is is_written
     assert result_folder(context(run | {"output-files": OutputFiles.FIRST})) is not None
-    assert [stream_number(context(partition_id=which)) for which in (0, 3, "3")] == [2, 5, 987]
+    assert [stream_number(context(partition_id=which)) for which in (0, 3, "3")] == [
+        2,
+        5,
+        987,
+    ]
 
 
 @pytest.mark.usefixtures("simulated")
@@ -105,17 +148,36 @@ def test_a_nodes_settings_follow_from_its_own_configuration(tmp_path: Path) -> N
     ):
         for virtual in ({}, {"partition_id": 0}):
             settings = node_settings(context(**ledger, **own, **virtual))
-            assert (settings.data_id, settings.simulated, settings.identity) == (data_id, bool(virtual), None)
+            assert (settings.data_id, settings.simulated, settings.identity) == (
+                data_id,
+                bool(virtual),
+                None,
+            )
             assert settings.policy == (ClientPolicy() if virtual else DEPLOYED)
     settings = node_settings(context(**ledger, policy="~/policy.toml"))
-    assert (settings.policy.allow_anything, settings.policy.require_secure_noise) == (True, True)
-    assert not node_settings(context(**ledger, policy="~/policy.toml", partition_id=0)).policy.require_secure_noise
-    assert node_settings(context(**ledger, data_path="ray:///rows", data_id="rows")).policy.allowed_units == ("record",)
-    for cluster in ("ray:///rows", "dask:///rows"):  # It would begin a new budget for a table that had one.
-        with pytest.raises(ConfigurationError, match=r"^rows on a cluster need data-id, their name in the ledger"):
+    assert (settings.policy.allow_anything, settings.policy.require_secure_noise) == (
+        True,
+        True,
+    )
+    assert not node_settings(
+        context(**ledger, policy="~/policy.toml", partition_id=0)
+    ).policy.require_secure_noise
+    assert node_settings(
+        context(**ledger, data_path="ray:///rows", data_id="rows")
+    ).policy.allowed_units == ("record",)
+    for cluster in (
+        "ray:///rows",
+        "dask:///rows",
+    ):  # It would begin a new budget for a table that had one.
+        with pytest.raises(
+            ConfigurationError,
+            match=r"^rows on a cluster need data-id, their name in the ledger",
+        ):
             node_settings(context(**ledger, data_path=cluster))
     for place in ("~/missing.toml", "~"):
-        with pytest.raises(ConfigurationError, match=r"the policy file /.* does not exist"):
+        with pytest.raises(
+            ConfigurationError, match=r"the policy file /.* does not exist"
+        ):
             node_settings(context(**ledger, policy=place))
     with pytest.raises(ConfigurationError):
         node_settings(context(**ledger, identity="~/missing"))
@@ -128,7 +190,9 @@ def test_a_virtual_client_has_no_log_of_its_own() -> None:
         show_node_logs(context(verbose="no boolean"))
 
 
-def test_rows_beyond_memory_are_kept_by_run_node_and_whatever_changes_them(home: Path, tmp_path: Path) -> None:
+def test_rows_beyond_memory_are_kept_by_run_node_and_whatever_changes_them(
+    home: Path, tmp_path: Path
+) -> None:
     assert _kept_by(context()).folder == home / "rows"
     table, schema = tmp_path / "rows", tmp_path / "schema.toml"
     table.mkdir()
@@ -136,13 +200,20 @@ def test_rows_beyond_memory_are_kept_by_run_node_and_whatever_changes_them(home:
     schema.write_text("a")
     own = {"data_path": str(table), "cache": "~/cache"}
 
-    def name(layout: Layout = Layout(), **more: Any) -> str:  # noqa: B008 - frozen
+    def name(layout: Layout = Layout(), **more: Any) -> str:  # noqa: B008
         store = cache_of(context(**(own | more)), layout)
-        assert (store.folder, store.keeps) == (tmp_path / "cache" / "rows", more.get("cache") != "no")
+        assert (store.folder, store.keeps) == (
+            tmp_path / "cache" / "rows",
+            more.get("cache") != "no",
+        )
         assert store.name.startswith("3_987_")
         return store.name
 
-    names = [name(), name(Layout(dialect=Dialect(header=False))), name(schema=str(schema))]
+    names = [
+        name(),
+        name(Layout(dialect=Dialect(header=False))),
+        name(schema=str(schema)),
+    ]
     os.utime(schema, (1, 1))
     names.append(name(schema=str(schema)))
     (table / "1.parquet").write_bytes(b"")
@@ -169,14 +240,26 @@ def test_a_table_that_changes_while_a_run_goes_on_is_told_in_the_own_log(
         if text:
             table.write_text(table.read_text() + text)
         assert load_client(now)._points.shape[1] == 2
-        assert sum("were written as the run went on" in one.getMessage() for one in caplog.records) == told
+        assert (
+            sum(
+                "were written as the run went on" in one.getMessage()
+                for one in caplog.records
+            )
+            == told
+        )
     table.write_text("a,b\n1,2\n")
     later = Context(99, now.node_id, now.node_config, now.state, {})
     load_client(later)
-    assert sum("were written as the run went on" in one.getMessage() for one in caplog.records) == 1
+    assert (
+        sum(
+            "were written as the run went on" in one.getMessage()
+            for one in caplog.records
+        )
+        == 1
+    )
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------
 
 LARGEST = sys.float_info.max
 
@@ -184,15 +267,45 @@ LARGEST = sys.float_info.max
 @pytest.mark.parametrize(
     ("cell", "is_finite"),
     [
-        *((value, True) for value in (0, -1.5, LARGEST, -LARGEST, int(LARGEST), True, np.False_, np.float32(2.0))),
-        *((value, False) for value in (np.inf, -np.inf, np.nan, int(LARGEST) * 2, -int(LARGEST) * 2)),
+        *(
+            (value, True)
+            for value in (
+                0,
+                -1.5,
+                LARGEST,
+                -LARGEST,
+                int(LARGEST),
+                True,
+                np.False_,
+                np.float32(2.0),
+            )
+        ),
+        *(
+            (value, False)
+            for value in (np.inf, -np.inf, np.nan, int(LARGEST) * 2, -int(LARGEST) * 2)
+        ),
         *((value, False) for value in (None, "1.0", Decimal(1), 1j, pd.NA, b"1")),
-        # An infinite one of few bits was taken for finite, and the node failed where it had to leave the row out.
-        *((kind(value), value == 2.0) for kind in (np.float16, np.float32, np.longdouble) for value in (2.0, np.inf)),
-        *((value, False) for value in (np.timedelta64(5, "ns"), np.datetime64(5, "ns"), np.complex64(1), np.str_("1"))),
+        # An infinite one of few bits was taken for finite, and the node failed where it
+        # had to leave the row out.
+        *(
+            (kind(value), value == 2.0)
+            for kind in (np.float16, np.float32, np.longdouble)
+            for value in (2.0, np.inf)
+        ),
+        *(
+            (value, False)
+            for value in (
+                np.timedelta64(5, "ns"),
+                np.datetime64(5, "ns"),
+                np.complex64(1),
+                np.str_("1"),
+            )
+        ),
     ],
 )
-def test_a_finite_cell_is_a_real_number_that_a_float_can_hold(cell: object, is_finite: bool) -> None:
+def test_a_finite_cell_is_a_real_number_that_a_float_can_hold(
+    cell: object, is_finite: bool
+) -> None:
     assert _is_finite(cell) is is_finite
 
 
@@ -200,39 +313,115 @@ def test_a_finite_cell_is_a_real_number_that_a_float_can_hold(cell: object, is_f
     ("data", "rows", "told"),
     [
         (np.array([[1.0, 2.0], [3.0, 4.0]]), [[1.0, 2.0], [3.0, 4.0]], ""),
-        (np.array([[1.0, np.nan], [3.0, 4.0], [np.inf, 0.0]]), [[3.0, 4.0]], "left out rows with a value"),
-        (np.array([[np.nan, 2.0], [3.0, -np.inf]]), [], "left out ALL rows, each with a value"),
-        (np.array([[1, 2]]), [[1.0, 2.0]], ""),
-        (pd.DataFrame({"a": [1, None, "x", 4], "b": [1.5, 2.0, 3.0, True]}), [[1.0, 1.5], [4.0, 1.0]], "left out rows"),
-        ([[np.float32(np.inf), 1.0], [np.float32(2.0), None], [np.float32(3.0), 4.0]], [[3.0, 4.0]], "left out rows"),
-        # One cell of a list, or of a frame, gave all cells its type, and the node was seen to fail.
-        *(
-            ([[1.0, 2.0], [cell, 0.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0]], "left out rows")
-            for cell in ("x", "0.5", "", 1j, b"1", None, [1.0], [[1.0], [2.0]], Decimal(1), np.array([1.0]))
+        (
+            np.array([[1.0, np.nan], [3.0, 4.0], [np.inf, 0.0]]),
+            [[3.0, 4.0]],
+            "left out rows with a value",
         ),
-        ([[1.0, 2.0], [3.0, 4.0], [3.0, 4.0, 5.0], 6.0, "67", [7.0]], [[1.0, 2.0], [3.0, 4.0]], "left out rows"),
-        ([[np.array(1.0), np.array(2.0)], [np.array(3.0), 4]], [[1.0, 2.0], [3.0, 4.0]], ""),
-        ([[np.array(1.0), np.array(2.0)], [np.array(3.0), "x"]], [[1.0, 2.0]], "left out rows"),
+        (
+            np.array([[np.nan, 2.0], [3.0, -np.inf]]),
+            [],
+            "left out ALL rows, each with a value",
+        ),
+        (np.array([[1, 2]]), [[1.0, 2.0]], ""),
+        (
+            pd.DataFrame({"a": [1, None, "x", 4], "b": [1.5, 2.0, 3.0, True]}),
+            [[1.0, 1.5], [4.0, 1.0]],
+            "left out rows",
+        ),
+        (
+            [
+                [np.float32(np.inf), 1.0],
+                [np.float32(2.0), None],
+                [np.float32(3.0), 4.0],
+            ],
+            [[3.0, 4.0]],
+            "left out rows",
+        ),
+        # One cell of a list, or of a frame, gave all cells its type, and the node was
+        # seen to fail.
+        *(
+            (
+                [[1.0, 2.0], [cell, 0.0], [3.0, 4.0]],
+                [[1.0, 2.0], [3.0, 4.0]],
+                "left out rows",
+            )
+            for cell in (
+                "x",
+                "0.5",
+                "",
+                1j,
+                b"1",
+                None,
+                [1.0],
+                [[1.0], [2.0]],
+                Decimal(1),
+                np.array([1.0]),
+            )
+        ),
+        (
+            [[1.0, 2.0], [3.0, 4.0], [3.0, 4.0, 5.0], 6.0, "67", [7.0]],
+            [[1.0, 2.0], [3.0, 4.0]],
+            "left out rows",
+        ),
+        (
+            [[np.array(1.0), np.array(2.0)], [np.array(3.0), 4]],
+            [[1.0, 2.0], [3.0, 4.0]],
+            "",
+        ),
+        (
+            [[np.array(1.0), np.array(2.0)], [np.array(3.0), "x"]],
+            [[1.0, 2.0]],
+            "left out rows",
+        ),
         (((1, 2), [3, 4], np.array([5, 6])), [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ""),
-        (pd.DataFrame({"a": [1.0, 1j, 2.0], "b": [3.0, 4.0, 5.0]}), [[1.0, 3.0], [2.0, 5.0]], "left out rows"),
+        (
+            pd.DataFrame({"a": [1.0, 1j, 2.0], "b": [3.0, 4.0, 5.0]}),
+            [[1.0, 3.0], [2.0, 5.0]],
+            "left out rows",
+        ),
         # Beside objects all of its real cells were taken for none.
-        (pd.DataFrame({"a": pd.array([1, 2], "Int64"), "b": pd.Series([2.0, 1j])}), [[1.0, 2.0]], "left out rows"),
-        (np.array([[1.0, 2.0], [LARGEST, 1.0]], dtype=np.longdouble) * [2, 1], [[2.0, 2.0]], "left out rows"),
+        (
+            pd.DataFrame({"a": pd.array([1, 2], "Int64"), "b": pd.Series([2.0, 1j])}),
+            [[1.0, 2.0]],
+            "left out rows",
+        ),
+        (
+            np.array([[1.0, 2.0], [LARGEST, 1.0]], dtype=np.longdouble) * [2, 1],
+            [[2.0, 2.0]],
+            "left out rows",
+        ),
         (pd.DataFrame({"a": [1, 2], "b": [True, False]}), [[1.0, 1.0], [2.0, 0.0]], ""),
         (np.zeros((0, 2)), [], ""),
     ],
 )
 def test_rows_with_a_gap_are_left_out_and_nobody_but_the_log_hears_it(
-    data: Any, rows: list[list[float]], told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    data: Any,
+    rows: list[list[float]],
+    told: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = _client_of(data, tmp_path)
-    assert (client._points.tolist(), client._points.shape[1], client._output_dir) == (rows, 2, tmp_path)
-    assert client._feature_names == (("a", "b") if isinstance(data, pd.DataFrame) else ())
-    assert [record.getMessage()[: len(told)] for record in caplog.records] == [told] * bool(told)
+    assert (client._points.tolist(), client._points.shape[1], client._output_dir) == (
+        rows,
+        2,
+        tmp_path,
+    )
+    assert client._feature_names == (
+        ("a", "b") if isinstance(data, pd.DataFrame) else ()
+    )
+    assert [record.getMessage()[: len(told)] for record in caplog.records] == [
+        told
+    ] * bool(told)
 
 
 def test_tables_that_are_none_are_refused_as_ever(tmp_path: Path) -> None:
-    for wrong in (np.array([1.0, np.nan]), np.full((1, 1, 1), np.nan), np.array([["a"]])):
+    for wrong in (
+        np.array([1.0, np.nan]),
+        np.full((1, 1, 1), np.nan),
+        np.array([["a"]]),
+    ):
         with pytest.raises(DataError):
             _client_of(wrong, tmp_path)
     schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 100)}})
@@ -241,54 +430,103 @@ def test_tables_that_are_none_are_refused_as_ever(tmp_path: Path) -> None:
 
 
 def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"x": np.arange(12.0), "y": np.arange(12.0) % 5, "z": 1.0, "kind": list("aaabbbcccddd")})
+    frame = pd.DataFrame(
+        {
+            "x": np.arange(12.0),
+            "y": np.arange(12.0) % 5,
+            "z": 1.0,
+            "kind": list("aaabbbcccddd"),
+        }
+    )
     frame.to_csv(tmp_path / "rows.csv", index=False)
     source, run = str(tmp_path / "rows.csv"), {"columns": "y, x", "partition-seed": 0}
 
     def part(which: int, **more: Any) -> list[float]:
         named = {name.replace("_", "-"): value for name, value in more.items()}
-        table = simulated_part(source, run | named, {"partition-id": which, "num-partitions": 4})
+        table = simulated_part(
+            source, run | named, {"partition-id": which, "num-partitions": 4}
+        )
         assert table.names == ("x", "y")
         return sorted(table.points[:, 0].tolist())
 
     whole = simulated_part(source, run | {"label-column": "kind"}, {})
-    assert (whole.points[:, 0].tolist(), whole.labels is not None) == (frame["x"].tolist(), True)
+    assert (whole.points[:, 0].tolist(), whole.labels is not None) == (
+        frame["x"].tolist(),
+        True,
+    )
     for looks in ({"n-classes": 4}, {"algorithm": "naive_bayes"}):
-        with pytest.raises(DataError, match=r"no cell of the label column 'kind' of .* is a whole number from 0 on"):
+        with pytest.raises(
+            DataError,
+            match=(
+                r"no cell of the label column 'kind' of .* is a whole number from 0 on"
+            ),
+        ):
             simulated_part(source, run | looks | {"label-column": "kind"}, {})
-        assert simulated_part(source, {"partition-seed": 0} | looks | {"label-column": "y"}, {}).labels is not None
+        assert (
+            simulated_part(
+                source, {"partition-seed": 0} | looks | {"label-column": "y"}, {}
+            ).labels
+            is not None
+        )
     assert simulated_part(source, run, {"num-partitions": 4}).labels is None
     iid = [part(which) for which in range(4)]
     assert sorted(row for rows in iid for row in rows) == frame["x"].tolist()
     assert iid == [part(which, partition="iid", partition_seed=0) for which in range(4)]
     assert iid != [part(which, partition_seed=1) for which in range(4)]
-    assert [len(part(which, partition="fixed_sizes", partition_sizes="1,2,3,4")) for which in range(4)] == [1, 2, 3, 4]
-    assert part(2, partition="one_client_per_value", partition_column="kind") == [6.0, 7.0, 8.0]
+    assert [
+        len(part(which, partition="fixed_sizes", partition_sizes="1,2,3,4"))
+        for which in range(4)
+    ] == [1, 2, 3, 4]
+    assert part(2, partition="one_client_per_value", partition_column="kind") == [
+        6.0,
+        7.0,
+        8.0,
+    ]
     own = {"partition": "dirichlet", "partition_column": "kind"}
-    drawn = [[part(which, **own, **more) for which in range(4)] for more in ({}, {"partition_alpha": 0.5})]
-    mixed = [mixture_of(run).client_points(1).tolist() for run in ({}, {"partition-seed": 0}, {"partition-seed": 1})]
+    drawn = [
+        [part(which, **own, **more) for which in range(4)]
+        for more in ({}, {"partition_alpha": 0.5})
+    ]
+    mixed = [
+        mixture_of(run).client_points(1).tolist()
+        for run in ({}, {"partition-seed": 0}, {"partition-seed": 1})
+    ]
     assert mixed[0] == mixed[1] != mixed[2]
-    assert drawn[0] == drawn[1] != [part(which, **own, partition_alpha=50.0) for which in range(4)]
+    assert (
+        drawn[0]
+        == drawn[1]
+        != [part(which, **own, partition_alpha=50.0) for which in range(4)]
+    )
 
 
-# -- the mod ----------------------------------------------------------------------------------------------------------
+# -- the mod ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("error", "failure"),
     [
         (RefusalError("No."), Failure(Status.REFUSED, "RefusalError", "No.")),
-        (BudgetError("secret"), Failure(Status.FAILED, "BudgetError", INTERNAL_SENTENCE)),
+        (
+            BudgetError("secret"),
+            Failure(Status.FAILED, "BudgetError", INTERNAL_SENTENCE),
+        ),
         (DataError("secret"), Failure(Status.FAILED, "DataError", TABLE_SENTENCE)),
         (ColumnError("secret", 1, 5), None),
-        (KeyError("secret"), Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE)),
+        (
+            KeyError("secret"),
+            Failure(Status.FAILED, "InternalError", INTERNAL_SENTENCE),
+        ),
     ],
 )
-def test_of_what_goes_wrong_only_a_fixed_sentence_travels(error: Exception, failure: Failure | None) -> None:
+def test_of_what_goes_wrong_only_a_fixed_sentence_travels(
+    error: Exception, failure: Failure | None
+) -> None:
     def fails(_: Context) -> None:
         raise error
 
-    told = packet_of(answer(RecordDict({}), SecureAggregation(show_logs=fails)).content).failure
+    told = packet_of(
+        answer(RecordDict({}), SecureAggregation(show_logs=fails)).content
+    ).failure
     if failure is None:
         assert told is not None
         assert (told.status, told.code) == (Status.FAILED, "ColumnError")
@@ -303,30 +541,50 @@ def answer(content: RecordDict | Error, mod: SecureAggregation) -> Message:
 
     with InProcessGrid([]).running():
         asked = Message(RecordDict({}), 2, "train")
-        message = Message(content, reply_to=asked) if isinstance(content, Error) else Message(content, 2, "train")
+        message = (
+            Message(content, reply_to=asked)
+            if isinstance(content, Error)
+            else Message(content, 2, "train")
+        )
         return mod(message, context(), inner)
 
 
-@pytest.mark.parametrize("content", [RecordDict({}), RecordDict({"other": ConfigRecord({})}), Error(1, "x")], ids=repr)
-def test_a_message_of_no_protocol_never_reaches_the_wrapped_client(content: Any) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [RecordDict({}), RecordDict({"other": ConfigRecord({})}), Error(1, "x")],
+    ids=repr,
+)
+def test_a_message_of_no_protocol_never_reaches_the_wrapped_client(
+    content: Any,
+) -> None:
     failure = packet_of(answer(content, SecureAggregation()).content).failure
     assert failure is not None
     assert (failure.status, failure.code) == (Status.REFUSED, "ProtocolError")
     assert "answers no other" in failure.sentence
 
 
-def wrapped(reply: Any, asked: list[Any] | None = None, allowed: tuple[str, ...] = ()) -> Wrapped:
+def wrapped(
+    reply: Any, asked: list[Any] | None = None, allowed: tuple[str, ...] = ()
+) -> Wrapped:
     """Around a client that replies so."""
     with InProcessGrid([]).running():
-        message = Message(RecordDict({"of": ConfigRecord({"the": "server"})}), 2, "train")
+        message = Message(
+            RecordDict({"of": ConfigRecord({"the": "server"})}), 2, "train"
+        )
         message.metadata.__dict__["_message_id"] = "asked"
-        answered = reply if isinstance(reply, SimpleNamespace) else Message(reply, reply_to=message)
+        answered = (
+            reply
+            if isinstance(reply, SimpleNamespace)
+            else Message(reply, reply_to=message)
+        )
 
     def inner(received: Message, _: Context) -> Any:
         (asked if asked is not None else []).append(received.content)
         return answered
 
-    guard: Any = SimpleNamespace(settings=SimpleNamespace(policy=ClientPolicy(allowed_columns=allowed)))
+    guard: Any = SimpleNamespace(
+        settings=SimpleNamespace(policy=ClientPolicy(allowed_columns=allowed))
+    )
     return Wrapped(message, context(), inner, guard)
 
 
@@ -336,19 +594,38 @@ def metrics(**values: Any) -> RecordDict:
 
 def test_a_wrapped_clients_words_on_its_table() -> None:
     assert wrapped(metrics(n_features=3)).describe() == (3, (), False, "")
-    told = {"feature_names": '["a", "b"]', "has_labels": True, "schema": "ab", "used": '["a", "c"]'}
-    assert wrapped(metrics(n_features=2, **told)).describe() == (2, ("a", "b"), True, "ab")
+    told = {
+        "feature_names": '["a", "b"]',
+        "has_labels": True,
+        "schema": "ab",
+        "used": '["a", "c"]',
+    }
+    assert wrapped(metrics(n_features=2, **told)).describe() == (
+        2,
+        ("a", "b"),
+        True,
+        "ab",
+    )
     assert wrapped(metrics(n_features=2, **told), allowed=("a", "c")).describe()[0] == 2
-    with pytest.raises(RefusalError, match="allows 1 columns, and its table of 2 names has 1 besides them"):
+    with pytest.raises(
+        RefusalError,
+        match="allows 1 columns, and its table of 2 names has 1 besides them",
+    ):
         wrapped(metrics(n_features=2, **told), allowed=("a",)).describe()
     for wrong in (metrics(), metrics(n_features="3"), RecordDict({})):
-        with pytest.raises(LocalMisuseError, match="does not tell its number of features"):
+        with pytest.raises(
+            LocalMisuseError, match="does not tell its number of features"
+        ):
             wrapped(wrong).describe()
 
 
 @pytest.mark.parametrize("code", [0, 1, -1])
-def test_a_wrapped_clients_failure_is_one_and_its_words_are_not_repeated(code: int) -> None:
-    status = RecordDict({"fitres.status": ConfigRecord({"code": code, "message": "row 7"})})
+def test_a_wrapped_clients_failure_is_one_and_its_words_are_not_repeated(
+    code: int,
+) -> None:
+    status = RecordDict(
+        {"fitres.status": ConfigRecord({"code": code, "message": "row 7"})}
+    )
     if code == 0:
         assert wrapped(status)._call("fit", [], {}) == ([], {})
         return
@@ -357,32 +634,59 @@ def test_a_wrapped_clients_failure_is_one_and_its_words_are_not_repeated(code: i
 
 
 @pytest.mark.parametrize(
-    ("has_error", "has_content"), [(True, True), (True, False), (False, False)], ids=["both", "error", "nothing"]
+    ("has_error", "has_content"),
+    [(True, True), (True, False), (False, False)],
+    ids=["both", "error", "nothing"],
 )
 def test_a_wrapped_client_without_an_answer_fails_and_the_message_is_as_it_was(
     has_error: bool, has_content: bool
 ) -> None:
-    reply = SimpleNamespace(has_error=lambda: has_error, has_content=lambda: has_content, content=RecordDict({}))
+    reply = SimpleNamespace(
+        has_error=lambda: has_error,
+        has_content=lambda: has_content,
+        content=RecordDict({}),
+    )
     around = wrapped(reply)
-    with pytest.raises(LocalMisuseError, match="the wrapped client answered with an error"):
+    with pytest.raises(
+        LocalMisuseError, match="the wrapped client answered with an error"
+    ):
         around.answered({})
     assert list(around._message.content) == ["of"]
 
 
 def test_a_statistic_is_asked_with_what_was_released_before() -> None:
-    """Of a preliminary round the ranges so far; of another the arrays by name, and then the movements."""
-    arrays = ArrayRecord({"0": Array(np.array([1, 2])), "_empty": Array(np.zeros(0)), "1": Array(np.array([[0.5]]))})
+    """Of a preliminary round the ranges so far.
+
+    Of another the arrays by name, and then the movements.
+    """
+    arrays = ArrayRecord(
+        {
+            "0": Array(np.array([1, 2])),
+            "_empty": Array(np.zeros(0)),
+            "1": Array(np.array([[0.5]])),
+        }
+    )
     reply, asked = RecordDict({"fitres.parameters": arrays}), list[Any]()
-    state = SimpleNamespace(arrays={"b": np.ones((1, 2)), "a": np.zeros(1)}, movements=(0.25, 0.5))
+    state = SimpleNamespace(
+        arrays={"b": np.ones((1, 2)), "a": np.zeros(1)}, movements=(0.25, 0.5)
+    )
     plan = SimpleNamespace(discovers=lambda index: index < 1)
-    memory: Any = SimpleNamespace(plan=plan, plan_blob=b"plan", clusters=state, found=SimpleNamespace(box=None))
+    memory: Any = SimpleNamespace(
+        plan=plan, plan_blob=b"plan", clusters=state, found=SimpleNamespace(box=None)
+    )
     client = wrapped(reply, asked)
     for index in (0, 1):
         found = client.compute(memory, index)
-        assert [(each.dtype, each.tolist()) for each in found] == [(np.float64, [1.0, 2.0]), (np.float64, [[0.5]])]
+        assert [(each.dtype, each.tolist()) for each in found] == [
+            (np.float64, [1.0, 2.0]),
+            (np.float64, [[0.5]]),
+        ]
     memory.found.box = ((0.0,), (2.0,))
     client.compute(memory, 0)
-    sent = [[each.numpy().tolist() for each in one["fitins.parameters"].values()] for one in asked]
+    sent = [
+        [each.numpy().tolist() for each in one["fitins.parameters"].values()]
+        for one in asked
+    ]
     assert sent == [[], [[[1.0, 1.0]], [0.0], [0.25, 0.5]], [[0.0], [2.0]]]
     configs = [dict(one["fitins.config"]) for one in asked]
     known = {"task": "statistic", "plan": b"plan"}

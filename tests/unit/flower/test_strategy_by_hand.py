@@ -1,4 +1,6 @@
-"""A strategy's own decisions, over a server and a grid of which only what is looked at is there."""
+"""A strategy's own decisions, over a server and a grid of which only what is looked at
+is there.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord
 
-from flwr_dpkmeans import FastLloyd, GLloyd, Lloyd, PrivateKMeans, SecureSum, ServerLloyd
+from flwr_dpkmeans import (
+    FastLloyd,
+    GLloyd,
+    Lloyd,
+    PrivateKMeans,
+    SecureSum,
+    ServerLloyd,
+)
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, RefusalError
 from flwr_dpkmeans.flower import exchange
 from flwr_dpkmeans.flower import strategy as strategy_module
@@ -36,17 +45,29 @@ from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, decode_request
 
 
 def config(**values: Any) -> Any:
-    return parse_config(**({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 300} | values))
+    return parse_config(
+        **({"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "n_examples": 300} | values)
+    )
 
 
 def plan_of(n_clients: int = 4, **values: Any) -> Plan:
-    return draft_plan(config(**values), run_id=7, n_clients=n_clients, seed=1, n_features=2)
+    return draft_plan(
+        config(**values), run_id=7, n_clients=n_clients, seed=1, n_features=2
+    )
 
 
 class Grid:
-    """Complete, unless it is a deployment; it notes what is sent, and answers for some nodes."""
+    """Complete, unless it is a deployment.
 
-    def __init__(self, answering: tuple[int, ...] = (2, 3), run_id: int = 7, is_complete: bool = True) -> None:
+    It notes what is sent, and answers for some nodes.
+    """
+
+    def __init__(
+        self,
+        answering: tuple[int, ...] = (2, 3),
+        run_id: int = 7,
+        is_complete: bool = True,
+    ) -> None:
         self.run = SimpleNamespace(run_id=run_id, fab_hash="")
         self.is_complete, self._answering = is_complete, answering
         self.sent: list[Any] = []
@@ -70,12 +91,24 @@ def reply(node: int) -> Any:
     return SimpleNamespace(metadata=metadata, has_content=lambda: False)
 
 
-def strategy_at(due: Stage | None, plan: Plan | None = None, **values: Any) -> tuple[Any, list[Any]]:
-    """A strategy whose server waits for nodes 2, 3 and 4, and what is required of their answers."""
+def strategy_at(
+    due: Stage | None, plan: Plan | None = None, **values: Any
+) -> tuple[Any, list[Any]]:
+    """A strategy whose server waits for nodes 2, 3 and 4, and what is required of their
+    answers.
+    """
     required: list[Any] = []
     strategy: Any = PrivateKMeans.from_config(config(), **values)
-    known = {"due": due, "asked": (2, 3, 4), "joined": (2, 3, 4), "attempts": (), "plan": plan or plan_of()}
-    strategy._run = SimpleNamespace(**known, require_answers=lambda *told: required.append(told))
+    known = {
+        "due": due,
+        "asked": (2, 3, 4),
+        "joined": (2, 3, 4),
+        "attempts": (),
+        "plan": plan or plan_of(),
+    }
+    strategy._run = SimpleNamespace(
+        **known, require_answers=lambda *told: required.append(told)
+    )
     return strategy, required
 
 
@@ -93,7 +126,9 @@ def test_answers_are_waited_for_as_long_as_the_round_and_the_run_have(
 ) -> None:
     strategy, required = strategy_at(Stage.SUM, timeouts=Timeouts(round=round_timeout))
     grid = Grid(answering)
-    replies = strategy._exchange(grid, lambda *_: [reply(node) for node in (2, 3, 4)], time.monotonic() + left)
+    replies = strategy._exchange(
+        grid, lambda *_: [reply(node) for node in (2, 3, 4)], time.monotonic() + left
+    )
     assert len(replies) == len(answering)
     assert grid.timeouts == [strategy._wait] == [pytest.approx(50.0, abs=5.0)]
     ((asked, heard, waited, told),) = required
@@ -103,14 +138,21 @@ def test_answers_are_waited_for_as_long_as_the_round_and_the_run_have(
     assert strategy.progress.n_done == 1
 
 
-def test_who_misses_the_result_stops_nobody_and_a_run_without_time_asks_nobody() -> None:
+def test_who_misses_the_result_stops_nobody_and_a_run_without_time_asks_nobody() -> (
+    None
+):
     strategy, required = strategy_at(Stage.FINISH)
     strategy._exchange(Grid(()), lambda *_: [reply(2)], time.monotonic() + 60.0)
     assert required == []
     clock = SimpleNamespace(monotonic=lambda: 100.0)
     with mock.patch.object(strategy_module, "time", clock):
         grid = Grid(())
-        with pytest.raises(CohortError, match="the run took longer than 86400 s, and what its clients charged stays"):
+        with pytest.raises(
+            CohortError,
+            match=(
+                "the run took longer than 86400 s, and what its clients charged stays"
+            ),
+        ):
             strategy._exchange(grid, lambda *_: [reply(2)], 100.0)
         assert grid.timeouts == []
         strategy._exchange(grid, lambda *_: [reply(2)], 100.5)
@@ -127,7 +169,9 @@ def test_who_misses_the_result_stops_nobody_and_a_run_without_time_asks_nobody()
         (Stage.SUM, 7, True, 0),  # virtual clients end with their program
     ],
 )
-@pytest.mark.parametrize("error", [CohortError("too few. " * 1000), ValueError("/home/secret")])
+@pytest.mark.parametrize(
+    "error", [CohortError("too few. " * 1000), ValueError("/home/secret")]
+)
 def test_nodes_are_told_of_the_end_of_a_run_that_they_take_part_in(
     due: Stage | None, run_id: int, is_complete: bool, told: int, error: Exception
 ) -> None:
@@ -138,7 +182,11 @@ def test_nodes_are_told_of_the_end_of_a_run_that_they_take_part_in(
     assert [message.metadata.dst_node_id for message in grid.sent] == [2, 3, 4][:told]
     for message in grid.sent:
         asked: Any = decode_request(exchange.packet_of(message.content))
-        sentence = f"CohortError: {error}" if isinstance(error, CohortError) else "its program failed (ValueError)."
+        sentence = (
+            f"CohortError: {error}"
+            if isinstance(error, CohortError)
+            else "its program failed (ValueError)."
+        )
         assert (asked.stage, asked.run_id) == (Stage.STOP, 7)
         assert asked.body.sentence == sentence[:LONGEST_SENTENCE]
 
@@ -149,7 +197,9 @@ def test_a_stop_before_anything_was_opened_tells_nobody() -> None:
     assert grid.sent == []
 
 
-def test_each_sentence_against_a_run_is_logged_once_and_what_protects_nobody_as_such() -> None:
+def test_each_sentence_against_a_run_is_logged_once_and_what_protects_nobody_as_such() -> (
+    None
+):
     said: list[str] = []
     plan = plan_of(algorithm="lloyd")
     (reason,) = why_not_private(plan)
@@ -162,21 +212,35 @@ def test_each_sentence_against_a_run_is_logged_once_and_what_protects_nobody_as_
 
 @pytest.mark.parametrize(
     ("index", "due", "warned"),
-    [(0, Stage.SUM, 1), (-1, Stage.SUM, 0), (1, Stage.SUM, 0), (1, Stage.FINISH, 1), (0, Stage.FINISH, 1)],
+    [
+        (0, Stage.SUM, 1),
+        (-1, Stage.SUM, 0),
+        (1, Stage.SUM, 0),
+        (1, Stage.FINISH, 1),
+        (0, Stage.FINISH, 1),
+    ],
 )
-def test_a_count_and_the_last_release_may_be_followed_by_warnings(index: int, due: Stage, warned: int) -> None:
+def test_a_count_and_the_last_release_may_be_followed_by_warnings(
+    index: int, due: Stage, warned: int
+) -> None:
     said: list[str] = []
     step = Step(index, 2, 3, "count", 4, 0.5, (("counts", 2.0),), None, None)
     strategy, _ = strategy_at(due, on_warning=said.append, on_step=lambda _: None)
     strategy._run.report = SimpleNamespace(warnings=("Odd.",))
     strategy._run.take, strategy._run.clusters = lambda answers: step, None
     arrays, metrics = strategy.aggregate_train(0, [])
-    assert (arrays, dict(metrics)) == (None, {"epsilon": 0.5, "n-clients": 4, "attempt": 3, "noise-counts": 2.0})
+    assert (arrays, dict(metrics)) == (
+        None,
+        {"epsilon": 0.5, "n-clients": 4, "attempt": 3, "noise-counts": 2.0},
+    )
     assert (len(said), strategy._steps) == (warned, [step])
     strategy._run.take = lambda answers: None
     assert strategy.aggregate_train(0, []) == (None, None)
     moved = replace(step, radius=0.25, movement=0.0)
-    assert dict(_step_metrics(moved)) == dict(metrics) | {"radius": 0.25, "movement": 0.0}
+    assert dict(_step_metrics(moved)) == dict(metrics) | {
+        "radius": 0.25,
+        "movement": 0.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -184,12 +248,20 @@ def test_a_count_and_the_last_release_may_be_followed_by_warnings(index: int, du
     [
         ({"max_iter": 5}, {None: 6, 1: 5, 4: 2, 5: 1}),
         ({"max_iter": 5, "dropout": "recover"}, {None: 11, 1: 9, 5: 1}),
-        ({"max_iter": 2, "evaluation": "private", "trust": "central"}, {None: 4, 1: 3, 2: 2, 3: 1}),
+        (
+            {"max_iter": 2, "evaluation": "private", "trust": "central"},
+            {None: 4, 1: 3, 2: 2, 3: 1},
+        ),
         ({"n_examples": None}, {None: None, 0: None}),
     ],
 )
-def test_round_trips_left_by_hand(values: dict[str, Any], lefts: dict[int | None, int | None]) -> None:
-    """One for each sum (two where masks are recovered), and one for the result; unknown before a plan is final."""
+def test_round_trips_left_by_hand(
+    values: dict[str, Any], lefts: dict[int | None, int | None]
+) -> None:
+    """One for each sum (two where masks are recovered), and one for the result.
+
+    Unknown before a plan is final.
+    """
     plan = plan_of(6, algorithm="fastlloyd", **values)
     assert {index: round_trips_left(plan, index) for index in lefts} == lefts
 
@@ -200,7 +272,9 @@ class Timed(Progress):
     seconds = 1.23456  # type: ignore[assignment]
 
 
-def test_progress_is_logged_with_one_round_trip_left_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_with_one_round_trip_left_at_the_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     plan = plan_of(algorithm="fastlloyd", max_iter=5)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
         for due in (Stage.SUM, Stage.FINISH):
@@ -211,19 +285,27 @@ def test_progress_is_logged_with_one_round_trip_left_at_the_end(caplog: pytest.L
 
 
 def test_a_seed_of_zero_is_a_seed_and_without_one_plans_differ() -> None:
-    first = first_plan(config(random_state=0), None, run_id=1, n_clients=4, n_features=2)[0]
+    first = first_plan(
+        config(random_state=0), None, run_id=1, n_clients=4, n_features=2
+    )[0]
     assert (first.seed, first.n_features, first.n_clients) == (0, 2, 4)
-    drawn = {first_plan(config(), None, run_id=1, n_clients=4)[0].seed for _ in range(4)}
+    drawn = {
+        first_plan(config(), None, run_id=1, n_clients=4)[0].seed for _ in range(4)
+    }
     assert len(drawn) == 4
     assert all(0 <= seed < 2**62 for seed in drawn)
     points = np.linspace(-1.0, 1.0, 20).reshape(10, 2)
-    plan, kept = first_plan(config(algorithm="server_lloyd"), points, run_id=1, n_clients=4)
+    plan, kept = first_plan(
+        config(algorithm="server_lloyd"), points, run_id=1, n_clients=4
+    )
     assert (plan.n_features, kept is None) == (2, plan.public_points is not None)
 
 
 def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:
     def rehearse(n_clients: int, width: int, *names: str, **values: Any) -> None:
-        strategy = PrivateKMeans.from_config(config(algorithm="fastlloyd", n_features=2, **values))
+        strategy = PrivateKMeans.from_config(
+            config(algorithm="fastlloyd", n_features=2, **values)
+        )
         strategy.rehearse(n_clients, width, names, has_labels=False)
 
     rehearse(4, 2)
@@ -232,7 +314,10 @@ def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:
         rehearse(4, 3)
     with pytest.raises(RefusalError, match="this client's table of 2 lacks 1"):
         rehearse(4, 2, "a", "c", feature_names=("b", "a"))
-    with pytest.raises(RefusalError, match="looks at labels of 2 classes, but this client has no labels"):
+    with pytest.raises(
+        RefusalError,
+        match="looks at labels of 2 classes, but this client has no labels",
+    ):
         rehearse(4, 2, evaluation="private", n_classes=2)
     with pytest.raises(ConfigurationError, match="min_clients"):
         rehearse(2, 2, min_clients=3)
@@ -241,9 +326,13 @@ def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:
 def test_a_plan_that_lacks_its_width_is_rehearsed_with_it() -> None:
     """So many clusters have no start in 10 columns, which only the width tells."""
     many = config(algorithm="fastlloyd", n_clusters=10_001, n_examples=10**9)
-    with pytest.raises(ConfigurationError, match="n_clusters is 10001 with 10 features"):
+    with pytest.raises(
+        ConfigurationError, match="n_clusters is 10001 with 10 features"
+    ):
         PrivateKMeans.from_config(many).rehearse(4, 10, (), has_labels=False)
-    PrivateKMeans.from_config(config(algorithm="fastlloyd")).rehearse(4, 10, (), has_labels=False)
+    PrivateKMeans.from_config(config(algorithm="fastlloyd")).rehearse(
+        4, 10, (), has_labels=False
+    )
 
 
 class Noted(PrivateKMeans, algorithm="fastlloyd"):
@@ -282,6 +371,10 @@ def test_a_sum_without_noise_is_the_exact_one() -> None:
     arrays = ArrayRecord([np.arange(6).reshape(2, 3), np.array([True, False])])
     for epsilon, algorithm in ((None, "exact_array_sum"), (2.0, "array_sum")):
         run = SecureSum(arrays, epsilon=epsilon, clip=1.0).config
-        assert (run.algorithm, run.unit.value, run.epsilon) == (algorithm, "client", epsilon or 1.0)
+        assert (run.algorithm, run.unit.value, run.epsilon) == (
+            algorithm,
+            "client",
+            epsilon or 1.0,
+        )
         assert (run.bounds, run.n_features) == (((-1.0,), (1.0,)), 1)
         assert run.arrays == (("0", (2, 3)), ("1", (2,)))

@@ -9,12 +9,16 @@ from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, nearest_labels
 
 
-def grid_points(generator: np.random.Generator, rows: int, features: int, cells: int = 65536) -> np.ndarray:
+def grid_points(
+    generator: np.random.Generator, rows: int, features: int, cells: int = 65536
+) -> np.ndarray:
     """Uniform points of [-1, 1]^d on a grid of 2 * cells + 1 values per axis."""
     return generator.integers(-cells, cells + 1, (rows, features)) / cells
 
 
-def integer_reference(points: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def integer_reference(
+    points: np.ndarray, centroids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Nearest centroids in integer arithmetic; argmin gives ties to the lowest index."""
     x = (points * 65536).astype(np.int64)
     c = (centroids * 65536).astype(np.int64)
@@ -24,11 +28,23 @@ def integer_reference(points: np.ndarray, centroids: np.ndarray) -> tuple[np.nda
 
 @pytest.mark.parametrize(
     ("rows", "features", "clusters"),
-    [(1, 1, 1), (7, 3, 1), (1000, 2, 2), (5000, 2, 15), (3000, 2, 130), (700, 100, 10), (40_000, 3, 5), (300, 700, 4)],
+    [
+        (1, 1, 1),
+        (7, 3, 1),
+        (1000, 2, 2),
+        (5000, 2, 15),
+        (3000, 2, 130),
+        (700, 100, 10),
+        (40_000, 3, 5),
+        (300, 700, 4),
+    ],
 )
 def test_equals_integer_reference(rows: int, features: int, clusters: int) -> None:
     generator = np.random.default_rng(rows + features)
-    points, centroids = grid_points(generator, rows, features), grid_points(generator, clusters, features)
+    points, centroids = (
+        grid_points(generator, rows, features),
+        grid_points(generator, clusters, features),
+    )
     labels, squares = nearest_centroids(points, centroids)
     expected_labels, expected_squares = integer_reference(points, centroids)
     assert np.array_equal(labels, expected_labels)
@@ -49,14 +65,18 @@ def test_ties_go_to_the_lowest_index(features: int, clusters: int) -> None:
 
 @pytest.mark.parametrize("scale", [0.9, 3.0, 1e6])
 @pytest.mark.parametrize(("features", "clusters"), [(2, 50), (20, 7)])
-def test_data_off_the_grid_and_outside_the_box(scale: float, features: int, clusters: int) -> None:
+def test_data_off_the_grid_and_outside_the_box(
+    scale: float, features: int, clusters: int
+) -> None:
     generator = np.random.default_rng(2)
     points = scale * generator.normal(size=(3000, features))
     centroids = scale * generator.normal(size=(clusters, features))
     labels, squares = nearest_centroids(points, centroids)
     expected = ((points[:, None] - centroids) ** 2).sum(axis=2)
     assert np.array_equal(labels, expected.argmin(axis=1))
-    np.testing.assert_allclose(squares, expected.min(axis=1), rtol=1e-6, atol=1e-9 * scale**2)
+    np.testing.assert_allclose(
+        squares, expected.min(axis=1), rtol=1e-6, atol=1e-9 * scale**2
+    )
 
 
 def test_points_outside_the_box_of_centroids_inside_it() -> None:
@@ -71,7 +91,9 @@ def test_points_outside_the_box_of_centroids_inside_it() -> None:
 
 @pytest.mark.parametrize("farthest", [1.0, 4.0, 5.0, 2.0**17])
 def test_labels_of_rows_on_the_grid_wherever_they_are(farthest: float) -> None:
-    """Parts of a score that cancel may be so large that the label beside them would have no room."""
+    """Parts of a score that cancel may be so large that the label beside them would
+    have no room.
+    """
     generator = np.random.default_rng(3)
     near = grid_points(generator, 64, 1)
     centroids = np.hstack([near, near + generator.integers(0, 2, near.shape) / 65536])
@@ -85,7 +107,10 @@ def test_labels_of_rows_on_the_grid_wherever_they_are(farthest: float) -> None:
 
 def test_points_finer_than_the_grid_with_centroids_on_it() -> None:
     generator = np.random.default_rng(4)
-    points, centroids = generator.integers(-(2**21), 2**21, (5000, 2)) / 2**21, grid_points(generator, 100, 2)
+    points, centroids = (
+        generator.integers(-(2**21), 2**21, (5000, 2)) / 2**21,
+        grid_points(generator, 100, 2),
+    )
     labels, squares = nearest_centroids(points, centroids)
     expected = ((points[:, None] - centroids) ** 2).sum(axis=2)
     assert np.all(expected[np.arange(5000), labels] - expected.min(axis=1) < 2.0**-31)
@@ -113,16 +138,30 @@ def test_neighbours_on_the_grid_beside_a_far_centroid() -> None:
 @pytest.mark.parametrize("n_centroids", [1, 3, 20, 128])
 @pytest.mark.parametrize("value", [2.0**10, 2.0**30])
 def test_points_far_from_all_centroids(n_centroids: int, value: float) -> None:
-    centroids, far = grid_points(np.random.default_rng(6), n_centroids, 2, cells=8), np.full((1, 2), value)
+    centroids, far = (
+        grid_points(np.random.default_rng(6), n_centroids, 2, cells=8),
+        np.full((1, 2), value),
+    )
     expected = (far @ centroids.T - 0.5 * (centroids**2).sum(1)).argmax()
-    assert nearest_centroids(far, centroids)[0] == nearest_labels(far, centroids) == expected
+    assert (
+        nearest_centroids(far, centroids)[0]
+        == nearest_labels(far, centroids)
+        == expected
+    )
 
 
 def test_any_memory_layout_and_type() -> None:
     generator = np.random.default_rng(7)
-    points, centroids = grid_points(generator, 400, 4, cells=64), grid_points(generator, 5, 4, cells=64)
+    points, centroids = (
+        grid_points(generator, 400, 4, cells=64),
+        grid_points(generator, 5, 4, cells=64),
+    )
     expected = nearest_centroids(points, centroids)
-    for variant in (np.asfortranarray(points), points.astype(np.float32), np.repeat(points, 2, axis=0)[::2]):
+    for variant in (
+        np.asfortranarray(points),
+        points.astype(np.float32),
+        np.repeat(points, 2, axis=0)[::2],
+    ):
         labels, squares = nearest_centroids(variant, np.asfortranarray(centroids))
         assert np.array_equal(labels, expected[0])
         assert np.array_equal(squares, expected[1])
@@ -147,8 +186,16 @@ def test_arguments_are_not_changed() -> None:
     [
         (np.zeros(3), np.zeros((2, 3)), "points has 1 dimensions"),
         (np.zeros((3, 2)), np.zeros(2), "centroids has 1 dimensions"),
-        (np.zeros((3, 2)), np.zeros((2, 3)), "points have 2 features, but the centroids have 3"),
-        (np.zeros((0, 2)), np.zeros((2, 3)), "points have 2 features, but the centroids have 3"),
+        (
+            np.zeros((3, 2)),
+            np.zeros((2, 3)),
+            "points have 2 features, but the centroids have 3",
+        ),
+        (
+            np.zeros((0, 2)),
+            np.zeros((2, 3)),
+            "points have 2 features, but the centroids have 3",
+        ),
         (np.zeros((3, 2)), np.zeros((0, 2)), "at least one centroid"),
     ],
 )
@@ -158,7 +205,9 @@ def test_wrong_shapes(points: np.ndarray, centroids: np.ndarray, message: str) -
 
 
 def test_no_squared_distance_is_negative() -> None:
-    """Of a point that is a centroid, square and doubled score differ by rounding alone, upwards or downwards."""
+    """Of a point that is a centroid, square and doubled score differ by rounding alone,
+    upwards or downwards.
+    """
     points = np.random.default_rng(9).normal(size=(2000, 3))
     labels, squares = nearest_centroids(points, points[:50])
     assert (labels[:50] == np.arange(50)).all()

@@ -1,4 +1,6 @@
-"""Memory is bounded whatever the number of rows, features and clusters, and blocks do not show in the sums."""
+"""Memory is bounded whatever the number of rows, features and clusters, and blocks do
+not show in the sums.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from flwr_dpkmeans.kmeans.lloyd import (
     row_blocks,
     sum_over_blocks,
 )
-from flwr_dpkmeans.kmeans.projected import clear_labels, nearest_projected, outer_product_triangle
+from flwr_dpkmeans.kmeans.projected import (
+    clear_labels,
+    nearest_projected,
+    outer_product_triangle,
+)
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
 from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
@@ -53,7 +59,8 @@ def labels_of(n: int, k: int) -> Any:
     return np.arange(n, dtype=np.int32) % k
 
 
-# Rows, clusters, features: a wide table, and others that are long or have many clusters.
+# Rows, clusters, features: a wide table, and others that are long or have many
+# clusters.
 SHAPES = [(100, 4, WIDE), (250_000, 3, 1), (3, 25_000, 2), (700, 7_000, 3)]
 SMALL_BLOCK = 1 << 20
 STEPS: dict[str, Callable[[Any, Any], Any]] = {
@@ -76,7 +83,10 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
 def test_a_step_takes_a_few_blocks_of_memory(
     shape: tuple[int, int, int], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocks are an eighth of the usual ones here, and so are the tables; two threads have some of their own."""
+    """Blocks are an eighth of the usual ones here, and so are the tables.
+
+    Two threads have some of their own.
+    """
     monkeypatch.setattr(lloyd.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(lloyd, "BLOCK_BYTES", SMALL_BLOCK)
     n, k, d = shape
@@ -85,7 +95,8 @@ def test_a_step_takes_a_few_blocks_of_memory(
     if step == "clear labels" and n * k > 10**6:
         n = 200
     points, centers = drawn(n, d), drawn(k, d, 1)
-    # Centres and sums are as large as the plan says, and two numbers for each row are no more than a row.
+    # Centres and sums are as large as the plan says, and two numbers for each row are
+    # no more than a row.
     given = 8 * (4 * k * d + 2 * n)
     assert peak(lambda: STEPS[step](points, centers)) < ARRAYS * SMALL_BLOCK + given
 
@@ -93,7 +104,11 @@ def test_a_step_takes_a_few_blocks_of_memory(
 def test_the_outer_product_takes_as_much_as_it_returns() -> None:
     points, d = drawn(60_000, 64), 64
     middle = np.zeros(d)
-    taken = peak(lambda: outer_product_triangle(points, lambda rows: unit_residuals(rows - middle, 1.0)))
+    taken = peak(
+        lambda: outer_product_triangle(
+            points, lambda rows: unit_residuals(rows - middle, 1.0)
+        )
+    )
     assert taken < ARRAYS * BLOCK_BYTES + 8 * 8 * d * d < points.nbytes * 3
 
 
@@ -112,13 +127,21 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def equal(one: Any, other: Any) -> bool:
     if hasattr(one, "__dataclass_fields__"):
         one, other = vars(one).values(), vars(other).values()
-    pairs = [(one, other)] if isinstance(one, np.ndarray | float) else zip(one, other, strict=True)
+    pairs = (
+        [(one, other)]
+        if isinstance(one, np.ndarray | float)
+        else zip(one, other, strict=True)
+    )
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize(("n", "k", "d"), [(0, 2, 3), (1, 1, 1), (37, 5, 2), (40, 30, 6), (9, 2, 4100)])
-def test_blocks_do_not_show(step: str, n: int, k: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("n", "k", "d"), [(0, 2, 3), (1, 1, 1), (37, 5, 2), (40, 30, 6), (9, 2, 4100)]
+)
+def test_blocks_do_not_show(
+    step: str, n: int, k: int, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if step == "cost" and n == 0:
         pytest.skip("no cost of no rows")
     if step in ("magnitudes", "ranges"):
@@ -128,13 +151,19 @@ def test_blocks_do_not_show(step: str, n: int, k: int, d: int, monkeypatch: pyte
     monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
     found = STEPS[step](points, centers)
     # A cost is no sum on the grid: its last digit may differ.
-    assert found == pytest.approx(whole, rel=1e-12) if step == "cost" else equal(whole, found)
+    assert (
+        found == pytest.approx(whole, rel=1e-12)
+        if step == "cost"
+        else equal(whole, found)
+    )
 
 
 @pytest.mark.usefixtures("tiny_blocks")
 def test_blocks_cover_all_rows_once() -> None:
     for n in (0, 1, 7, 32):
-        rows = [row for part in row_blocks(n, 3) for row in range(part.start, part.stop)]
+        rows = [
+            row for part in row_blocks(n, 3) for row in range(part.start, part.stop)
+        ]
         assert rows == list(range(n))
     assert list(row_blocks(0, 3)) == [slice(0, 0)]  # sums of no rows are zeros
     assert block_length(10**9) == 1

@@ -1,4 +1,6 @@
-"""Reproducible eigenpairs: against LAPACK, in degenerate cases, and without anything that depends on the machine."""
+"""Reproducible eigenpairs: against LAPACK, in degenerate cases, and without anything
+that depends on the machine.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def test_all_pairs_are_those_of_lapack(d: int) -> None:
 
 @pytest.mark.parametrize("d", [1, 2, 5, 9, 100])
 @pytest.mark.parametrize("value", [0.0, 0.2, -3.0, 1e-300])
-def test_a_multiple_of_the_identity_has_the_coordinate_axes_in_order(d: int, value: float) -> None:
+def test_a_multiple_of_the_identity_has_the_coordinate_axes_in_order(
+    d: int, value: float
+) -> None:
     values, vectors = eigenpairs(np.eye(d) * value)
     assert values.tolist() == [value] * d
     assert np.array_equal(vectors, np.eye(d))
@@ -59,8 +63,13 @@ def test_one_direction_that_stands_out_of_equal_ones() -> None:
 
 
 @pytest.mark.parametrize("d", [8, 100, 150])
-def test_nothing_but_elementwise_arithmetic_is_used(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
-    """LAPACK, BLAS and einsum round differently on other machines; here they may not be called at all."""
+def test_nothing_but_elementwise_arithmetic_is_used(
+    monkeypatch: pytest.MonkeyPatch, d: int
+) -> None:
+    """LAPACK, BLAS and einsum round differently on other machines.
+
+    Here they may not be called at all.
+    """
     matrix = symmetric(np.random.default_rng(d), d)
     expected = eigenpairs(matrix)
 
@@ -77,9 +86,15 @@ def test_nothing_but_elementwise_arithmetic_is_used(monkeypatch: pytest.MonkeyPa
     for function in called:
         tree = ast.parse(inspect.getsource(getattr(projected, function)))
         assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {*called}
-        called += sorted(name for name in names if inspect.isfunction(getattr(projected, name, None)))
-    assert {"product", "_jacobi", "_rotate", "_leading_range", "_orthonormal"} <= {*called}
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {
+            *called
+        }
+        called += sorted(
+            name for name in names if inspect.isfunction(getattr(projected, name, None))
+        )
+    assert {"product", "_jacobi", "_rotate", "_leading_range", "_orthonormal"} <= {
+        *called
+    }
 
 
 def test_entries_of_one_are_turned_away_as_others_are() -> None:
@@ -100,14 +115,18 @@ def test_last_digits_do_not_matter_where_values_are_apart() -> None:
 def test_of_a_wide_matrix_the_largest_values_are_found() -> None:
     d, generator = 200, np.random.default_rng(0)
     basis = np.linalg.qr(generator.normal(size=(d, 4)))[0]
-    matrix = (basis * [5.0, 4.0, -4.5, 3.0]) @ basis.T + symmetric(generator, d) * (0.5 / np.sqrt(d))
+    matrix = (basis * [5.0, 4.0, -4.5, 3.0]) @ basis.T + symmetric(generator, d) * (
+        0.5 / np.sqrt(d)
+    )
     values, vectors = eigenpairs(matrix)
     assert values.shape == (projected.MOST_COMPONENTS,)
     assert vectors.shape == (d, projected.MOST_COMPONENTS)
     expected, theirs = np.linalg.eigh(matrix)
     assert values[:3] == pytest.approx(expected[::-1][:3], rel=1e-9)
     assert values[-1] == pytest.approx(expected[0], rel=1e-9)
-    assert np.abs((theirs[:, ::-1][:, :3] * vectors[:, :3]).sum(axis=0)) == pytest.approx(np.ones(3), abs=1e-8)
+    assert np.abs(
+        (theirs[:, ::-1][:, :3] * vectors[:, :3]).sum(axis=0)
+    ) == pytest.approx(np.ones(3), abs=1e-8)
     assert np.abs(vectors.T @ vectors - np.eye(len(values))).max() < 1e-12
     assert np.array_equal(vectors, eigenpairs(matrix.copy())[1])
 

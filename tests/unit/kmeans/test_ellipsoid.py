@@ -1,4 +1,7 @@
-"""The private picture before clustering: by hand, when noise hides everything, and on machines that round otherwise."""
+"""The private picture before clustering.
+
+By hand, when noise hides everything, and on machines that round otherwise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ GRID = 2.0**16
 
 
 def in_single_precision(values: Floats) -> bool:
-    """Lengths are no sums: last digits of the noise's scale are gone, and those of small tables are not."""
+    """Lengths are no sums: last digits of the noise's scale are gone, and those of
+    small tables are not.
+    """
     return bool((values.astype(np.float32) == values).all())
 
 
@@ -32,7 +37,7 @@ def symmetric_noise(generator: np.random.Generator, d: int, noise: float) -> Flo
     return found
 
 
-# -- centre and variance ------------------------------------------------------------------------------------------
+# -- centre and variance ---------------------------------------------------------------
 
 
 def test_centre_by_hand() -> None:
@@ -53,20 +58,34 @@ def test_axis_variance_by_hand() -> None:
     centre, known = np.array([0.3, 0.4]), (0.2, 0.15**2)
     # (0.45 - 0.25) / 2 without noise.
     assert axis_variance(0.45, 0.0, centre, 0.0, *known) == (pytest.approx(0.1), 0.0)
-    # Noise of 2 * 0.15 on the square is 0.15 on an axis, as wide as the prior: the mean of 0.1 and 0.2.
-    assert axis_variance(0.45, 0.3, centre, 0.0, *known) == pytest.approx((0.15, 0.15**2 / 2))
-    # Noise of 0.3 along a centre 0.5 away is twice 0.5 * 0.3 on the square of its distance: the same alone, and
-    # together with the square's own noise worth two thirds of the prior.
-    assert axis_variance(0.45, 0.0, centre, 0.3, *known) == pytest.approx((0.15, 0.15**2 / 2))
-    assert axis_variance(0.45, 0.3, centre, 0.3, *known) == pytest.approx(((0.1 + 2 * 0.2) / 3, 0.15**2 * 2 / 3))
-    assert axis_variance(-5.0, 0.0, centre, 0.0, *known)[0] == module._LEAST_VARIANCE < 1e-3
+    # Noise of 2 * 0.15 on the square is 0.15 on an axis, as wide as the prior: the mean
+    # of 0.1 and 0.2.
+    assert axis_variance(0.45, 0.3, centre, 0.0, *known) == pytest.approx(
+        (0.15, 0.15**2 / 2)
+    )
+    # Noise of 0.3 along a centre 0.5 away is twice 0.5 * 0.3 on the square of its
+    # distance: the same alone, and together with the square's own noise worth two
+    # thirds of the prior.
+    assert axis_variance(0.45, 0.0, centre, 0.3, *known) == pytest.approx(
+        (0.15, 0.15**2 / 2)
+    )
+    assert axis_variance(0.45, 0.3, centre, 0.3, *known) == pytest.approx(
+        ((0.1 + 2 * 0.2) / 3, 0.15**2 * 2 / 3)
+    )
+    assert (
+        axis_variance(-5.0, 0.0, centre, 0.0, *known)[0]
+        == module._LEAST_VARIANCE
+        < 1e-3
+    )
     # Known to 0.15 / sqrt(2) by both, it is not below 0.3 of that.
-    assert axis_variance(-5.0, 0.3, centre, 0.0, *known)[0] == pytest.approx(0.3 * 0.15 / math.sqrt(2.0))
+    assert axis_variance(-5.0, 0.3, centre, 0.0, *known)[0] == pytest.approx(
+        0.3 * 0.15 / math.sqrt(2.0)
+    )
     assert axis_variance(1e9, 0.0, centre, 0.0, *known)[0] == 1.0
     assert axis_variance(1e9, 1e30, centre, 0.0, *known)[0] == pytest.approx(0.2)
 
 
-# -- the ellipsoid ------------------------------------------------------------------------------------------------
+# -- the ellipsoid ---------------------------------------------------------------------
 
 
 def test_without_noise_the_covariance_comes_back_with_its_trace_scaled() -> None:
@@ -77,23 +96,34 @@ def test_without_noise_the_covariance_comes_back_with_its_trace_scaled() -> None
     # The largest entry of each is positive.
     assert found.axes == pytest.approx(turn, abs=1e-4)
     assert found.spread == pytest.approx(math.sqrt(0.4), abs=1e-4)
-    # The mean of the diagonal is what the square said, whatever the matrix says: rows were clipped.
-    assert ellipsoid_of(matrix, 0.0, 0.4).variances.sum() == pytest.approx(0.8, abs=1e-4)
+    # The mean of the diagonal is what the square said, whatever the matrix says: rows
+    # were clipped.
+    assert ellipsoid_of(matrix, 0.0, 0.4).variances.sum() == pytest.approx(
+        0.8, abs=1e-4
+    )
     assert is_on_grid(found.axes)
     assert in_single_precision(found.variances)
 
 
 def test_an_off_diagonal_part_is_shrunk_by_half_the_width_of_the_noise() -> None:
-    """Off-diagonal c, d = 2: eigenvalues +-c, the edge is the noise itself, and sqrt(c^2 - s^2) is kept."""
+    """Off-diagonal c, d = 2: eigenvalues +-c, the edge is the noise itself, and
+    sqrt(c^2 - s^2) is kept.
+    """
     variance, c, s = 0.2, 0.1, 0.06
     found = ellipsoid_of(np.array([[variance, c], [c, variance]]), s, variance)
     kept = math.sqrt(c**2 - s**2)
-    assert found.variances == pytest.approx(np.array([variance + kept, variance - kept]), abs=2 / GRID)
-    assert found.axes == pytest.approx(np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2.0), abs=1 / GRID)
+    assert found.variances == pytest.approx(
+        np.array([variance + kept, variance - kept]), abs=2 / GRID
+    )
+    assert found.axes == pytest.approx(
+        np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2.0), abs=1 / GRID
+    )
 
 
 def test_the_width_of_the_noise_grows_with_the_root_of_the_columns() -> None:
-    """All off-diagonal c, d = 8: eigenvalues 7 c and -c, the edge is twice the noise, and the trace is 8 times 0.2."""
+    """All off-diagonal c, d = 8: eigenvalues 7 c and -c, the edge is twice the noise,
+    and the trace is 8 times 0.2.
+    """
     c, s = 0.02, 0.03
     found = ellipsoid_of(np.full((8, 8), c) + (0.2 - c) * np.eye(8), s, 0.2)
     kept = math.sqrt((7.0 * c) ** 2 - (2.0 * s) ** 2)
@@ -102,15 +132,23 @@ def test_the_width_of_the_noise_grows_with_the_root_of_the_columns() -> None:
 
 
 def test_the_diagonal_is_pulled_to_the_average_by_how_much_noise_explains() -> None:
-    # Variance of (0.3, 0.1) is 0.01; noise 0.08 explains 0.0064 of it: factor 0.0036 / 0.01.
+    # Variance of (0.3, 0.1) is 0.01; noise 0.08 explains 0.0064 of it: factor 0.0036 /
+    # 0.01.
     found = ellipsoid_of(np.diag([0.3, 0.1]), 0.08, 0.2)
     assert found.variances == pytest.approx(np.array([0.236, 0.164]), abs=2 / GRID)
 
 
 @pytest.mark.parametrize("d", [1, 2, 8, 9, 100])
 def test_where_nothing_stands_out_the_axes_are_the_coordinates(d: int) -> None:
-    """A multiple of the identity has arbitrary eigenvectors; here they are always the same."""
-    for matrix in (np.eye(d) * 0.2, symmetric_noise(np.random.default_rng(d), d, 1e-9), np.zeros((d, d))):
+    """A multiple of the identity has arbitrary eigenvectors.
+
+    Here they are always the same.
+    """
+    for matrix in (
+        np.eye(d) * 0.2,
+        symmetric_noise(np.random.default_rng(d), d, 1e-9),
+        np.zeros((d, d)),
+    ):
         found = ellipsoid_of(matrix, 1.0, 0.2)
         assert np.array_equal(found.axes, np.eye(d))
         assert found.variances == pytest.approx(np.full(d, 0.2), abs=1 / GRID)
@@ -128,24 +166,35 @@ def test_a_constant_column_and_a_perfect_correlation_are_no_trouble(d: int) -> N
 
 
 def test_an_axis_that_leans_by_less_than_half_a_step_has_positive_zeros() -> None:
-    """Next to an axis 2.7 average variances longer, one relative step leans it by 0.37: of either sign."""
+    """Next to an axis 2.7 average variances longer, one relative step leans it by 0.37.
+
+    Of either sign.
+    """
     for sign in (-1.0, 1.0):
         matrix = np.diag([0.56, 0.02, 0.02])
         matrix[0, 1] = matrix[1, 0] = sign * 0.2 / GRID
         axes = ellipsoid_of(matrix, 0.0, 0.2).axes
-        assert (np.abs(axes).max(axis=0).tolist(), np.count_nonzero(axes)) == ([1.0] * 3, 3)
+        assert (np.abs(axes).max(axis=0).tolist(), np.count_nonzero(axes)) == (
+            [1.0] * 3,
+            3,
+        )
         assert not np.signbit(axes).any()
 
 
 SIZES = [0.0, 1e-6, 1.0, 1e9]
 VARIANCES = [1e-4, 0.2, 1.0, 2.0**-24 / 60]
 # In many dimensions each size and each variance once.
-RELEASED = [*pairs([1, 2, 9], SIZES, VARIANCES), *zip([8, 60, 60, 60], SIZES, VARIANCES, strict=True)]
+RELEASED = [
+    *pairs([1, 2, 9], SIZES, VARIANCES),
+    *zip([8, 60, 60, 60], SIZES, VARIANCES, strict=True),
+]
 RELEASED += [(140, 0.0, 0.2), (140, 1e9, 0.2)]
 
 
 @pytest.mark.parametrize(("d", "size", "variance"), RELEASED)
-def test_whatever_was_released_gives_an_ellipsoid(d: int, size: float, variance: float) -> None:
+def test_whatever_was_released_gives_an_ellipsoid(
+    d: int, size: float, variance: float
+) -> None:
     generator = np.random.default_rng(d)
     for noise in (1e-12, 1e-3, 1e6) if d < 60 else (1e-3,):
         matrix = symmetric_noise(generator, d, size)
@@ -161,18 +210,31 @@ def test_whatever_was_released_gives_an_ellipsoid(d: int, size: float, variance:
         assert np.array_equal(found.variances, again.variances)
 
 
-def data_covariance(generator: np.random.Generator, d: int, n_directions: int) -> Floats:
+def data_covariance(
+    generator: np.random.Generator, d: int, n_directions: int
+) -> Floats:
     directions = np.linalg.qr(generator.normal(size=(d, n_directions)))[0]
-    found: Floats = np.eye(d) * 0.05 + (directions * np.linspace(0.5, 0.2, n_directions)) @ directions.T
+    found: Floats = (
+        np.eye(d) * 0.05
+        + (directions * np.linspace(0.5, 0.2, n_directions)) @ directions.T
+    )
     return found
 
 
-@pytest.mark.parametrize(("d", "noise", "n_directions"), pairs([2, 8, 9, 40], [1e-4, 0.02, 0.5], [1, 2]))
-def test_last_digits_of_the_noise_change_no_bit(d: int, noise: float, n_directions: int) -> None:
-    """The noise's scale comes from a numerical search, which another machine ends a few last digits away."""
+@pytest.mark.parametrize(
+    ("d", "noise", "n_directions"), pairs([2, 8, 9, 40], [1e-4, 0.02, 0.5], [1, 2])
+)
+def test_last_digits_of_the_noise_change_no_bit(
+    d: int, noise: float, n_directions: int
+) -> None:
+    """The noise's scale comes from a numerical search, which another machine ends a few
+    last digits away.
+    """
     generator = np.random.default_rng(100 * d + n_directions)
     for _ in range(5 if d < 40 else 1):
-        matrix = data_covariance(generator, d, n_directions) + symmetric_noise(generator, d, noise)
+        matrix = data_covariance(generator, d, n_directions) + symmetric_noise(
+            generator, d, noise
+        )
         found = ellipsoid_of(matrix, noise, 0.2)
         for factor in (1.0 - 4e-16, 1.0 + 4e-16, 1.0 + 2e-15):
             other = ellipsoid_of(matrix, noise * factor, 0.2)
@@ -184,12 +246,18 @@ def test_directions_that_stand_out_are_found_and_noise_is_not() -> None:
     d, noise, generator = 40, 0.005, np.random.default_rng(5)
     matrix = data_covariance(generator, d, 2)
     directions = np.linalg.eigh(matrix)[1][:, ::-1][:, :2]
-    found = ellipsoid_of(matrix + symmetric_noise(generator, d, noise), noise, float(np.trace(matrix)) / d)
+    found = ellipsoid_of(
+        matrix + symmetric_noise(generator, d, noise),
+        noise,
+        float(np.trace(matrix)) / d,
+    )
     overlap = np.linalg.svd(directions.T @ found.axes[:, :2])[1]
     assert overlap.min() > 0.98
     assert found.variances[:2] == pytest.approx(np.array([0.55, 0.25]), rel=0.15)
     # In noise alone no axis is much longer than another one.
-    blank = ellipsoid_of(np.eye(d) * 0.2 + symmetric_noise(generator, d, noise), noise, 0.2)
+    blank = ellipsoid_of(
+        np.eye(d) * 0.2 + symmetric_noise(generator, d, noise), noise, 0.2
+    )
     assert blank.variances[0] < 1.25 * 0.2
 
 
@@ -207,17 +275,30 @@ def test_a_wide_table_gets_its_leading_axes_and_all_its_variance() -> None:
 
 @pytest.mark.parametrize(
     ("leading", "d", "lengths"),
-    [([2.0], 2, [2.0, 0.5]), ([1.5, 1.0], 2, [1.5, 1.0]), ([2.0], 4, [2.0, 0.75, 0.75, 0.75])],
+    [
+        ([2.0], 2, [2.0, 0.5]),
+        ([1.5, 1.0], 2, [1.5, 1.0]),
+        ([2.0], 4, [2.0, 0.75, 0.75, 0.75]),
+    ],
 )
 def test_axes_without_a_vector_share_what_is_left_of_the_trace(
     leading: list[float], d: int, lengths: list[float]
 ) -> None:
-    """Variances are 1 on average, and the eigenvalues' sum is d and the trace: 2.5 of two columns, 4.25 of four."""
+    """Variances are 1 on average, and the eigenvalues' sum is d and the trace.
+
+    2.5 of two columns, 4.25 of four.
+    """
     relative = np.diag([0.75, -0.25, 0.0, -0.25][:d]) + 0.1 * (1.0 - np.eye(d))
-    assert module._all_lengths(np.array(leading), relative).tolist() == pytest.approx(lengths)
+    assert module._all_lengths(np.array(leading), relative).tolist() == pytest.approx(
+        lengths
+    )
 
 
-@pytest.mark.parametrize(("power", "least"), [(-26, 2.0**-26), (-28, 2.0**-28), (-30, 2.0**-28)])
-def test_no_axis_is_shorter_than_the_grid_of_a_small_table(power: int, least: float) -> None:
+@pytest.mark.parametrize(
+    ("power", "least"), [(-26, 2.0**-26), (-28, 2.0**-28), (-30, 2.0**-28)]
+)
+def test_no_axis_is_shorter_than_the_grid_of_a_small_table(
+    power: int, least: float
+) -> None:
     found = ellipsoid_of(np.zeros((2, 2)), 0.0, 2.0**power)
     assert found.variances.tolist() == [least, least]

@@ -11,7 +11,10 @@ from simulations.clustering_indices import cost_per_point
 
 def test_equals_its_definition_over_several_blocks() -> None:
     generator = np.random.default_rng(0)
-    points, centroids = generator.uniform(-1, 1, (70_000, 3)), generator.uniform(-1, 1, (4, 3))
+    points, centroids = (
+        generator.uniform(-1, 1, (70_000, 3)),
+        generator.uniform(-1, 1, (4, 3)),
+    )
     expected = ((points[:, None] - centroids) ** 2).sum(axis=2).min(axis=1).mean()
     assert cost_per_point(points, centroids) == pytest.approx(expected, rel=1e-9)
 

@@ -1,4 +1,6 @@
-"""What a FedDP-KMeans client sums, on toys that can be checked by hand and by slow code."""
+"""What a FedDP-KMeans client sums, on toys that can be checked by hand and by slow
+code.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def on_grid(values: Floats) -> Floats:
     return np.rint(values * GRID) / GRID + 0.0
 
 
-# -- outer products -----------------------------------------------------------------------------------------------
+# -- outer products --------------------------------------------------------------------
 
 
 def test_outer_products_by_hand() -> None:
@@ -56,11 +58,18 @@ def test_triangles_and_matrices_are_the_same_thing(seed: int, n: int, d: int) ->
     matrix = symmetric_from_triangle(triangle, d)
     assert triangle.shape == (triangle_size(d),)
     assert np.array_equal(matrix, matrix.T)
-    assert matrix == pytest.approx(sum((np.outer(row, row) for row in rows), np.zeros((d, d))), abs=1e-12)
-    # The vector's Euclidean norm is the matrix's Frobenius norm; of one row it is its squared length.
-    assert np.linalg.norm(triangle) == pytest.approx(np.linalg.norm(matrix), rel=1e-12, abs=1e-12)
+    assert matrix == pytest.approx(
+        sum((np.outer(row, row) for row in rows), np.zeros((d, d))), abs=1e-12
+    )
+    # The vector's Euclidean norm is the matrix's Frobenius norm; of one row it is its
+    # squared length.
+    assert np.linalg.norm(triangle) == pytest.approx(
+        np.linalg.norm(matrix), rel=1e-12, abs=1e-12
+    )
     for row in rows[:1]:
-        assert np.linalg.norm(outer_product_triangle(row[None])) == pytest.approx(float(row @ row), rel=1e-12)
+        assert np.linalg.norm(outer_product_triangle(row[None])) == pytest.approx(
+            float(row @ row), rel=1e-12
+        )
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 7])
@@ -71,7 +80,9 @@ def test_any_triangle_becomes_a_symmetric_matrix_of_its_norm(d: int) -> None:
         triangle = generator.normal(size=triangle_size(d))
         matrix = symmetric_from_triangle(triangle, d)
         assert np.array_equal(matrix, matrix.T)
-        assert np.linalg.norm(matrix) == pytest.approx(np.linalg.norm(triangle), rel=1e-12)
+        assert np.linalg.norm(matrix) == pytest.approx(
+            np.linalg.norm(triangle), rel=1e-12
+        )
     unit = np.zeros(triangle_size(d))
     unit[0] = 1.0
     assert symmetric_from_triangle(unit, d)[0, 0] == 1.0
@@ -80,19 +91,31 @@ def test_any_triangle_becomes_a_symmetric_matrix_of_its_norm(d: int) -> None:
         assert symmetric_from_triangle(unit, d)[0, 1] == pytest.approx(1 / math.sqrt(2))
 
 
-# -- eigenvectors -------------------------------------------------------------------------------------------------
+# -- eigenvectors ----------------------------------------------------------------------
 
 
 def test_eigenvectors_by_hand() -> None:
     matrix = np.diag([2.0, 5.0, -7.0])
     # Largest, not of largest magnitude: noise makes eigenvalues negative.
-    assert leading_eigenvectors(matrix, 2).tolist() == [[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
+    assert leading_eigenvectors(matrix, 2).tolist() == [
+        [0.0, 1.0],
+        [1.0, 0.0],
+        [0.0, 0.0],
+    ]
     # What is rounded to zero from below is the same zero.
-    assert not np.signbit(leading_eigenvectors(np.array([[1.0, -1e-7], [-1e-7, 0.0]]), 1)).any()
+    assert not np.signbit(
+        leading_eigenvectors(np.array([[1.0, -1e-7], [-1e-7, 0.0]]), 1)
+    ).any()
     half = on_grid(np.array([math.sqrt(0.5)]))[0]
-    assert leading_eigenvectors(np.array([[0.0, 3.0], [3.0, 0.0]]), 1).tolist() == [[half], [half]]
-    # Here the two entries of the leading eigenvector have opposite signs, and either may be the larger one.
-    assert np.abs(leading_eigenvectors(np.array([[0.0, -3.0], [-3.0, 0.0]]), 1)).tolist() == [[half], [half]]
+    assert leading_eigenvectors(np.array([[0.0, 3.0], [3.0, 0.0]]), 1).tolist() == [
+        [half],
+        [half],
+    ]
+    # Here the two entries of the leading eigenvector have opposite signs, and either
+    # may be the larger one.
+    assert np.abs(
+        leading_eigenvectors(np.array([[0.0, -3.0], [-3.0, 0.0]]), 1)
+    ).tolist() == [[half], [half]]
 
 
 @settings(max_examples=40)
@@ -131,15 +154,21 @@ def test_signs_do_not_depend_on_the_machine() -> None:
     assert np.array_equal(vectors, turned)
 
 
-# -- labels -------------------------------------------------------------------------------------------------------
+# -- labels ----------------------------------------------------------------------------
 
 
 def slow_labels(points: Floats, projection: Floats, centers: Floats) -> list[int]:
     """In exact fractions; ties to the first."""
     labels = []
     for point in points:
-        place = [sum(Fraction(x) * Fraction(p) for x, p in zip(point, column, strict=True)) for column in projection.T]
-        distances = [sum((a - Fraction(c)) ** 2 for a, c in zip(place, center, strict=True)) for center in centers]
+        place = [
+            sum(Fraction(x) * Fraction(p) for x, p in zip(point, column, strict=True))
+            for column in projection.T
+        ]
+        distances = [
+            sum((a - Fraction(c)) ** 2 for a, c in zip(place, center, strict=True))
+            for center in centers
+        ]
         labels.append(distances.index(min(distances)))
     return labels
 
@@ -147,16 +176,33 @@ def slow_labels(points: Floats, projection: Floats, centers: Floats) -> list[int
 def test_labels_by_hand() -> None:
     points = np.array([[0.0, 0.9], [0.6, -0.9], [0.5, 0.0], [-1.0, 1.0]])
     first = np.array([[1.0], [0.0]])
-    # Only the first coordinate counts; 0.5 is as far from 0 as from 1 and goes to the first centre.
-    assert nearest_projected(points, first, np.array([[0.0], [1.0]])).tolist() == [0, 1, 0, 0]
-    assert nearest_projected(points, np.eye(2), np.array([[0.0, 1.0], [1.0, -0.5]])).tolist() == [0, 1, 1, 0]
+    # Only the first coordinate counts; 0.5 is as far from 0 as from 1 and goes to the
+    # first centre.
+    assert nearest_projected(points, first, np.array([[0.0], [1.0]])).tolist() == [
+        0,
+        1,
+        0,
+        0,
+    ]
+    assert nearest_projected(
+        points, np.eye(2), np.array([[0.0, 1.0], [1.0, -0.5]])
+    ).tolist() == [0, 1, 1, 0]
     assert nearest_projected(np.empty((0, 2)), first, np.array([[0.0]])).tolist() == []
 
 
 @settings(max_examples=40)
-@given(seed=st.integers(0, 2**32 - 1), d=st.integers(1, 4), c=st.integers(1, 6), coarse=st.booleans())
-def test_labels_are_those_of_exact_arithmetic(seed: int, d: int, c: int, coarse: bool) -> None:
-    """Points, projection and centres are on the grid, so within the box nothing is rounded; ties go to the first."""
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    d=st.integers(1, 4),
+    c=st.integers(1, 6),
+    coarse=st.booleans(),
+)
+def test_labels_are_those_of_exact_arithmetic(
+    seed: int, d: int, c: int, coarse: bool
+) -> None:
+    """Points, projection and centres are on the grid, so within the box nothing is
+    rounded; ties go to the first.
+    """
     generator = np.random.default_rng(seed)
     cut = (lambda x: np.rint(x * 4) / 4) if coarse else on_grid
     columns = int(generator.integers(1, d + 1))
@@ -170,7 +216,10 @@ def test_labels_are_those_of_exact_arithmetic(seed: int, d: int, c: int, coarse:
 
 def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(4)
-    points, projection = on_grid(generator.uniform(-1, 1, (500, 5))), on_grid(generator.uniform(-1, 1, (5, 3)))
+    points, projection = (
+        on_grid(generator.uniform(-1, 1, (500, 5))),
+        on_grid(generator.uniform(-1, 1, (5, 3))),
+    )
     centers = on_grid(generator.uniform(-1, 1, (40, 3)))
     whole = nearest_projected(points, projection, centers)
     monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
@@ -192,14 +241,17 @@ def test_clear_labels_by_hand() -> None:
 
 def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(5)
-    points, centers = on_grid(generator.uniform(-1, 1, (100, 2))), on_grid(generator.uniform(-1, 1, (7, 2)))
+    points, centers = (
+        on_grid(generator.uniform(-1, 1, (100, 2))),
+        on_grid(generator.uniform(-1, 1, (7, 2))),
+    )
     whole = clear_labels(points, np.eye(2), centers, 0.6)
     assert 0 < (whole == 7).sum() < 100
     monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
     assert np.array_equal(clear_labels(points, np.eye(2), centers, 0.6), whole)
 
 
-# -- sums, means, indicators --------------------------------------------------------------------------------------
+# -- sums, means, indicators -----------------------------------------------------------
 
 
 def test_sums_and_counts_by_hand() -> None:
@@ -213,14 +265,26 @@ def test_sums_and_counts_by_hand() -> None:
 
 
 def test_means_and_indicators_by_hand() -> None:
-    sums, counts = np.array([[2.0, 0.0], [0.0, 0.0], [0.0, -3.0]]), np.array([4.0, 0.0, 3.0])
+    sums, counts = (
+        np.array([[2.0, 0.0], [0.0, 0.0], [0.0, -3.0]]),
+        np.array([4.0, 0.0, 3.0]),
+    )
     means, indicators = means_and_indicators(sums, counts)
     assert means.tolist() == [[0.5, 0.0], [0.0, 0.0], [0.0, -1.0]]
     assert indicators.tolist() == [1.0, 0.0, 1.0]
-    # Both norms are halved by whichever bound is the tighter one, and by the same factor.
-    for bounds, order in (((math.sqrt(1.25) / 2, 9.0), 2), ((9.0, math.sqrt(0.5)), 2), ((9.0, 1.0), 1)):
-        means, indicators = clipped_together(*means_and_indicators(sums, counts), *bounds, order=order)
-        assert means == pytest.approx(np.array([[0.25, 0.0], [0.0, 0.0], [0.0, -0.5]]), abs=2 * STEP)
+    # Both norms are halved by whichever bound is the tighter one, and by the same
+    # factor.
+    for bounds, order in (
+        ((math.sqrt(1.25) / 2, 9.0), 2),
+        ((9.0, math.sqrt(0.5)), 2),
+        ((9.0, 1.0), 1),
+    ):
+        means, indicators = clipped_together(
+            *means_and_indicators(sums, counts), *bounds, order=order
+        )
+        assert means == pytest.approx(
+            np.array([[0.25, 0.0], [0.0, 0.0], [0.0, -0.5]]), abs=2 * STEP
+        )
         assert indicators == pytest.approx(np.array([0.5, 0.0, 0.5]), abs=2 * STEP)
         assert means[2, 1] / indicators[2] == pytest.approx(-1.0, abs=8 * STEP)
 
@@ -241,10 +305,14 @@ def test_what_is_clipped_together_never_leaves_its_bounds(
     counts = generator.integers(0, 4, k).astype(np.float64)
     sums = on_grid(generator.uniform(-1, 1, (k, d))) * counts[:, None]
     own = means_and_indicators(sums, counts)
-    means, indicators = clipped_together(*own, means_bound, indicators_bound, order=order)
+    means, indicators = clipped_together(
+        *own, means_bound, indicators_bound, order=order
+    )
     assert sum(Fraction(v) ** 2 for v in means.ravel()) <= Fraction(means_bound) ** 2
     total = sum(Fraction(v) if order == 1 else Fraction(v) ** 2 for v in indicators)
-    assert total <= (Fraction(indicators_bound) if order == 1 else Fraction(indicators_bound) ** 2)
+    assert total <= (
+        Fraction(indicators_bound) if order == 1 else Fraction(indicators_bound) ** 2
+    )
     assert np.array_equal(np.rint(means * GRID), means * GRID)
     assert np.array_equal(np.rint(indicators * GRID), indicators * GRID)
     # An empty cluster says nothing; every other one says the same.
@@ -253,7 +321,7 @@ def test_what_is_clipped_together_never_leaves_its_bounds(
     assert len(set(indicators[counts > 0.0])) <= 1
 
 
-# -- support from the server's own points -------------------------------------------------------------------------
+# -- support from the server's own points ----------------------------------------------
 
 
 def spiked(n: int, seed: int, direction: int) -> Floats:
@@ -285,7 +353,9 @@ def test_resembling_server_points_help_against_noise() -> None:
     for seed in range(20):
         noisy = rows.T @ rows + symmetric_noise(seed, 900.0)
         alone.append(alignment(noisy, 3))
-        helped.append(alignment(shrink_to_server(noisy, spiked(300, 50 + seed, 3), 900.0)[0], 3))
+        helped.append(
+            alignment(shrink_to_server(noisy, spiked(300, 50 + seed, 3), 900.0)[0], 3)
+        )
     assert np.mean(helped) > np.mean(alone) + 0.05
 
 
@@ -303,14 +373,18 @@ def test_misleading_server_points_lose_their_weight() -> None:
 def test_directions_that_stand_out_are_counted_under_noise(n_strong: int) -> None:
     diagonal = np.diag([5000.0] * n_strong + [100.0] * (20 - n_strong))
     for seed in range(10):
-        assert standing_out(diagonal + symmetric_noise(seed, 200.0), 200.0, 12) == n_strong
+        assert (
+            standing_out(diagonal + symmetric_noise(seed, 200.0), 200.0, 12) == n_strong
+        )
     assert standing_out(diagonal, 0.0, 1) == 1
     # Noise alone never leaves nothing.
     assert standing_out(symmetric_noise(1, 200.0), 200.0, 12) == 1
 
 
 def test_a_servers_matrix_is_averaged_by_hand() -> None:
-    """Of two rows on the axes, sampling has a variance of 1/64 on average, and the noise of 0.1 one of 0.0075."""
+    """Of two rows on the axes, sampling has a variance of 1/64 on average, and the
+    noise of 0.1 one of 0.0075.
+    """
     matrix, rows = np.diag([0.3, 0.2]), np.array([[0.5, 0.0], [0.0, 0.5]])
     found, left = projected.shrink_to_server(matrix, rows, 0.1)
     weight = 0.0075 / (0.0075 + 4.0 / 64.0)
@@ -326,13 +400,19 @@ def test_a_servers_matrix_is_averaged_by_hand() -> None:
     weight = 0.0075 / (0.0075 + 4.0 * 4.0 / 64.0)
     assert twice == pytest.approx(np.diag([0.6 - 0.1 * weight, 0.4 + 0.1 * weight]))
     assert left == pytest.approx(0.1 * (1.0 - weight))
-    for other, server in ((np.diag([0.3, -0.3]), rows), (matrix, 0.0 * rows), (np.array([[1.0]]), rows[:, :1])):
+    for other, server in (
+        (np.diag([0.3, -0.3]), rows),
+        (matrix, 0.0 * rows),
+        (np.array([[1.0]]), rows[:, :1]),
+    ):
         kept, noise = projected.shrink_to_server(other, server, 0.1)
         assert (kept.tolist(), noise) == (other.tolist(), 0.1)
         assert kept is not other
 
 
-def test_sums_of_products_are_exact_however_few_rows_are_added_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_of_products_are_exact_however_few_rows_are_added_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = np.array([[0.5, 0.25], [1.0, -1.0], [0.75, 0.0]])
     expected = projected.outer_product_triangle(rows)
     assert expected == pytest.approx([1.8125, (0.125 - 1.0) * math.sqrt(2.0), 1.0625])
@@ -352,7 +432,10 @@ def test_sums_of_products_of_long_rows_are_exact() -> None:
     integers = np.random.default_rng(1).integers(30_000_000, 60_000_000, (300, 2))
     integers[0] = 0
     found = outer_product_triangle(integers / GRID)
-    exact = [Fraction(int((integers[:, place].astype(object) ** 2).sum()), 2**32) for place in range(2)]
+    exact = [
+        Fraction(int((integers[:, place].astype(object) ** 2).sum()), 2**32)
+        for place in range(2)
+    ]
     assert [found[0], found[2]] == [float(one) for one in exact]
 
 
@@ -363,10 +446,18 @@ def test_what_is_at_the_edge_of_the_noise_does_not_stand_out() -> None:
 
 
 def test_sums_of_blocks_make_the_triangle_of_all_rows_to_the_last_bit() -> None:
-    """A cluster adds them up; triangles, with their factors, would differ by a grid step for such rows."""
+    """A cluster adds them up.
+
+    Triangles, with their factors, would differ by a grid step for such rows.
+    """
     rows = np.ones((100_001, 2))
     rows[-1] = np.array([26180.0, 54365.0]) / GRID
-    parts = [projected.outer_product_sums(part, lambda own: own) for part in (rows[:50_000], rows[50_000:])]
+    parts = [
+        projected.outer_product_sums(part, lambda own: own)
+        for part in (rows[:50_000], rows[50_000:])
+    ]
     expected = lloyd.round_to_grid(outer_product_triangle(rows)).tolist()
     assert projected.rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
-    assert lloyd.round_to_grid(sum(map(projected.triangle_of, parts))).tolist() != expected
+    assert (
+        lloyd.round_to_grid(sum(map(projected.triangle_of, parts))).tolist() != expected
+    )

@@ -1,4 +1,7 @@
-"""Client sums against a point-by-point reference; the sensitivity bound that the noise relies on."""
+"""Client sums against a point-by-point reference.
+
+The sensitivity bound that the noise relies on.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +17,44 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.kmeans.lloyd import absolute_statistics, relative_statistics
 
 
-def grid_points(generator: np.random.Generator, rows: int, features: int, cells: int = 65536) -> np.ndarray:
+def grid_points(
+    generator: np.random.Generator, rows: int, features: int, cells: int = 65536
+) -> np.ndarray:
     """Uniform points of [-1, 1]^d on a grid of 2 * cells + 1 values per axis."""
     return generator.integers(-cells, cells + 1, (rows, features)) / cells
 
 
-def reference(points: np.ndarray, centroids: np.ndarray, radius: float | None) -> tuple[np.ndarray, np.ndarray]:
+def reference(
+    points: np.ndarray, centroids: np.ndarray, radius: float | None
+) -> tuple[np.ndarray, np.ndarray]:
     """Relative sums and counts, one point at a time."""
     sums, counts = np.zeros_like(centroids), np.zeros(len(centroids))
     for point in points:
         squares = ((point - centroids) ** 2).sum(axis=1)
         nearest = int(squares.argmin())
-        if radius is None or math.isinf(radius) or Fraction(float(squares[nearest])) <= Fraction(radius) ** 2:
+        if (
+            radius is None
+            or math.isinf(radius)
+            or Fraction(float(squares[nearest])) <= Fraction(radius) ** 2
+        ):
             sums[nearest] += point - centroids[nearest]
             counts[nearest] += 1
     return sums, counts
 
 
-@pytest.mark.parametrize(("rows", "features", "clusters"), [(1500, 2, 15), (800, 5, 3), (300, 40, 6), (1200, 1, 40)])
+@pytest.mark.parametrize(
+    ("rows", "features", "clusters"),
+    [(1500, 2, 15), (800, 5, 3), (300, 40, 6), (1200, 1, 40)],
+)
 @pytest.mark.parametrize("radius", [None, 0.0, 0.25, 1.0, 100.0, math.inf])
-def test_equals_point_by_point_sum(rows: int, features: int, clusters: int, radius: float | None) -> None:
+def test_equals_point_by_point_sum(
+    rows: int, features: int, clusters: int, radius: float | None
+) -> None:
     generator = np.random.default_rng(rows)
-    points, centroids = grid_points(generator, rows, features), grid_points(generator, clusters, features)
+    points, centroids = (
+        grid_points(generator, rows, features),
+        grid_points(generator, clusters, features),
+    )
     sums, counts = relative_statistics(points, centroids, radius)
     expected_sums, expected_counts = reference(points, centroids, radius)
     assert np.array_equal(sums, expected_sums)
@@ -46,7 +65,9 @@ def test_equals_point_by_point_sum(rows: int, features: int, clusters: int, radi
 def test_several_blocks_sum_like_their_parts() -> None:
     generator = np.random.default_rng(0)
     points, centroids = grid_points(generator, 70_001, 6), grid_points(generator, 4, 6)
-    parts = [relative_statistics(part, centroids, 1.0) for part in np.array_split(points, 9)]
+    parts = [
+        relative_statistics(part, centroids, 1.0) for part in np.array_split(points, 9)
+    ]
     sums, counts = relative_statistics(points[::-1], centroids, 1.0)
     assert np.array_equal(sums, sum(part[0] for part in parts))
     assert np.array_equal(counts, sum(part[1] for part in parts))
@@ -72,10 +93,13 @@ def test_point_at_the_radius_stays_and_one_step_further_is_dropped() -> None:
 
 
 def test_rounding_of_the_squared_radius_keeps_no_point_beyond_it() -> None:
-    # The squared distance is 11/16; the square of this radius is smaller and is rounded up to it.
+    # The squared distance is 11/16; the square of this radius is smaller and is rounded
+    # up to it.
     radius = math.sqrt(11 / 16)
     assert Fraction(radius) ** 2 < Fraction(11, 16) == Fraction(radius * radius)
-    assert relative_statistics([[0.75, 0.25, 0.25]], [[0.0, 0.0, 0.0]], radius)[1].tolist() == [0.0]
+    assert relative_statistics([[0.75, 0.25, 0.25]], [[0.0, 0.0, 0.0]], radius)[
+        1
+    ].tolist() == [0.0]
 
 
 def test_squared_radius_is_rounded_down() -> None:
@@ -83,7 +107,11 @@ def test_squared_radius_is_rounded_down() -> None:
 
     for radius in np.random.default_rng(2).uniform(0.01, 9.0, 500).tolist():
         square = largest_kept_square(radius)
-        assert Fraction(square) <= Fraction(radius) ** 2 < Fraction(math.nextafter(square, math.inf))
+        assert (
+            Fraction(square)
+            <= Fraction(radius) ** 2
+            < Fraction(math.nextafter(square, math.inf))
+        )
 
 
 def test_empty_clusters_and_no_points() -> None:
@@ -91,7 +119,9 @@ def test_empty_clusters_and_no_points() -> None:
     assert sums.tolist() == [[0.5], [0.0]]
     assert counts.tolist() == [1.0, 0.0]
     for features in (2, 9):
-        sums, counts = relative_statistics(np.empty((0, features)), np.zeros((3, features)), 0.5)
+        sums, counts = relative_statistics(
+            np.empty((0, features)), np.zeros((3, features)), 0.5
+        )
         assert sums.shape == (3, features)
         assert not sums.any()
         assert counts.tolist() == [0.0, 0.0, 0.0]
@@ -110,7 +140,9 @@ def test_point_that_is_not_a_number_is_dropped() -> None:
 def test_one_point_changes_the_sums_by_at_most_the_radius(data: st.DataObject) -> None:
     features = data.draw(st.integers(1, 5))
     cell = st.integers(-65536, 65536).map(lambda value: value / 65536)
-    rows = st.lists(st.lists(cell, min_size=features, max_size=features), min_size=1, max_size=12)
+    rows = st.lists(
+        st.lists(cell, min_size=features, max_size=features), min_size=1, max_size=12
+    )
     points, centroids = np.array(data.draw(rows)), np.array(data.draw(rows))
     radius = data.draw(st.floats(0.0, 2.0))
     sums, counts = relative_statistics(points, centroids, radius)

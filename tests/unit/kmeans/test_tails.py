@@ -1,4 +1,6 @@
-"""What a round of residuals cuts: sums of the excess by hand, their bound by brute force, and what is made of them."""
+"""What a round of residuals cuts: sums of the excess by hand, their bound by brute
+force, and what is made of them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def on_grid(values: Floats) -> Floats:
 
 def test_shells_reach_from_the_radius_to_the_farthest_by_one_factor() -> None:
     lengths = shell_lengths(np.array([0.25, 1.0]), 4, 2.0)
-    assert lengths == pytest.approx(np.array([[0.25, 0.5, 1.0, 2.0], [1.0, 2 ** (1 / 3), 2 ** (2 / 3), 2.0]]))
+    assert lengths == pytest.approx(
+        np.array([[0.25, 0.5, 1.0, 2.0], [1.0, 2 ** (1 / 3), 2 ** (2 / 3), 2.0]])
+    )
     assert shell_lengths(np.array([0.25]), 1, 2.0).tolist() == [[2.0]]
 
 
@@ -42,8 +46,12 @@ def test_sums_of_the_excess_by_hand() -> None:
     """Radius 1/4, shells to 1/4, 1/2 and 2: rows within it add nothing."""
     lengths, radii = np.array([[0.25, 0.5, 2.0]] * 2), np.array([0.25, 0.25])
     centers = np.array([[-0.5, 0.0], [0.5, 0.0]])
-    rows = np.array([[-0.5, 0.25], [-0.5, 0.375], [0.5, -0.875], [0.5, 1.0], [0.75, 0.0]])
-    sums = excess_sums(rows, np.array([0, 0, 1, 1, 1], dtype=np.int32), centers, radii, lengths, 3)
+    rows = np.array(
+        [[-0.5, 0.25], [-0.5, 0.375], [0.5, -0.875], [0.5, 1.0], [0.75, 0.0]]
+    )
+    sums = excess_sums(
+        rows, np.array([0, 0, 1, 1, 1], dtype=np.int32), centers, radii, lengths, 3
+    )
     # Excesses of 1/8 up in the first shell, 5/8 down and 3/4 up in the third.
     expected = np.zeros((3, 3, 2))
     expected[0, 0, 1], expected[1, 2, 1] = 0.5, (0.75 - 0.625) / 2.0
@@ -61,9 +69,15 @@ def test_sums_of_the_excess_by_hand() -> None:
 def test_one_row_adds_one_vector_of_length_at_most_1_whatever_was_released(
     seed: int, d: int, k: int, n_shells: int, radius: float
 ) -> None:
-    """By brute force: with and without each row; any centers, also beyond the box, and any radii."""
+    """By brute force: with and without each row.
+
+    Any centers, also beyond the box, and any radii.
+    """
     generator = np.random.default_rng(seed)
-    rows = on_grid(generator.choice([-1.0, 1.0, 0.0], (8, d)) * generator.random((8, d)) ** generator.integers(0, 3))
+    rows = on_grid(
+        generator.choice([-1.0, 1.0, 0.0], (8, d))
+        * generator.random((8, d)) ** generator.integers(0, 3)
+    )
     centers = on_grid(generator.uniform(-2.0, 2.0, (k, d)))
     radii = radius * generator.uniform(0.5, 1.0, k)
     lengths = shell_lengths(radii, n_shells, 2.0 * math.sqrt(d))
@@ -73,7 +87,9 @@ def test_one_row_adds_one_vector_of_length_at_most_1_whatever_was_released(
     assert (whole * GRID == np.rint(whole * GRID)).all()
     for row in range(len(rows)):
         others = np.delete(np.arange(len(rows)), row)
-        moved = whole - excess_sums(rows[others], labels[others], centers, radii, lengths, k + 1)
+        moved = whole - excess_sums(
+            rows[others], labels[others], centers, radii, lengths, k + 1
+        )
         assert np.square(moved).sum() <= 1.0
         assert np.count_nonzero(moved.reshape(-1, d).any(axis=1)) <= 1
 
@@ -83,15 +99,26 @@ def test_pulled_residuals_and_their_excess_are_the_residuals() -> None:
     rows = on_grid(np.clip(generator.standard_t(2, (500, 3)) * 0.1, -1.0, 1.0))
     center, radius, farthest = np.zeros((1, 3)), np.array([0.125]), 2.0 * math.sqrt(3.0)
     lengths = shell_lengths(radius, 5, farthest)
-    sums = excess_sums(rows, np.zeros(500, dtype=np.int32), center, radius, lengths, 1).reshape(5, 3)
+    sums = excess_sums(
+        rows, np.zeros(500, dtype=np.int32), center, radius, lengths, 1
+    ).reshape(5, 3)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     pulled = rows * np.minimum(1.0, radius / np.maximum(norms, 1e-12))
-    assert pulled.sum(axis=0) + lengths[0] @ sums == pytest.approx(rows.sum(axis=0), abs=500 * 4 / GRID)
+    assert pulled.sum(axis=0) + lengths[0] @ sums == pytest.approx(
+        rows.sum(axis=0), abs=500 * 4 / GRID
+    )
 
 
 def test_no_centers_are_refused() -> None:
     with pytest.raises(DataError, match="there are 0 centers"):
-        excess_sums(np.zeros((1, 2)), np.zeros(1, dtype=np.int32), np.zeros((0, 2)), np.zeros(0), np.ones((0, 2)), 3)
+        excess_sums(
+            np.zeros((1, 2)),
+            np.zeros(1, dtype=np.int32),
+            np.zeros((0, 2)),
+            np.zeros(0),
+            np.ones((0, 2)),
+            3,
+        )
 
 
 LENGTHS = shell_lengths(np.full(3, 0.25), 5, 2.0)
@@ -101,7 +128,9 @@ COUNTS = np.full(3, 1_000.0)
 def test_a_tail_without_noise_is_added_whole() -> None:
     sums = np.array([100.0, 40.0, 15.0, 5.0, 1.0])[None, :, None] * np.ones((3, 1, 2))
     more, deviation = beyond_radius(sums, LENGTHS, COUNTS, 1e-6)
-    assert more == pytest.approx(np.full((3, 2), LENGTHS[0] @ sums[0, :, 0] / 1_000.0), rel=1e-6)
+    assert more == pytest.approx(
+        np.full((3, 2), LENGTHS[0] @ sums[0, :, 0] / 1_000.0), rel=1e-6
+    )
     assert deviation.max() < 1e-6
 
 
@@ -110,7 +139,9 @@ def test_noise_of_far_shells_is_not_added_to_clusters_without_a_tail() -> None:
     generator = np.random.default_rng(0)
     errors, deviations = [], []
     for _ in range(200):
-        more, deviation = beyond_radius(generator.normal(0.0, 20.0, (3, 5, 2)), LENGTHS, COUNTS, 20.0)
+        more, deviation = beyond_radius(
+            generator.normal(0.0, 20.0, (3, 5, 2)), LENGTHS, COUNTS, 20.0
+        )
         errors.append(more)
         deviations.append(deviation)
     scatter = float(np.std(errors))
@@ -124,7 +155,9 @@ def test_what_is_left_unsure_holds_a_tail_that_falls() -> None:
     exact = LENGTHS[0] @ tail[0, :, 0] / 1_000.0
     covered = []
     for _ in range(200):
-        more, deviation = beyond_radius(tail + generator.normal(0.0, 15.0, tail.shape), LENGTHS, COUNTS, 15.0)
+        more, deviation = beyond_radius(
+            tail + generator.normal(0.0, 15.0, tail.shape), LENGTHS, COUNTS, 15.0
+        )
         covered.append(np.abs(more - exact) <= 1.96 * deviation)
     assert np.mean(covered) > 0.85
 

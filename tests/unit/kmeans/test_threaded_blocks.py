@@ -1,4 +1,7 @@
-"""Blocks of rows on several processors: the same to the last bit, and nothing that fails is lost."""
+"""Blocks of rows on several processors.
+
+The same to the last bit, and nothing that fails is lost.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,15 @@ from flwr_dpkmeans.kmeans.projected import outer_product_triangle
 from flwr_dpkmeans.kmeans.residuals import residual_sums
 
 GENERATOR = np.random.default_rng(4)
-POINTS, CENTERS = (round_to_grid(GENERATOR.uniform(-1.0, 1.0, (n, 5))) for n in (3001, 7))
+POINTS, CENTERS = (
+    round_to_grid(GENERATOR.uniform(-1.0, 1.0, (n, 5))) for n in (3001, 7)
+)
 
 
 @pytest.mark.parametrize("n_processors", [1, 2, 5])
-def test_neither_blocks_nor_threads_show(monkeypatch: pytest.MonkeyPatch, n_processors: int) -> None:
+def test_neither_blocks_nor_threads_show(
+    monkeypatch: pytest.MonkeyPatch, n_processors: int
+) -> None:
     seen = set()
 
     def statistic(rows: slice) -> Sequence[NDArray[np.float64]]:
@@ -40,7 +47,9 @@ def test_neither_blocks_nor_threads_show(monkeypatch: pytest.MonkeyPatch, n_proc
     monkeypatch.setattr(lloyd.os, "cpu_count", lambda: n_processors)
     monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 5 * 400)
     seen.clear()
-    for found, expected in zip(sum_over_blocks(statistic, len(POINTS), 5), whole, strict=True):
+    for found, expected in zip(
+        sum_over_blocks(statistic, len(POINTS), 5), whole, strict=True
+    ):
         assert found.tobytes() == expected.tobytes()
     assert (threading.get_ident() in seen) is (n_processors == 1)
 
@@ -91,10 +100,15 @@ def test_a_block_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(("k", "d"), [(1, 3), (7, 5), (200, 12), (40, 2)])
 def test_labels_alone_are_those_with_squares(k: int, d: int) -> None:
-    points, centers = (round_to_grid(GENERATOR.uniform(-1.0, 1.0, (n, d))) for n in (2500, k))
+    points, centers = (
+        round_to_grid(GENERATOR.uniform(-1.0, 1.0, (n, d))) for n in (2500, k)
+    )
     centers[-1] = centers[0]  # A tie goes to the lowest index.
     points[:k] = centers
-    assert nearest_labels(points, centers).tolist() == nearest_centroids(points, centers)[0].tolist()
+    assert (
+        nearest_labels(points, centers).tolist()
+        == nearest_centroids(points, centers)[0].tolist()
+    )
     plain = ((points[:, None, :] - centers) ** 2).sum(axis=2).argmin(axis=1)
     assert nearest_labels(points, centers).tolist() == plain.tolist()
     assert nearest_labels(points[:0], centers).tolist() == []
@@ -102,4 +116,7 @@ def test_labels_alone_are_those_with_squares(k: int, d: int) -> None:
 
 def test_labels_far_beyond_the_box_are_found_without_codes() -> None:
     points, centers = POINTS * 2.0**12, CENTERS * 2.0**12
-    assert nearest_labels(points, centers).tolist() == nearest_labels(POINTS, CENTERS).tolist()
+    assert (
+        nearest_labels(points, centers).tolist()
+        == nearest_labels(POINTS, CENTERS).tolist()
+    )

@@ -14,28 +14,70 @@ from support.flat import flat_estimator
 from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.engines import InProcessGrid
-from flwr_dpkmeans.privacy.release import Block, NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    Sensitivity,
+)
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.task import TASKS, register
 from simulations.planner import forecast
-from simulations.planner.forecast import CentroidNoise, centroid_noise, deployment_of, noise_in_units
+from simulations.planner.forecast import (
+    CentroidNoise,
+    centroid_noise,
+    deployment_of,
+    noise_in_units,
+)
 from simulations.planner.request import PlanningRequest
 
 
-def request_of(n: int = 10_000, d: int = 3, clients: int = 3, **changes: Any) -> PlanningRequest:
-    named = {name: changes.pop(name) for name in ("algorithms", "private_count", "spread") if name in changes}
-    return PlanningRequest(n, d, clients, {"n_clusters": 2, "bounds": (0.0, 10.0)} | changes, seeds=2, **named)
+def request_of(
+    n: int = 10_000, d: int = 3, clients: int = 3, **changes: Any
+) -> PlanningRequest:
+    named = {
+        name: changes.pop(name)
+        for name in ("algorithms", "private_count", "spread")
+        if name in changes
+    }
+    return PlanningRequest(
+        n,
+        d,
+        clients,
+        {"n_clusters": 2, "bounds": (0.0, 10.0)} | changes,
+        seeds=2,
+        **named,
+    )
 
 
-def block(name: str, shape: tuple[int, ...], bound: float, multiplier: float, noise: NoiseShape) -> Block:
+def block(
+    name: str,
+    shape: tuple[int, ...],
+    bound: float,
+    multiplier: float,
+    noise: NoiseShape,
+) -> Block:
     norm = Norm.L1 if noise is NoiseShape.LAPLACE else Norm.L2
-    return Block(name, shape, Sensitivity(norm, bound, PrivacyUnit.RECORD), noise, multiplier, 1.0)
+    return Block(
+        name,
+        shape,
+        Sensitivity(norm, bound, PrivacyUnit.RECORD),
+        noise,
+        multiplier,
+        1.0,
+    )
 
 
 def plan_with(sums: str, noise: NoiseShape, trust: str = "oblivious") -> Plan:
     """Sums of deviation (or Laplace scale) 4, counts of 6."""
-    blocks = (block(sums, (2, 3), 0.5, 8.0, noise), block("counts", (2,), 1.0, 6.0, noise))
-    return replace(request_of().draft("glloyd"), rounds=(PlannedRound("lloyd-1", trust, blocks),))
+    blocks = (
+        block(sums, (2, 3), 0.5, 8.0, noise),
+        block("counts", (2,), 1.0, 6.0, noise),
+    )
+    return replace(
+        request_of().draft("glloyd"), rounds=(PlannedRound("lloyd-1", trust, blocks),)
+    )
 
 
 def test_noise_on_relative_sums_is_divided_by_the_rows() -> None:
@@ -55,19 +97,28 @@ def test_noise_on_counts_moves_absolute_means() -> None:
 def test_laplace_noise_has_a_deviation_of_root_two_scales() -> None:
     noise = centroid_noise(plan_with("sums", NoiseShape.LAPLACE))
     assert noise is not None
-    assert (noise.sums_std, noise.counts_std) == pytest.approx((4.0 * math.sqrt(2.0), 6.0 * math.sqrt(2.0)))
+    assert (noise.sums_std, noise.counts_std) == pytest.approx(
+        (4.0 * math.sqrt(2.0), 6.0 * math.sqrt(2.0))
+    )
 
 
 def test_shares_of_three_clients_count_on_two() -> None:
-    noise = centroid_noise(plan_with("relative_sums", NoiseShape.GAUSSIAN, "distributed"))
+    noise = centroid_noise(
+        plan_with("relative_sums", NoiseShape.GAUSSIAN, "distributed")
+    )
     assert noise is not None
     assert noise.sums_std == pytest.approx(4.0 * math.sqrt(1.5))
 
 
 def test_the_last_round_with_sums_and_counts_is_what_matters() -> None:
     plan = plan_with("relative_sums", NoiseShape.GAUSSIAN)
-    other = PlannedRound("lloyd-2", "oblivious", (block("sums", (2, 3), 1.0, 9.0, NoiseShape.GAUSSIAN),))
-    first, last = centroid_noise(plan), centroid_noise(replace(plan, rounds=(*plan.rounds, other)))
+    other = PlannedRound(
+        "lloyd-2", "oblivious", (block("sums", (2, 3), 1.0, 9.0, NoiseShape.GAUSSIAN),)
+    )
+    first, last = (
+        centroid_noise(plan),
+        centroid_noise(replace(plan, rounds=(*plan.rounds, other))),
+    )
     assert first == last
     assert centroid_noise(replace(plan, rounds=(other,))) is None
 
@@ -98,8 +149,11 @@ def test_a_cluster_survives_noise_on_its_centroid_and_on_its_count() -> None:
 
 def test_average_clusters() -> None:
     assert request_of(900).units_per_cluster(3) == 300.0
-    # Four clients with one row each: each has one in a given one of two clusters with probability a half.
-    assert request_of(4, clients=4, unit="client").units_per_cluster(2) == pytest.approx(2.0)
+    # Four clients with one row each: each has one in a given one of two clusters with
+    # probability a half.
+    assert request_of(4, clients=4, unit="client").units_per_cluster(
+        2
+    ) == pytest.approx(2.0)
 
 
 def test_candidates_follow_from_the_registry() -> None:
@@ -123,14 +177,23 @@ def test_a_new_algorithm_is_a_candidate_once_it_is_registered() -> None:
 
 
 def test_a_private_count_is_one_more_round_and_costs_its_share() -> None:
-    declared, counted = request_of().draft("fastlloyd"), request_of(private_count=True).draft("fastlloyd")
+    declared, counted = (
+        request_of().draft("fastlloyd"),
+        request_of(private_count=True).draft("fastlloyd"),
+    )
     assert (declared.first_round, counted.first_round) == (1, 0)
-    assert deployment_of(counted).n_round_trips == deployment_of(declared).n_round_trips + 1
+    assert (
+        deployment_of(counted).n_round_trips
+        == deployment_of(declared).n_round_trips + 1
+    )
     assert counted.epsilon <= 1.0
 
 
 def test_private_bounds_take_rounds_and_a_share_and_leave_no_units() -> None:
-    declared, private = request_of().draft("glloyd"), request_of(bounds="private").draft("glloyd")
+    declared, private = (
+        request_of().draft("glloyd"),
+        request_of(bounds="private").draft("glloyd"),
+    )
     assert private.first_round < declared.first_round
     assert private.epsilon <= 1.0
     noises = [centroid_noise(plan) for plan in (declared, private)]
@@ -144,39 +207,79 @@ def test_private_bounds_take_rounds_and_a_share_and_leave_no_units() -> None:
 def test_bounds_by_name_have_all_columns_that_are_planned_for(width: int) -> None:
     options = {"n_clusters": 2, "bounds": {"a": (0.0, 10.0)}, "epsilon": 1.0}
     sentence = (
-        f"n_features is {width}, but the bounds name 1 columns: leave n_features out, or give bounds without names."
+        f"n_features is {width}, but the bounds name 1 columns: leave n_features out,"
+        " or give bounds without names."
     )
     with pytest.raises(ConfigurationError, match=f"^{sentence}$"):
         PlanningRequest(1000, width, 3, options)
-    assert [PlanningRequest(1000, one, 3, options).n_features for one in (0, 1)] == [1, 1]
-    assert PlanningRequest(1000, width, 3, options | {"bounds": (0.0, 10.0)}).n_features == width
+    assert [PlanningRequest(1000, one, 3, options).n_features for one in (0, 1)] == [
+        1,
+        1,
+    ]
+    assert (
+        PlanningRequest(1000, width, 3, options | {"bounds": (0.0, 10.0)}).n_features
+        == width
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"n": 2}, "n_examples is 2, but it must be an integer of at least 3: give 10000."),
+        (
+            {"n": 2},
+            "n_examples is 2, but it must be an integer of at least 3: give 10000.",
+        ),
         ({"d": 0}, "n_features is 0, but it must be an integer of at least 1: give 8."),
-        ({"clients": 1}, "n_clients is 1, but it must be an integer of at least 2: give 5."),
-        ({"spread": 1.5}, "spread is 1.5, but it must be a finite number strictly between 0 and 1: give 0.15."),
-        ({"epsilon": -1.0}, "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0."),
-        ({"n_clusters": 20_000}, "n_examples is 10000, but 20000 clusters need at least as many rows"),
-        ({"unit": "recrod"}, "unit is 'recrod', which is not known: did you mean 'record'?"),
+        (
+            {"clients": 1},
+            "n_clients is 1, but it must be an integer of at least 2: give 5.",
+        ),
+        (
+            {"spread": 1.5},
+            (
+                "spread is 1.5, but it must be a finite number strictly between 0 and"
+                " 1: give 0.15."
+            ),
+        ),
+        (
+            {"epsilon": -1.0},
+            "epsilon is -1.0, but it must be a finite number greater than 0: give 1.0.",
+        ),
+        (
+            {"n_clusters": 20_000},
+            "n_examples is 10000, but 20000 clusters need at least as many rows",
+        ),
+        (
+            {"unit": "recrod"},
+            "unit is 'recrod', which is not known: did you mean 'record'?",
+        ),
         ({"bounds": (1.0, 0.0)}, "the lower one must be smaller"),
         ({"delta": 0.1}, r"delta is 0.1, but it must be below 1/N"),
         ({"algorithms": ("lloyd",)}, "algorithm is 'lloyd', which is not private"),
-        ({"algorithms": ("feddp_kmeans",)}, "algorithm is 'feddp_kmeans', whose accuracy depends on the server's own"),
-        ({"algorithms": ("fastloyd",)}, "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?"),
+        (
+            {"algorithms": ("feddp_kmeans",)},
+            "algorithm is 'feddp_kmeans', whose accuracy depends on the server's own",
+        ),
+        (
+            {"algorithms": ("fastloyd",)},
+            "algorithm is 'fastloyd', which is not known: did you mean 'fastlloyd'?",
+        ),
     ],
 )
-def test_bad_input_is_refused_with_one_sentence(change: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence.replace("?", r"\?")) as caught:
+def test_bad_input_is_refused_with_one_sentence(
+    change: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(
+        ConfigurationError, match=sentence.replace("?", r"\?")
+    ) as caught:
         request_of(**change)
     assert "\n" not in str(caught.value)
 
 
 def _size(item: Any) -> int:
-    return len(item.deflate()) + sum(_size(child) for child in (item.children or {}).values())
+    return len(item.deflate()) + sum(
+        _size(child) for child in (item.children or {}).values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,15 +309,24 @@ def test_traffic_is_that_of_a_run(
 
     monkeypatch.setattr(InProcessGrid, "deliver", weighed)
     points = np.random.default_rng(0).uniform(0.0, 10.0, (2_000, 8))
-    common: dict[str, Any] = {"trust": trust, "noise": "seeded", "random_state": 0, "bounds": (0.0, 10.0)}
+    common: dict[str, Any] = {
+        "trust": trust,
+        "noise": "seeded",
+        "random_state": 0,
+        "bounds": (0.0, 10.0),
+    }
     model = flat_estimator(10, algorithm=algorithm, **(common | values))
     model.fit(np.array_split(points, 5))
-    options = common | {name: value for name, value in values.items() if name == "bounds"}
+    options = common | {
+        name: value for name, value in values.items() if name == "bounds"
+    }
     counted = model.privacy_.n_examples_source == "private count"
     request = request_of(2_000, 8, 5, n_clusters=10, private_count=counted, **options)
     expected = deployment_of(request.draft(algorithm))
     assert expected.n_rounds == len(model.history_)
-    preliminary = len({line.round_index for line in model.privacy_.releases if line.round_index <= 0})
+    preliminary = len(
+        {line.round_index for line in model.privacy_.releases if line.round_index <= 0}
+    )
     assert expected.n_round_trips == expected.n_rounds + preliminary + 2
     assert expected.n_messages == len(sent) + len(received)
     assert expected.bytes_down == pytest.approx(sum(sent) / 5, rel=0.03)
@@ -223,27 +335,46 @@ def test_traffic_is_that_of_a_run(
 
 def test_minutes_are_start_up_and_polling() -> None:
     deployment = deployment_of(request_of(max_iter=4).draft("fastlloyd"))
-    assert (deployment.n_rounds, deployment.n_round_trips, deployment.n_messages) == (4, 6, 36)
+    assert (deployment.n_rounds, deployment.n_round_trips, deployment.n_messages) == (
+        4,
+        6,
+        36,
+    )
     assert deployment.minutes == pytest.approx((20.0 + 6 * 6.0) / 60.0)
 
 
 @pytest.mark.parametrize(
-    ("trust", "max_silent", "boxes"), [("central", 0, 0), ("oblivious", 0, 120), ("oblivious", 1, 180)]
+    ("trust", "max_silent", "boxes"),
+    [("central", 0, 0), ("oblivious", 0, 120), ("oblivious", 1, 180)],
 )
 def test_bytes_are_those_of_six_kinds_of_messages(
     trust: str, max_silent: int, boxes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four rounds of eight numbers, a plan of 1,000 bytes; two or three authors, each with a box for three others."""
+    """Four rounds of eight numbers, a plan of 1,000 bytes.
+
+    Two or three authors, each with a box for three others.
+    """
     monkeypatch.setattr(forecast, "dump_plan", lambda plan: b"x" * 1_000)
-    plan = request_of(clients=4, max_iter=4, trust=trust, max_silent=max_silent).draft("glloyd")
+    plan = request_of(clients=4, max_iter=4, trust=trust, max_silent=max_silent).draft(
+        "glloyd"
+    )
     assert {planned.length for planned in plan.rounds} == {8}
     found = deployment_of(plan)
     assert (found.n_rounds, found.n_round_trips, found.n_messages) == (4, 6, 48)
-    assert found.bytes_down == 1_000 + 280 + 250 + 4 * 40 + 3 * (64 + 772) + 64 + 749 + boxes
+    assert (
+        found.bytes_down
+        == 1_000 + 280 + 250 + 4 * 40 + 3 * (64 + 772) + 64 + 749 + boxes
+    )
     assert found.bytes_up == 380 + 4 * (64 + 773) + 249 + boxes
-    counted = deployment_of(request_of(clients=4, max_iter=4, trust=trust, private_count=True).draft("glloyd"))
+    counted = deployment_of(
+        request_of(clients=4, max_iter=4, trust=trust, private_count=True).draft(
+            "glloyd"
+        )
+    )
     # The plan once more without its rounds, and a number as a sum of its own.
-    assert counted.bytes_down == 2 * 1_280 + 410 + (8 + 772) + 3 * 836 + 64 + 749 + min(boxes, 120)
+    assert counted.bytes_down == 2 * 1_280 + 410 + (8 + 772) + 3 * 836 + 64 + 749 + min(
+        boxes, 120
+    )
     assert counted.n_rounds == 4
 
 
@@ -258,14 +389,28 @@ def test_bytes_are_those_of_six_kinds_of_messages(
         ("target_excess", (5e-324, 1e300, 2), (0.0, -1.0, math.inf, math.nan, False)),
     ],
 )
-def test_where_the_ranges_of_a_request_end(name: str, fitting: tuple[Any, ...], refused: tuple[Any, ...]) -> None:
+def test_where_the_ranges_of_a_request_end(
+    name: str, fitting: tuple[Any, ...], refused: tuple[Any, ...]
+) -> None:
     shape: dict[str, Any] = {"n_examples": 100, "n_features": 2, "n_clients": 3}
     for value in fitting:
         options = {"n_clusters": 1, "bounds": (-1.0, 1.0)}
-        assert getattr(PlanningRequest(**shape | {"options": options, name: value}), name) == value
+        assert (
+            getattr(PlanningRequest(**shape | {"options": options, name: value}), name)
+            == value
+        )
     for value in refused:
-        with pytest.raises(ConfigurationError, match=f"{name} is {re.escape(repr(value))}, but it must be a"):
-            PlanningRequest(**shape | {"options": {"n_clusters": 1, "bounds": (-1.0, 1.0)}, name: value})
+        with pytest.raises(
+            ConfigurationError,
+            match=f"{name} is {re.escape(repr(value))}, but it must be a",
+        ):
+            PlanningRequest(
+                **shape
+                | {
+                    "options": {"n_clusters": 1, "bounds": (-1.0, 1.0)},
+                    name: value,
+                }
+            )
 
 
 def test_what_a_request_says_of_itself() -> None:
@@ -289,29 +434,56 @@ def test_what_a_request_says_of_itself() -> None:
     assert request_of(900, bounds=None).to_dict()["bounds"] is None
     with pytest.raises(ConfigurationError, match="bounds are not 'private'"):
         request_of(900, bounds=None, bounds_domain=(-5.0, 5.0))
-    private = request_of(900, bounds="private", bounds_domain=(-5.0, 5.0), trust="central").to_dict()
-    assert (private["bounds"], private["private_bounds"], private["trust"]) == ([[-5.0], [5.0]], True, "central")
+    private = request_of(
+        900, bounds="private", bounds_domain=(-5.0, 5.0), trust="central"
+    ).to_dict()
+    assert (private["bounds"], private["private_bounds"], private["trust"]) == (
+        [[-5.0], [5.0]],
+        True,
+        "central",
+    )
 
 
 def test_what_is_declared_for_a_candidate() -> None:
-    """At client level the rows of a client are what an average one has; whatever is counted is not declared."""
+    """At client level the rows of a client are what an average one has.
+
+    Whatever is counted is not declared.
+    """
     assert request_of(900).config("glloyd").n_examples == 900
     assert request_of(900, private_count=True).config("glloyd").n_examples is None
     request = request_of(901, clients=30, unit="client", algorithms=("sphere_packing",))
-    assert (request.config("sphere_packing").n_examples, request.draft("sphere_packing").n_examples) == (None, None)
+    assert (
+        request.config("sphere_packing").n_examples,
+        request.draft("sphere_packing").n_examples,
+    ) == (None, None)
     assert request.config("sphere_packing").settings.examples_per_client == 30
     few = request_of(29, clients=30, unit="client", algorithms=("sphere_packing",))
     assert few.config("sphere_packing").settings.examples_per_client == 1
-    stated = request_of(901, clients=30, unit="client", examples_per_client=7, algorithms=("sphere_packing",))
+    stated = request_of(
+        901,
+        clients=30,
+        unit="client",
+        examples_per_client=7,
+        algorithms=("sphere_packing",),
+    )
     assert stated.config("sphere_packing").settings.examples_per_client == 7
     drafted = request_of(900, private_count=True).draft("glloyd")
-    assert (drafted.n_examples, drafted.run_id, drafted.n_clients, drafted.seed) == (900, 1, 3, 0)
+    assert (drafted.n_examples, drafted.run_id, drafted.n_clients, drafted.seed) == (
+        900,
+        1,
+        3,
+        0,
+    )
     assert request_of(900).draft("glloyd", seed=5, max_iter=2).seed == 5
-    box = request_of(900, bounds="private", bounds_domain=(-5.0, 5.0)).draft("glloyd").box
+    box = (
+        request_of(900, bounds="private", bounds_domain=(-5.0, 5.0)).draft("glloyd").box
+    )
     assert box == ((-5.0,) * 3, (5.0,) * 3)
     assert request_of(900).draft("glloyd").box is None
     # Five clients of two rows, which fall into three clusters: 5 (1 - (2/3)^2).
-    sparse = request_of(10, clients=5, unit="client", n_clusters=3, algorithms=("sphere_packing",))
+    sparse = request_of(
+        10, clients=5, unit="client", n_clusters=3, algorithms=("sphere_packing",)
+    )
     assert sparse.units_per_cluster() == pytest.approx(25.0 / 9.0)
 
 
@@ -319,15 +491,23 @@ def test_the_share_of_counts_in_noise_and_the_least_cluster() -> None:
     noise = CentroidNoise(3.0, 2.0, relative=False)
     assert noise.total_std == pytest.approx(math.sqrt(9.0 + 4.0 / 3.0))
     assert noise.per_coordinate(4.0) == pytest.approx(noise.total_std / 4.0)
-    # A quotient that is whole but for its last digits is not rounded up, one that is larger is; none is below 1.
+    # A quotient that is whole but for its last digits is not rounded up, one that is
+    # larger is; none is below 1.
     assert CentroidNoise(0.3, 0.0, relative=True).smallest_cluster(0.1) == 3
-    assert CentroidNoise(0.3 * (1.0 + 1e-11), 0.0, relative=True).smallest_cluster(0.1) == 4
+    assert (
+        CentroidNoise(0.3 * (1.0 + 1e-11), 0.0, relative=True).smallest_cluster(0.1)
+        == 4
+    )
     assert CentroidNoise(0.0, 0.0, relative=True).smallest_cluster(0.1) == 1
     assert CentroidNoise(0.0, 0.6, relative=True).smallest_cluster(0.1) == 2
 
 
 def test_noise_of_residuals_is_in_radii_of_a_cluster() -> None:
-    """The radius of a cluster of the spread's rows is spread sqrt(d), with three features."""
+    """The radius of a cluster of the spread's rows is spread sqrt(d), with three
+    features.
+    """
     residuals = centroid_noise(plan_with("residual_sums", NoiseShape.GAUSSIAN), 0.25)
     assert residuals is not None
-    assert residuals == CentroidNoise(pytest.approx(4.0 * 0.25 * math.sqrt(3.0)), 6.0, relative=True)
+    assert residuals == CentroidNoise(
+        pytest.approx(4.0 * 0.25 * math.sqrt(3.0)), 6.0, relative=True
+    )

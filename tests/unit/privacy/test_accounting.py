@@ -1,4 +1,6 @@
-"""Composition of releases: against closed forms, numerical privacy-loss distributions, and itself."""
+"""Composition of releases: against closed forms, numerical privacy-loss distributions,
+and itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import _lowest_point, compose_epsilon
-from flwr_dpkmeans.privacy.calibration import calibrate_gaussian, gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.calibration import (
+    calibrate_gaussian,
+    gaussian_noise_multiplier,
+)
 from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_epsilon
 from flwr_dpkmeans.privacy.noise import SAME, Closeness
 from flwr_dpkmeans.privacy.release import (
@@ -32,11 +37,16 @@ from flwr_dpkmeans.privacy.release import (
 
 
 def gaussians(multiplier: float, count: int, slack: float = 0.0) -> list[Event]:
-    return [GaussianRelease(f"round {index}", multiplier, Closeness(additive=slack)) for index in range(count)]
+    return [
+        GaussianRelease(f"round {index}", multiplier, Closeness(additive=slack))
+        for index in range(count)
+    ]
 
 
 @pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-9])
-@pytest.mark.parametrize(("multiplier", "count"), [(0.7, 1), (2.0, 1), (5.0, 10), (20.0, 50), (60.0, 100)])
+@pytest.mark.parametrize(
+    ("multiplier", "count"), [(0.7, 1), (2.0, 1), (5.0, 10), (20.0, 50), (60.0, 100)]
+)
 def test_gdp_agrees_with_pld(multiplier: float, count: int, delta: float) -> None:
     events = gaussians(multiplier, count)
     ours, theirs = compose_epsilon(events, delta), pld_epsilon(events, delta)
@@ -49,28 +59,44 @@ def test_gdp_agrees_with_the_pld_accountant() -> None:
     from dp_accounting import pld
 
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(dp_accounting.GaussianDpEvent(6.0), 20).compose(dp_accounting.GaussianDpEvent(9.0), 5)
+    accountant.compose(dp_accounting.GaussianDpEvent(6.0), 20).compose(
+        dp_accounting.GaussianDpEvent(9.0), 5
+    )
     events = gaussians(6.0, 20) + gaussians(9.0, 5)
-    assert compose_epsilon(events, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=0.01)
+    assert compose_epsilon(events, 1e-6) == pytest.approx(
+        accountant.get_epsilon(1e-6), rel=0.01
+    )
 
 
 def test_gaussians_compose_by_squares() -> None:
-    assert compose_epsilon(gaussians(10.0, 100), 1e-6) == pytest.approx(4.8865541174622, rel=1e-11)
+    assert compose_epsilon(gaussians(10.0, 100), 1e-6) == pytest.approx(
+        4.8865541174622, rel=1e-11
+    )
     mixed = [GaussianRelease("sums", 3.0), GaussianRelease("counts", 4.0)]
-    assert compose_epsilon(mixed, 1e-6) == pytest.approx(gaussian_epsilon(math.hypot(1 / 3, 1 / 4), 1e-6), rel=1e-12)
+    assert compose_epsilon(mixed, 1e-6) == pytest.approx(
+        gaussian_epsilon(math.hypot(1 / 3, 1 / 4), 1e-6), rel=1e-12
+    )
 
 
 def test_laplace_epsilons_add_up() -> None:
     events = [PureRelease("counts", 0.25)] * 3 + [PureRelease("sums", 0.5)]
     assert compose_epsilon(events, 0.0) == compose_epsilon(events, 1e-6) == 1.25
     assert compose_delta(events, 1.25) == 0.0
-    # Below the total, the price is that of randomized response, the worst mechanism of that epsilon.
+    # Below the total, the price is that of randomized response, the worst mechanism of
+    # that epsilon.
     e = math.exp
-    assert compose_delta(events, 0.5) == pytest.approx((e(1.25) - e(0.5)) / (e(1.25) + 1), rel=1e-12)
+    assert compose_delta(events, 0.5) == pytest.approx(
+        (e(1.25) - e(0.5)) / (e(1.25) + 1), rel=1e-12
+    )
 
 
 def test_nothing_costs_nothing_and_no_noise_costs_everything() -> None:
-    assert compose_epsilon([], 1e-6) == compose_epsilon([], 0.0) == pld_epsilon([], 1e-6) == 0.0
+    assert (
+        compose_epsilon([], 1e-6)
+        == compose_epsilon([], 0.0)
+        == pld_epsilon([], 1e-6)
+        == 0.0
+    )
     assert compose_delta([], 0.0) == 0.0
     events = [GaussianRelease("sums", 100.0), ExactRelease("labels")]
     assert compose_epsilon(events, 1e-6) == pld_epsilon(events, 1e-6) == math.inf
@@ -84,31 +110,54 @@ def test_mixture_is_between_its_gaussian_part_and_the_sum(delta: float) -> None:
     gaussian_part = compose_epsilon(noise, delta)
     assert gaussian_part < total < gaussian_part + 0.5
     assert compose_delta(noise + counts, total) == pytest.approx(delta, rel=1e-3)
-    assert compose_delta(noise + counts, 0.1) < 1.0  # less than the pure part alone: only the distribution prices it
+    assert (
+        compose_delta(noise + counts, 0.1) < 1.0
+    )  # less than the pure part alone: only the distribution prices it
 
 
 def exact_mixture_delta(epsilon: float, mu: float, pures: list[float]) -> Any:
-    """delta of a Gaussian release and randomized responses, by the definition in 60 digits."""
+    """delta of a Gaussian release and randomized responses, by the definition in 60
+    digits.
+    """
     import mpmath
 
     with mpmath.workdps(60):
         epsilon, mu = mpmath.mpf(epsilon), mpmath.mpf(mu)
         delta = mpmath.mpf(0)
         for signs in itertools.product((1, -1), repeat=len(pures)):
-            shares = [1 / (1 + mpmath.exp(-sign * mpmath.mpf(pure))) for sign, pure in zip(signs, pures, strict=True)]
-            left = epsilon - sum(sign * mpmath.mpf(pure) for sign, pure in zip(signs, pures, strict=True))
+            shares = [
+                1 / (1 + mpmath.exp(-sign * mpmath.mpf(pure)))
+                for sign, pure in zip(signs, pures, strict=True)
+            ]
+            left = epsilon - sum(
+                sign * mpmath.mpf(pure) for sign, pure in zip(signs, pures, strict=True)
+            )
             x, y = left / mu - mu / 2, left / mu + mu / 2
-            delta += mpmath.fprod(shares) * (mpmath.ncdf(-x) - mpmath.exp(left) * mpmath.ncdf(-y))
+            delta += mpmath.fprod(shares) * (
+                mpmath.ncdf(-x) - mpmath.exp(left) * mpmath.ncdf(-y)
+            )
         return delta
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-20, 1e-100])
 @pytest.mark.parametrize(
     ("multiplier", "pures"),
-    [(2.0, [0.1]), (0.3, [2.0, 0.5]), (50.0, [0.02, 0.03, 0.03]), (1.0, [0.2] * 6), (1e3, [1.0, 3.0]), (2.1, [4.0])],
+    [
+        (2.0, [0.1]),
+        (0.3, [2.0, 0.5]),
+        (50.0, [0.02, 0.03, 0.03]),
+        (1.0, [0.2] * 6),
+        (1e3, [1.0, 3.0]),
+        (2.1, [4.0]),
+    ],
 )
-def test_mixture_is_priced_exactly(multiplier: float, pures: list[float], delta: float) -> None:
-    events: list[Event] = [GaussianRelease("sums", multiplier), *(PureRelease("choice", pure) for pure in pures)]
+def test_mixture_is_priced_exactly(
+    multiplier: float, pures: list[float], delta: float
+) -> None:
+    events: list[Event] = [
+        GaussianRelease("sums", multiplier),
+        *(PureRelease("choice", pure) for pure in pures),
+    ]
     epsilon = compose_epsilon(events, delta)
     assert exact_mixture_delta(epsilon, 1 / multiplier, pures) <= delta
     assert exact_mixture_delta(epsilon * (1 - 1e-9), 1 / multiplier, pures) > delta
@@ -120,20 +169,34 @@ def test_mixture_is_priced_exactly(multiplier: float, pures: list[float], delta:
 
 def test_mixture_with_very_much_gaussian_noise_loses_no_digits() -> None:
     events: list[Event] = [GaussianRelease("sums", 1e8), PureRelease("choice", 1e-6)]
-    assert compose_delta(events, 1e-6) == pytest.approx(expit(1e-6) * 1e-8 / math.sqrt(2 * math.pi), rel=1e-9, abs=0.0)
+    assert compose_delta(events, 1e-6) == pytest.approx(
+        expit(1e-6) * 1e-8 / math.sqrt(2 * math.pi), rel=1e-9, abs=0.0
+    )
 
 
-def test_mixture_of_many_different_epsilons_agrees_with_pld_and_is_no_less_than_the_exact_price() -> None:
-    """More sums of losses than are kept one by one: they are moved to a grid, which must not lower the price."""
+def test_mixture_of_many_different_epsilons_agrees_with_pld_and_is_no_less_than_the_exact_price() -> (
+    None
+):
+    """More sums of losses than are kept one by one.
+
+    They are moved to a grid, which must not lower the price.
+    """
     pures = [0.05 + 0.01 * index for index in range(13)]
-    events: list[Event] = [GaussianRelease("sums", 2.0), *(PureRelease("counts", pure) for pure in pures)]
+    events: list[Event] = [
+        GaussianRelease("sums", 2.0),
+        *(PureRelease("counts", pure) for pure in pures),
+    ]
     epsilon = compose_epsilon(events, 1e-6)
     losses, probabilities = np.zeros(1), np.ones(1)
     for pure in pures:
         losses = np.concatenate([losses - pure, losses + pure])
-        probabilities = np.concatenate([probabilities * expit(-pure), probabilities * expit(pure)])
+        probabilities = np.concatenate(
+            [probabilities * expit(-pure), probabilities * expit(pure)]
+        )
     left = epsilon - losses
-    delta = float(probabilities @ (ndtr(0.25 - 2 * left) - np.exp(left) * ndtr(-0.25 - 2 * left)))
+    delta = float(
+        probabilities @ (ndtr(0.25 - 2 * left) - np.exp(left) * ndtr(-0.25 - 2 * left))
+    )
     assert 0.999e-6 < delta <= 1e-6
     assert pld_epsilon(events, 1e-6) == pytest.approx(epsilon, rel=1e-3)
 
@@ -148,31 +211,49 @@ def test_pure_and_laplace_releases_of_one_epsilon_cost_the_same() -> None:
 
 
 def test_pld_prices_a_laplace_release_as_the_worst_of_its_epsilon() -> None:
-    """The exact composition of 50 randomized responses, which discrete Laplace noise of scale 1/epsilon nearly is."""
+    """The exact composition of 50 randomized responses, which discrete Laplace noise of
+    scale 1/epsilon nearly is.
+    """
     import mpmath
 
     epsilon = pld_epsilon([PureRelease("counts", 0.1)] * 50, 1e-6)
     with mpmath.workdps(40):
-        p, q = (mpmath.exp(s) / (mpmath.exp(s) + 1) for s in (mpmath.mpf(1) / 10, -mpmath.mpf(1) / 10))
+        p, q = (
+            mpmath.exp(s) / (mpmath.exp(s) + 1)
+            for s in (mpmath.mpf(1) / 10, -mpmath.mpf(1) / 10)
+        )
         threshold = mpmath.exp(epsilon)
         terms = (
-            mpmath.binomial(50, k) * max(0, p ** (50 - k) * q**k - threshold * p**k * q ** (50 - k)) for k in range(51)
+            mpmath.binomial(50, k)
+            * max(0, p ** (50 - k) * q**k - threshold * p**k * q ** (50 - k))
+            for k in range(51)
         )
         exact = sum(terms)
     assert exact <= 1e-6
     assert exact > 0.99e-6
 
 
-def test_discrete_laplace_noise_leaks_more_than_continuous_noise_but_not_more_than_priced() -> None:
-    """On one count with scale 1 (epsilon 1), the total-variation distance is tanh(1/2), as priced at epsilon 0."""
+def test_discrete_laplace_noise_leaks_more_than_continuous_noise_but_not_more_than_priced() -> (
+    None
+):
+    """On one count with scale 1 (epsilon 1), the total-variation distance is tanh(1/2),
+    as priced at epsilon 0.
+    """
     weights = {k: math.exp(-abs(k)) for k in range(-60, 61)}
     total = sum(weights.values())
-    distance = sum(max(0.0, weights[k] - math.exp(-abs(k - 1))) for k in weights) / total
+    distance = (
+        sum(max(0.0, weights[k] - math.exp(-abs(k - 1))) for k in weights) / total
+    )
     assert distance > 1 - math.exp(-0.5)  # the continuous Laplace distance
     release = PureRelease("count", 1.0)
     assert compose_delta([release], 0.0) == pytest.approx(distance, rel=1e-9)
-    # A Gaussian so noisy that it says nothing leaves the price to the privacy-loss distribution.
-    assert distance <= compose_delta([release, GaussianRelease("almost nothing", 1e6)], 0.0) < distance * 1.001
+    # A Gaussian so noisy that it says nothing leaves the price to the privacy-loss
+    # distribution.
+    assert (
+        distance
+        <= compose_delta([release, GaussianRelease("almost nothing", 1e6)], 0.0)
+        < distance * 1.001
+    )
 
 
 @pytest.mark.parametrize("slack", [1e-12, 1e-8, 5e-8])
@@ -182,7 +263,9 @@ def test_slack_enters_delta_as_it_is_proved(slack: float) -> None:
     mu, tau = math.sqrt(10) / 10, 10 * slack
     assert gaussian_delta(epsilon, mu) + (1 + math.exp(epsilon)) * tau <= 1e-5
     slightly_less = epsilon * (1 - 1e-9)
-    assert gaussian_delta(slightly_less, mu) + (1 + math.exp(slightly_less)) * tau > 1e-5
+    assert (
+        gaussian_delta(slightly_less, mu) + (1 + math.exp(slightly_less)) * tau > 1e-5
+    )
     assert epsilon > compose_epsilon(gaussians(10.0, 10), 1e-5)
     assert compose_delta(events, epsilon) == pytest.approx(1e-5, rel=1e-9, abs=0.0)
     assert pld_epsilon(events, 1e-5) == pytest.approx(epsilon, rel=0.01)
@@ -193,29 +276,42 @@ def test_slack_in_a_mixture_is_paid_at_the_total_epsilon() -> None:
     total = compose_epsilon(noise + counts, 1e-5)
     without = compose_epsilon(gaussians(10.0, 10) + counts, 1e-5)
     room = 1e-5 - (1 + math.exp(total)) * 1e-7
-    assert without < total <= compose_epsilon(gaussians(10.0, 10) + counts, room) * (1 + 1e-6)
+    assert (
+        without
+        < total
+        <= compose_epsilon(gaussians(10.0, 10) + counts, room) * (1 + 1e-6)
+    )
     events = [GaussianRelease("sums", 1.0, Closeness(additive=1e-26)), *counts]
     total = compose_epsilon(events, 1e-20)
     cost = (1 + math.exp(total)) * 1e-26
     assert 1e-22 < cost < 1e-20
-    assert float(exact_mixture_delta(total, 1.0, [2.0])) + cost == pytest.approx(1e-20, rel=1e-9, abs=0.0)
-    # Beyond the epsilon at which it is smallest, delta does not rise again with the cost of slack.
+    assert float(exact_mixture_delta(total, 1.0, [2.0])) + cost == pytest.approx(
+        1e-20, rel=1e-9, abs=0.0
+    )
+    # Beyond the epsilon at which it is smallest, delta does not rise again with the
+    # cost of slack.
     smallest = min(compose_delta(events, total + 0.01 * index) for index in range(300))
     assert compose_delta(events, 60.0) == pytest.approx(smallest, rel=1e-5, abs=0.0)
-    assert smallest < 0.95 * min(compose_delta(events, total), compose_delta(events[:1], 60.0) * math.exp(2.0))
+    assert smallest < 0.95 * min(
+        compose_delta(events, total), compose_delta(events[:1], 60.0) * math.exp(2.0)
+    )
 
 
 def test_slack_beyond_delta_is_an_error() -> None:
     for slack in (1e-6, 4e-7, 0.3, 1.0):
         with pytest.raises(PlanError, match="slack"):
-            compose_epsilon([GaussianRelease("sums", 1.0, Closeness(additive=slack))], 1e-6)
+            compose_epsilon(
+                [GaussianRelease("sums", 1.0, Closeness(additive=slack))], 1e-6
+            )
     with pytest.raises(PlanError, match="slack"):
         compose_epsilon([*gaussians(1.0, 1, 1e-6), PureRelease("counts", 1.0)], 1e-6)
     assert compose_delta(gaussians(1.0, 1, 1.0), 1.0) == 1.0
 
 
 def test_slack_at_a_huge_epsilon_is_paid_where_it_is_cheapest() -> None:
-    """(e, delta) implies (epsilon, delta) for e < epsilon, so exp(epsilon) need not multiply the slack."""
+    """(e, delta) implies (epsilon, delta) for e < epsilon, so exp(epsilon) need not
+    multiply the slack.
+    """
     events = gaussians(1.0, 1, 1e-12)
     assert compose_delta(events, 300.0) < 1e-7
     assert compose_delta(events, 300.0) <= compose_delta(events, 5.0)
@@ -224,21 +320,37 @@ def test_slack_at_a_huge_epsilon_is_paid_where_it_is_cheapest() -> None:
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0])
 @pytest.mark.parametrize("delta", [1e-4, 1e-6, 1e-12])
 @pytest.mark.parametrize("relative_slack", [0.0, 1e-3, 0.05])
-def test_calibrated_noise_is_priced_just_below_the_request(epsilon: float, delta: float, relative_slack: float) -> None:
+def test_calibrated_noise_is_priced_just_below_the_request(
+    epsilon: float, delta: float, relative_slack: float
+) -> None:
     def closeness_at(sigma: float) -> Closeness:
         size = relative_slack * min(1.0, 1.0 / sigma**2)
-        return Closeness(0.3 * size * epsilon, 0.5 * size * epsilon, size * delta / (1 + math.exp(epsilon)))
+        return Closeness(
+            0.3 * size * epsilon,
+            0.5 * size * epsilon,
+            size * delta / (1 + math.exp(epsilon)),
+        )
 
     sigma = calibrate_gaussian(epsilon, delta, closeness_at)
     rounds, whole = 7, closeness_at(sigma)
-    part = Closeness(whole.log_ratio_above / rounds, whole.log_ratio_below / rounds, whole.additive / rounds)
-    events = [GaussianRelease(f"round {index}", sigma * math.sqrt(rounds), part) for index in range(rounds)]
+    part = Closeness(
+        whole.log_ratio_above / rounds,
+        whole.log_ratio_below / rounds,
+        whole.additive / rounds,
+    )
+    events = [
+        GaussianRelease(f"round {index}", sigma * math.sqrt(rounds), part)
+        for index in range(rounds)
+    ]
     priced = compose_epsilon(events, delta)
     assert priced <= epsilon
     assert priced >= 0.999 * epsilon
     analysed = epsilon - whole.log_ratio
     paid = (1 + math.exp(analysed)) * whole.additive
-    assert math.exp(whole.log_ratio_above) * (gaussian_delta(analysed, 1 / sigma) + paid) <= delta
+    assert (
+        math.exp(whole.log_ratio_above) * (gaussian_delta(analysed, 1 / sigma) + paid)
+        <= delta
+    )
     assert compose_delta(events, epsilon) <= delta
     assert (sigma > gaussian_noise_multiplier(epsilon, delta)) is (relative_slack > 0.0)
 
@@ -247,9 +359,9 @@ def test_calibration_without_slack_is_the_multiplier() -> None:
     assert calibrate_gaussian(1.0, 1e-6, lambda sigma: SAME) == pytest.approx(
         gaussian_noise_multiplier(1.0, 1e-6), rel=2e-12
     )
-    assert calibrate_gaussian(1.0, 1e-6, lambda sigma: Closeness(additive=1e-7)) == pytest.approx(
-        4.31928962721754, rel=1e-10
-    )
+    assert calibrate_gaussian(
+        1.0, 1e-6, lambda sigma: Closeness(additive=1e-7)
+    ) == pytest.approx(4.31928962721754, rel=1e-10)
 
 
 def test_calibration_refuses_slack_that_no_noise_can_meet() -> None:
@@ -260,7 +372,9 @@ def test_calibration_refuses_slack_that_no_noise_can_meet() -> None:
 
 
 multipliers = st.floats(0.05, 1e4)
-closenesses = st.builds(Closeness, st.floats(0, 0.1), st.floats(0, 0.1), st.floats(0, 1e-12))
+closenesses = st.builds(
+    Closeness, st.floats(0, 0.1), st.floats(0, 0.1), st.floats(0, 1e-12)
+)
 lists = st.lists(
     st.one_of(
         st.builds(GaussianRelease, st.just("g"), multipliers),
@@ -273,22 +387,30 @@ lists = st.lists(
 
 @settings(max_examples=60)
 @given(lists, st.floats(-9, -2), multipliers)
-def test_more_releases_cost_more_in_any_order(events: list[Event], log_delta: float, multiplier: float) -> None:
+def test_more_releases_cost_more_in_any_order(
+    events: list[Event], log_delta: float, multiplier: float
+) -> None:
     delta = 10**log_delta
     try:
         epsilon = compose_epsilon(events, delta)
-        more = compose_epsilon([*events, GaussianRelease("one more", multiplier)], delta)
+        more = compose_epsilon(
+            [*events, GaussianRelease("one more", multiplier)], delta
+        )
     except PlanError:  # large slack at a large epsilon
         return
     assert epsilon <= more * (1 + 1e-11) + 1e-12
-    assert compose_epsilon(events[::-1], delta) == pytest.approx(epsilon, rel=1e-9, abs=1e-12)
+    assert compose_epsilon(events[::-1], delta) == pytest.approx(
+        epsilon, rel=1e-9, abs=1e-12
+    )
     assert compose_epsilon(events, delta / 2 + 0.005) <= epsilon
     assert compose_delta(events, epsilon) <= delta * (1 + 1e-9)
 
 
 @settings(max_examples=60)
 @given(st.floats(-3, 1), st.floats(-20, -2), st.integers(1, 300))
-def test_a_split_calibration_never_exceeds_the_request(log_epsilon: float, log_delta: float, rounds: int) -> None:
+def test_a_split_calibration_never_exceeds_the_request(
+    log_epsilon: float, log_delta: float, rounds: int
+) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta
     sigma = calibrate_gaussian(epsilon, delta, lambda sigma: SAME)
     priced = compose_epsilon(gaussians(sigma * math.sqrt(rounds), rounds), delta)
@@ -311,7 +433,12 @@ def test_an_unsupported_event_raises_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("bad", [-1e-9, 1.0, 2.0, math.nan, math.inf, "x"])
 def test_delta_out_of_range_is_refused(bad: float) -> None:
-    for events in ([], [PureRelease("c", 1.0)], gaussians(1.0, 1), [ExactRelease("labels")]):
+    for events in (
+        [],
+        [PureRelease("c", 1.0)],
+        gaussians(1.0, 1),
+        [ExactRelease("labels")],
+    ):
         with pytest.raises(LocalMisuseError, match="delta"):
             compose_epsilon(events, bad)
     for multiplier in (0.5, 1.0, 100.0):
@@ -353,7 +480,9 @@ def test_sensitivity_checks_its_enumerations_and_its_reason() -> None:
 
 @pytest.mark.parametrize("place", [0.1, 3.0, 5.5, 9.9])
 def test_golden_sections_close_in_on_the_lowest_point(place: float) -> None:
-    """From both sides; and each trial lies between the ends, or a price could be read off where nothing is known."""
+    """From both sides; and each trial lies between the ends, or a price could be read
+    off where nothing is known.
+    """
     tried: list[float] = []
 
     def cost(x: float) -> float:

@@ -1,4 +1,6 @@
-"""From a price back to a noise scale: priced again, from every start, and where no scale exists."""
+"""From a price back to a noise scale: priced again, from every start, and where no
+scale exists.
+"""
 
 from __future__ import annotations
 
@@ -16,39 +18,67 @@ from flwr_dpkmeans.algorithms.lloyd_family import laplace_epsilon
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.calibration import calibrate_scale, first_private, gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.calibration import (
+    calibrate_scale,
+    first_private,
+    gaussian_noise_multiplier,
+)
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
-from flwr_dpkmeans.privacy.release import Event, ExactRelease, GaussianRelease, PureRelease
+from flwr_dpkmeans.privacy.release import (
+    Event,
+    ExactRelease,
+    GaussianRelease,
+    PureRelease,
+)
 
 Plan = Callable[[float], Sequence[Event]]
 
 
 def gaussian(scale: float) -> list[Event]:
-    return [GaussianRelease("sums", 2.7 * scale), GaussianRelease("counts", 3.1 * scale)]
+    return [
+        GaussianRelease("sums", 2.7 * scale),
+        GaussianRelease("counts", 3.1 * scale),
+    ]
 
 
 def slacked(scale: float) -> list[Event]:
     closeness = Closeness(additive=min(1.0, 1e-10 / scale**2))
-    return [GaussianRelease("sums", 2.7 * scale, closeness), GaussianRelease("counts", 3.1 * scale)]
+    return [
+        GaussianRelease("sums", 2.7 * scale, closeness),
+        GaussianRelease("counts", 3.1 * scale),
+    ]
 
 
 def drawn(scale: float) -> list[Event]:
     closeness = discrete_gaussian_closeness(max(1.0, 30.0 * scale), 5050)
-    return [GaussianRelease("sums", 2.7 * scale, closeness), GaussianRelease("counts", 3.1 * scale)]
+    return [
+        GaussianRelease("sums", 2.7 * scale, closeness),
+        GaussianRelease("counts", 3.1 * scale),
+    ]
 
 
 def pure(scale: float) -> list[Event]:
-    return [PureRelease("sums", 1.0 / (1.5 * scale)), PureRelease("choice", 0.5 / scale)]
+    return [
+        PureRelease("sums", 1.0 / (1.5 * scale)),
+        PureRelease("choice", 0.5 / scale),
+    ]
 
 
 def mixed(scale: float) -> list[Event]:
-    return [*gaussian(scale), PureRelease("sums", 1.0 / (1.5 * scale)), PureRelease("counts", 1.0 / (2.0 * scale))]
+    return [
+        *gaussian(scale),
+        PureRelease("sums", 1.0 / (1.5 * scale)),
+        PureRelease("counts", 1.0 / (2.0 * scale)),
+    ]
 
 
 def sampled(scale: float) -> list[Event]:
     return [
         GaussianRelease(
-            f"round {index}", (1.5 + index) * scale, Closeness(1e-3 / scale, 2e-3 / scale, 1e-12), sampling_rate=0.1
+            f"round {index}",
+            (1.5 + index) * scale,
+            Closeness(1e-3 / scale, 2e-3 / scale, 1e-12),
+            sampling_rate=0.1,
         )
         for index in range(3)
     ]
@@ -63,7 +93,11 @@ PLANS = [gaussian, slacked, drawn, pure, mixed, sampled, everything]
 
 @pytest.mark.parametrize(
     ("plan", "epsilon"),
-    [*itertools.product([gaussian, slacked, drawn, pure, mixed], [0.05, 1.0, 5.0]), (sampled, 0.05), (everything, 5.0)],
+    [
+        *itertools.product([gaussian, slacked, drawn, pure, mixed], [0.05, 1.0, 5.0]),
+        (sampled, 0.05),
+        (everything, 5.0),
+    ],
 )
 def test_calibrated_scale_is_priced_from_below(plan: Plan, epsilon: float) -> None:
     scale = calibrate_scale(plan, epsilon, 1e-6)
@@ -81,17 +115,26 @@ def scale_of(plan: Plan, epsilon: float, delta: float) -> float:
 def test_the_result_does_not_depend_on_the_start(plan: Plan) -> None:
     scale = scale_of(plan, 0.7, 1e-6)
     starts = {sampled: (1e-6,), everything: (1e9,)}.get(plan, (1e-6, 0.3, 17.0, 1e9))
-    assert {calibrate_scale(plan, 0.7, 1e-6, start=start) for start in starts} == {scale}
+    assert {calibrate_scale(plan, 0.7, 1e-6, start=start) for start in starts} == {
+        scale
+    }
 
 
 @pytest.mark.parametrize("plan", [gaussian, mixed, sampled])
-def test_last_digits_of_a_price_do_not_reach_the_result(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two machines may differ in the last digits; server and clients must still find the same noise."""
+def test_last_digits_of_a_price_do_not_reach_the_result(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines may differ in the last digits.
+
+    Server and clients must still find the same noise.
+    """
     scale = scale_of(plan, 0.7, 1e-6)
     for sign in (1, -1):
         signs = itertools.cycle([sign, -sign, -sign])
 
-        def elsewhere(events: Sequence[Event], delta: float, signs: itertools.cycle[int] = signs) -> float:
+        def elsewhere(
+            events: Sequence[Event], delta: float, signs: itertools.cycle[int] = signs
+        ) -> float:
             return compose_epsilon(events, delta) * (1 + 1e-13 * next(signs))
 
         monkeypatch.setattr(calibration, "compose_epsilon", elsewhere)
@@ -120,9 +163,14 @@ def test_more_budget_needs_less_noise(plan: Plan) -> None:
 
 def test_sampling_needs_less_noise_than_none() -> None:
     def unsampled(scale: float) -> list[Event]:
-        return [GaussianRelease(event.name, event.noise_multiplier) for event in sampled(scale)]  # type: ignore[union-attr]
+        return [
+            GaussianRelease(event.name, event.noise_multiplier)
+            for event in sampled(scale)
+        ]  # type: ignore[union-attr]
 
-    assert calibrate_scale(sampled, 0.5, 1e-6) < 0.5 * calibrate_scale(unsampled, 0.5, 1e-6)
+    assert calibrate_scale(sampled, 0.5, 1e-6) < 0.5 * calibrate_scale(
+        unsampled, 0.5, 1e-6
+    )
 
 
 @dataclass(frozen=True)
@@ -132,13 +180,21 @@ class Unpriced:
 
 def test_what_cannot_be_calibrated_is_an_error() -> None:
     with pytest.raises(PlanError, match="no noise at all"):
-        calibrate_scale(lambda scale: [*gaussian(scale), ExactRelease("labels")], 1.0, 1e-6)
+        calibrate_scale(
+            lambda scale: [*gaussian(scale), ExactRelease("labels")], 1.0, 1e-6
+        )
     with pytest.raises(PlanError, match="no noise scale"):
-        calibrate_scale(lambda scale: [GaussianRelease("sums", scale, Closeness(additive=1e-6))], 1.0, 1e-6)
+        calibrate_scale(
+            lambda scale: [GaussianRelease("sums", scale, Closeness(additive=1e-6))],
+            1.0,
+            1e-6,
+        )
     with pytest.raises(PlanError, match="every noise scale"):
         calibrate_scale(lambda scale: [], 1.0, 1e-6)
     with pytest.raises(LocalMisuseError, match="'Unpriced'"):
-        calibrate_scale(lambda scale: [*gaussian(scale), Unpriced("shuffle")], 1.0, 1e-6)  # type: ignore[list-item]
+        calibrate_scale(
+            lambda scale: [*gaussian(scale), Unpriced("shuffle")], 1.0, 1e-6
+        )  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
@@ -164,7 +220,9 @@ def test_arguments_are_checked(bad: float) -> None:
     ],
 )
 @pytest.mark.parametrize("start", [1e-90, 2.0, 3.0, 1e90])
-def test_search_finds_the_first_private_scale(price: Callable[[float], float], start: float) -> None:
+def test_search_finds_the_first_private_scale(
+    price: Callable[[float], float], start: float
+) -> None:
     tried: list[float] = []
 
     def counted(scale: float) -> float:
@@ -194,14 +252,19 @@ def test_search_refuses_what_is_not_a_number() -> None:
 
 @pytest.mark.parametrize("start", [0.05, 0.2, 1.0])
 def test_newton_steps_end_at_the_root(start: float) -> None:
-    """From either side: delta = 1e-6 at epsilon = 1 is met to the last digits, so the search beside it is short."""
+    """From either side: delta = 1e-6 at epsilon = 1 is met to the last digits, so the
+    search beside it is short.
+    """
     mu = calibration._refine_mu(1.0, 1e-6, start)
     assert calibration.gaussian_delta(1.0, mu) == pytest.approx(1e-6, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
-    """All of it, not only the share that was set aside for them: a count of 0.2 leaves 0.8 of 1, and hardly more."""
+    """All of it, not only the share that was set aside for them.
+
+    a count of 0.2 leaves 0.8 of 1, and hardly more.
+    """
     public: Any = SimpleNamespace(
         released_events=lambda: [PureRelease("count", 0.2)],
         counted=counted,

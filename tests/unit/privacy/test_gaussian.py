@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import losses
-from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier, smallest_multiplier
-from flwr_dpkmeans.privacy.losses import gaussian_delta, gaussian_delta_bound, gaussian_epsilon, smallest_true
+from flwr_dpkmeans.privacy.calibration import (
+    gaussian_noise_multiplier,
+    smallest_multiplier,
+)
+from flwr_dpkmeans.privacy.losses import (
+    gaussian_delta,
+    gaussian_delta_bound,
+    gaussian_epsilon,
+    smallest_true,
+)
 
 EPSILONS = (1e-4, 1e-2, 0.3, 1.0, 8.0, 30.0, 100.0)
 DELTAS = (1e-30, 1e-20, 1e-12, 1e-6, 1e-3, 0.1)
@@ -43,30 +51,52 @@ def test_delta_agrees_with_high_precision(epsilon: float, mu: float) -> None:
 
 @pytest.mark.parametrize("t", [-0.9, 0.0, 0.7, 2.4999, 2.5, 3.3, 8.0, 25.0, 38.0])
 def test_the_mills_ratio_and_its_slope_lose_no_digit(t: float) -> None:
-    """The slope 1 - t R(t) is near 1 / t^2 far out, where the difference would lose three digits."""
+    """The slope 1 - t R(t) is near 1 / t^2 far out, where the difference would lose
+    three digits.
+    """
     with mpmath.workdps(40):
-        ratio = mpmath.sqrt(mpmath.pi / 2) * mpmath.exp(mpmath.mpf(t) ** 2 / 2) * mpmath.erfc(t / mpmath.sqrt(2))
+        ratio = (
+            mpmath.sqrt(mpmath.pi / 2)
+            * mpmath.exp(mpmath.mpf(t) ** 2 / 2)
+            * mpmath.erfc(t / mpmath.sqrt(2))
+        )
         assert losses._mills(t) == pytest.approx(float(ratio), rel=3e-15, abs=0.0)
-        assert losses._mills_slope(t) == pytest.approx(float(1 - t * ratio), rel=3e-14 if t < 2.5 else 2e-15, abs=0.0)
+        assert losses._mills_slope(t) == pytest.approx(
+            float(1 - t * ratio), rel=3e-14 if t < 2.5 else 2e-15, abs=0.0
+        )
 
 
-@pytest.mark.parametrize(("epsilon", "mu"), [(700.0, 30.0), (150.0, 10.0), (1.0, 1.0), (0.0, 20.0)])
+@pytest.mark.parametrize(
+    ("epsilon", "mu"), [(700.0, 30.0), (150.0, 10.0), (1.0, 1.0), (0.0, 20.0)]
+)
 def test_the_allowance_for_rounding_by_hand(epsilon: float, mu: float) -> None:
-    """2e-13, and 8 roundoffs of 2^-53 each for the distance y and the slope x + 2 of log delta."""
+    """2e-13, and 8 roundoffs of 2^-53 each for the distance y and the slope x + 2 of
+    log delta.
+    """
     x, y = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     allowance = 2e-13 + 8 * 2.0**-53 * y * (max(x, 0.0) + 2)
     grown = gaussian_delta_bound(epsilon, mu) / gaussian_delta(epsilon, mu) - 1.0
     assert grown == pytest.approx(allowance, abs=5e-16)
 
 
-@pytest.mark.parametrize(("epsilon", "mu"), [(0.5, 0.7), (1.0, 1.0), (3.0, 0.8), (0.1, 2.0)])
-def test_delta_agrees_with_quadrature_of_the_hockey_stick(epsilon: float, mu: float) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "mu"), [(0.5, 0.7), (1.0, 1.0), (3.0, 0.8), (0.1, 2.0)]
+)
+def test_delta_agrees_with_quadrature_of_the_hockey_stick(
+    epsilon: float, mu: float
+) -> None:
     from scipy.integrate import quad
     from scipy.stats import norm
 
-    crossing = epsilon / mu + mu / 2  # the likelihood ratio of N(mu, 1) to N(0, 1) is exp(epsilon) there
+    crossing = (
+        epsilon / mu + mu / 2
+    )  # the likelihood ratio of N(mu, 1) to N(0, 1) is exp(epsilon) there
     value, _ = quad(
-        lambda z: norm.pdf(z, mu) - math.exp(epsilon) * norm.pdf(z), crossing, crossing + 40, epsabs=1e-14, limit=200
+        lambda z: norm.pdf(z, mu) - math.exp(epsilon) * norm.pdf(z),
+        crossing,
+        crossing + 40,
+        epsabs=1e-14,
+        limit=200,
     )
     assert gaussian_delta(epsilon, mu) == pytest.approx(value, rel=1e-8)
 
@@ -104,7 +134,9 @@ def test_epsilon_is_enough_and_smallest(mu: float, delta: float) -> None:
 
 @settings(max_examples=60)
 @given(st.floats(-4, 2), st.floats(-30, -1))
-def test_multiplier_and_epsilon_are_inverse(log_epsilon: float, log_delta: float) -> None:
+def test_multiplier_and_epsilon_are_inverse(
+    log_epsilon: float, log_delta: float
+) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta
     sigma = gaussian_noise_multiplier(epsilon, delta)
     back = gaussian_epsilon(1 / sigma, delta)
@@ -114,7 +146,9 @@ def test_multiplier_and_epsilon_are_inverse(log_epsilon: float, log_delta: float
 
 @settings(max_examples=60)
 @given(st.floats(-4, 2), st.floats(-30, -1), st.floats(1.001, 3.0))
-def test_more_privacy_needs_more_noise(log_epsilon: float, log_delta: float, factor: float) -> None:
+def test_more_privacy_needs_more_noise(
+    log_epsilon: float, log_delta: float, factor: float
+) -> None:
     epsilon, delta = 10**log_epsilon, 10**log_delta
     sigma = gaussian_noise_multiplier(epsilon, delta)
     assert gaussian_noise_multiplier(epsilon / factor, delta) > sigma
@@ -149,8 +183,13 @@ def test_arguments_out_of_range_are_refused(bad: float) -> None:
             gaussian_delta(bad, 1.0)
 
 
-@pytest.mark.parametrize(("epsilon", "mu"), [(-5e-324, 1.0), (-0.5, 1.0), (1e200, 1e-200), (2e154, 1.0), (0.0, 1e155)])
-def test_delta_is_refused_where_its_formula_is_not_defined(epsilon: float, mu: float) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "mu"),
+    [(-5e-324, 1.0), (-0.5, 1.0), (1e200, 1e-200), (2e154, 1.0), (0.0, 1e155)],
+)
+def test_delta_is_refused_where_its_formula_is_not_defined(
+    epsilon: float, mu: float
+) -> None:
     with pytest.raises(LocalMisuseError, match=r"^epsilon is .* must be"):
         gaussian_delta(epsilon, mu)
 
@@ -183,9 +222,16 @@ def test_search_lands_on_the_private_side(answer: float) -> None:
 
 @pytest.mark.parametrize("group", [2, 3, 10])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (3.0, 1e-9)])
-def test_a_group_of_rows_costs_no_more_than_is_said(group: int, epsilon: float, delta: float) -> None:
-    """g mu for Gaussian noise, which is within (g epsilon, g exp((g - 1) epsilon) delta)."""
+def test_a_group_of_rows_costs_no_more_than_is_said(
+    group: int, epsilon: float, delta: float
+) -> None:
+    """g mu for Gaussian noise, which is within (g epsilon, g exp((g - 1) epsilon)
+    delta).
+    """
     mu = 1.0 / gaussian_noise_multiplier(epsilon, delta)
-    assert gaussian_delta(group * epsilon, group * mu) <= group * math.exp((group - 1) * epsilon) * delta
+    assert (
+        gaussian_delta(group * epsilon, group * mu)
+        <= group * math.exp((group - 1) * epsilon) * delta
+    )
     # Replacing a row is a group of two, in which one row leaves and another comes.
     assert gaussian_delta(2.0 * epsilon, 2.0 * mu) <= (1.0 + math.exp(epsilon)) * delta

@@ -1,4 +1,6 @@
-"""A client's ledger: nothing is forgotten, charged twice or overspent, and damage shows."""
+"""A client's ledger: nothing is forgotten, charged twice or overspent, and damage
+shows.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import (
+    BudgetError,
+    ConfigurationError,
+    ProtocolError,
+    RefusalError,
+)
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
@@ -53,7 +60,9 @@ def ledger(request: pytest.FixtureRequest, path: Path) -> AnyLedger:
 # What both ledgers do.
 
 
-def test_a_run_costs_what_its_first_release_says_and_runs_add_up(ledger: AnyLedger) -> None:
+def test_a_run_costs_what_its_first_release_says_and_runs_add_up(
+    ledger: AnyLedger,
+) -> None:
     assert ledger.past("ward-7", "record") == Past(0.0, 0.0, ())
     ledger.charge(entry("run-1", 0, 0.75))
     ledger.charge(entry("run-1", 1, 0.75))
@@ -68,7 +77,10 @@ def test_a_run_costs_what_its_first_release_says_and_runs_add_up(ledger: AnyLedg
 
 
 def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> None:
-    """Each begins with its own first charge; a node that resumes its part still pays for the others'."""
+    """Each begins with its own first charge.
+
+    a node that resumes its part still pays for the others'.
+    """
     for run, time in (("7/1", "10"), ("7/2", "11"), ("8/1", "12")):
         ledger.charge(entry(run, 0, 0.5, time=f"2025-01-31T{time}:00:00+00:00"))
     begun = tuple(f"2025-01-31T{time}:00:00+00:00" for time in (10, 11, 12))
@@ -83,20 +95,34 @@ def test_nodes_of_one_host_have_parts_of_what_is_one_run(ledger: AnyLedger) -> N
 def test_one_table_at_several_nodes_of_a_run_costs_no_more_than_the_ledger_says(
     ledger: AnyLedger, n_nodes: int
 ) -> None:
-    """Its rows count several times under one noise: added up, two parts' deltas are exceeded 2.5 times."""
+    """Its rows count several times under one noise.
+
+    Added up, two parts' deltas are exceeded 2.5 times.
+    """
     for node in range(n_nodes):
         ledger.charge(entry(f"7/{node}", 0, 2.0))
     past = ledger.past("ward-7", "record")
     assert past.epsilon == 2.0 * n_nodes
-    actual = gaussian_delta(past.epsilon, n_nodes / gaussian_noise_multiplier(2.0, 1e-6))
+    actual = gaussian_delta(
+        past.epsilon, n_nodes / gaussian_noise_multiplier(2.0, 1e-6)
+    )
     assert actual <= past.delta
     assert n_nodes == 1 or actual > 2.5 * n_nodes * 1e-6
 
 
 def test_runs_in_different_units_are_never_added_up(ledger: AnyLedger) -> None:
-    """Each unit has the whole of the policy's total; neither sees the other's costs, but both count as runs."""
+    """Each unit has the whole of the policy's total.
+
+    Neither sees the other's costs, but both count as runs.
+    """
     charge(ledger, entry("run-1", 0, 0.75, time="2025-01-31T12:00:00+00:00"), 1.0)
-    charge(ledger, entry("run-2", 0, 1.0, unit="client", delta=1e-3, time="2025-02-01T12:00:00+00:00"), 1.0)
+    charge(
+        ledger,
+        entry(
+            "run-2", 0, 1.0, unit="client", delta=1e-3, time="2025-02-01T12:00:00+00:00"
+        ),
+        1.0,
+    )
     begun = ("2025-01-31T12:00:00+00:00", "2025-02-01T12:00:00+00:00")
     assert ledger.past("ward-7", "record") == Past(0.75, 1e-6, begun)
     assert ledger.past("ward-7", "client") == Past(1.0, 1e-3, begun)
@@ -112,7 +138,9 @@ def test_replay_is_refused_and_costs_nothing(ledger: AnyLedger) -> None:
     assert (3, 1) in ledger.attempts("run-1")
     assert (3, 0) not in ledger.attempts("run-1")
     assert (3, 1) not in ledger.attempts("run-2")
-    with pytest.raises(ProtocolError, match="run 'run-1' already has round 3, attempt 1"):
+    with pytest.raises(
+        ProtocolError, match="run 'run-1' already has round 3, attempt 1"
+    ):
         ledger.charge(entry("run-1", 3, 0.5, attempt=1))
     assert ledger.past("ward-7", "record").epsilon == 0.5
     ledger.charge(entry("run-1", 3, 0.5, attempt=2))
@@ -121,14 +149,19 @@ def test_replay_is_refused_and_costs_nothing(ledger: AnyLedger) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"epsilon": 0.8}, "was charged epsilon 0.75 at its first release and can now cost 0.8"),
+        (
+            {"epsilon": 0.8},
+            "was charged epsilon 0.75 at its first release and can now cost 0.8",
+        ),
         ({"unit": "client"}, "another unit"),
         ({"plan_digest": "cd34"}, "another plan_digest"),
         ({"data_id": "other"}, "another data_id"),
         ({"delta": 1e-5}, "another delta"),
     ],
 )
-def test_a_run_cannot_be_started_over_under_its_name(ledger: AnyLedger, change: dict[str, Any], sentence: str) -> None:
+def test_a_run_cannot_be_started_over_under_its_name(
+    ledger: AnyLedger, change: dict[str, Any], sentence: str
+) -> None:
     ledger.charge(entry("run-1", 0, 0.75))
     with pytest.raises(ProtocolError, match=sentence) as caught:
         ledger.charge(entry(**{"round_index": 1, "epsilon": 0.75, **change}))
@@ -136,13 +169,17 @@ def test_a_run_cannot_be_started_over_under_its_name(ledger: AnyLedger, change: 
     assert len(ledger.entries()) == 1
 
 
-def test_a_price_that_differs_in_its_last_digits_is_no_other_price(ledger: AnyLedger) -> None:
+def test_a_price_that_differs_in_its_last_digits_is_no_other_price(
+    ledger: AnyLedger,
+) -> None:
     ledger.charge(entry(round_index=0, epsilon=0.5))
     ledger.charge(entry(round_index=1, epsilon=0.5 * (1 + 1e-9)))
     assert ledger.past("ward-7", "record").epsilon == 0.5
 
 
-@pytest.mark.parametrize(("more", "fits"), [(0.9e-8, True), (1.1e-8, False), (-0.5, True)])
+@pytest.mark.parametrize(
+    ("more", "fits"), [(0.9e-8, True), (1.1e-8, False), (-0.5, True)]
+)
 def test_a_later_release_costs_no_more_than_the_first_said_but_for_last_digits(
     ledger: AnyLedger, more: float, fits: bool
 ) -> None:
@@ -150,7 +187,10 @@ def test_a_later_release_costs_no_more_than_the_first_said_but_for_last_digits(
     if fits:
         ledger.charge(entry(round_index=1, epsilon=0.5 * (1 + more)))
     else:
-        with pytest.raises(ProtocolError, match=r"was charged epsilon 0\.5 at its first release and can now cost"):
+        with pytest.raises(
+            ProtocolError,
+            match=r"was charged epsilon 0\.5 at its first release and can now cost",
+        ):
             ledger.charge(entry(round_index=1, epsilon=0.5 * (1 + more)))
 
 
@@ -159,7 +199,8 @@ def test_a_later_release_costs_no_more_than_the_first_said_but_for_last_digits(
     [
         ((), "", 0.0),
         ((("7/1", 0.5, 1e-6), ("8/1", 0.25, 1e-5)), "", 1.1e-5),
-        # A second part has exp of what was spent before it; where the own part comes first, the other one does.
+        # A second part has exp of what was spent before it; where the own part comes
+        # first, the other one does.
         ((("7/1", 0.5, 1e-6), ("7/2", 0.25, 1e-5)), "", 1e-6 + 1e-5 * math.exp(0.5)),
         (
             (("7/1", 0.5, 1e-6), ("7/2", 0.25, 1e-5), ("7/3", 9.0, 1e-6)),
@@ -168,20 +209,35 @@ def test_a_later_release_costs_no_more_than_the_first_said_but_for_last_digits(
         ),
         ((("7/1", 0.5, 1e-6), ("8/1", 3.0, 1e-6)), "7", 1e-6 * math.exp(0.5) + 1e-6),
         ((("7/1", 20.0, 1e-6), ("7/2", 1.0, 1e-6)), "", 1e-6 + 1.0),
-        ((("7/1", 1e4, 1e-300), ("7/2", 1.0, 1e-306)), "", 1e-300 + 1e-306 * math.exp(700.0)),
+        (
+            (("7/1", 1e4, 1e-300), ("7/2", 1.0, 1e-306)),
+            "",
+            1e-300 + 1e-306 * math.exp(700.0),
+        ),
         ((("7/1", math.inf, 0.0), ("7/2", 1.0, 0.5)), "", 1.0),
     ],
 )
-def test_deltas_of_the_parts_of_one_run_grow_with_what_was_spent_before(runs: Any, own: str, total: float) -> None:
+def test_deltas_of_the_parts_of_one_run_grow_with_what_was_spent_before(
+    runs: Any, own: str, total: float
+) -> None:
     entries = [entry(run, epsilon=epsilon, delta=delta) for run, epsilon, delta in runs]
-    assert ledger_module.total_delta(entries, own) == pytest.approx(total, rel=1e-12, abs=0.0)
+    assert ledger_module.total_delta(entries, own) == pytest.approx(
+        total, rel=1e-12, abs=0.0
+    )
 
 
 def test_what_is_only_noted_is_no_release() -> None:
-    assert [entry(attempt=n).is_release for n in (0, 10**6 - 1, 10**6, 2 * 10**6)] == [True, True, False, False]
+    assert [entry(attempt=n).is_release for n in (0, 10**6 - 1, 10**6, 2 * 10**6)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
-def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(ledger: AnyLedger) -> None:
+def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(
+    ledger: AnyLedger,
+) -> None:
     assert ledger_module.unfinished(ledger, "ward-7") is None
     ledger.charge(entry("run-1", 0))
     ledger.charge(entry("run-2", 0, data_id="ward-8"))
@@ -198,7 +254,14 @@ def test_the_last_run_of_a_data_set_is_unfinished_until_its_result_has_come(ledg
 
 
 @pytest.mark.parametrize(
-    "change", [{"round_index": -9}, {"delta": 0.0}, {"delta": 1.0}, {"epsilon": 0}, {"attempt": 0}]
+    "change",
+    [
+        {"round_index": -9},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"epsilon": 0},
+        {"attempt": 0},
+    ],
 )
 def test_an_entry_may_have_the_ends_of_its_ranges(change: dict[str, Any]) -> None:
     (name, value), kept = next(iter(change.items())), entry(**change)
@@ -210,9 +273,11 @@ def test_total_is_kept_without_telling_what_was_spent(ledger: AnyLedger) -> None
     charge(ledger, entry("run-1", 0, 0.734521), 1.0)
     with pytest.raises(BudgetError) as caught:
         charge(ledger, entry("run-2", 0, 0.5), 1.0)
-    assert str(caught.value) == (
-        "the plan's worst-case epsilon is 0.5, but it does not fit into what is left of this client's "
-        "max_epsilon_total of 1: lower the plan's epsilon or leave this client out."
+    assert (
+        str(caught.value)
+        == "the plan's worst-case epsilon is 0.5, but it does not fit into what is left"
+        " of this client's max_epsilon_total of 1: lower the plan's epsilon or leave"
+        " this client out."
     )
     assert (0, 0) not in ledger.attempts("run-2")
     charge(ledger, entry("run-2", 0, 0.25), 1.0)
@@ -251,8 +316,13 @@ def test_who_may_not_be_charged_leaves_nothing(ledger: AnyLedger) -> None:
     assert ledger.entries() == ()
 
 
-def test_of_many_requests_checked_at_once_no_more_are_charged_than_fit(ledger: AnyLedger) -> None:
-    """All have seen an empty ledger before the first is charged: what counts is what it says when each is."""
+def test_of_many_requests_checked_at_once_no_more_are_charged_than_fit(
+    ledger: AnyLedger,
+) -> None:
+    """All have seen an empty ledger before the first is charged.
+
+    What counts is what it says when each is.
+    """
     outcomes: list[str] = []
     start = threading.Barrier(41)
 
@@ -321,7 +391,9 @@ def test_threads_racing_for_one_attempt(ledger: AnyLedger) -> None:
     ],
 )
 def test_invalid_entry_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{next(iter(change))} is .*, but it must be"):
+    with pytest.raises(
+        ConfigurationError, match=f"{next(iter(change))} is .*, but it must be"
+    ):
         entry(**change)
 
 
@@ -343,7 +415,9 @@ def test_entries_survive_a_restart(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_run_that_is_not_private_is_a_line_that_every_reader_of_json_takes(path: Path) -> None:
+def test_a_run_that_is_not_private_is_a_line_that_every_reader_of_json_takes(
+    path: Path,
+) -> None:
     """JSON has no infinity, and strict readers refuse the word that Python would write."""
     FileLedger(path).charge(entry(epsilon=math.inf))
 
@@ -366,7 +440,10 @@ def test_two_ledgers_on_one_file_see_each_other(path: Path) -> None:
 
 
 def test_ledger_can_be_pickled(filled: Path) -> None:
-    assert pickle.loads(pickle.dumps(FileLedger(filled))).past("ward-7", "record").epsilon == 1.25
+    assert (
+        pickle.loads(pickle.dumps(FileLedger(filled))).past("ward-7", "record").epsilon
+        == 1.25
+    )
 
 
 def test_missing_folder_does_not_start_an_empty_ledger(tmp_path: Path) -> None:
@@ -381,7 +458,9 @@ def test_reading_makes_no_file(path: Path) -> None:
     assert not path.exists()
 
 
-def test_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_path_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     ledger = FileLedger("ledger")
@@ -402,7 +481,10 @@ def edit_spelling(lines: list[bytes]) -> list[bytes]:
 
 
 def add_key(lines: list[bytes]) -> list[bytes]:
-    return [line.replace(b'"run_id": "old-2"', b'"run_id": "x", "run_id": "old-2"') for line in lines]
+    return [
+        line.replace(b'"run_id": "old-2"', b'"run_id": "x", "run_id": "old-2"')
+        for line in lines
+    ]
 
 
 def delete_line(lines: list[bytes]) -> list[bytes]:
@@ -452,13 +534,20 @@ MIDDLE = (
 TAMPERINGS = [(change, 3) for change in MIDDLE] + [(delete_first_line, 1)]
 
 
-@pytest.mark.parametrize(("tamper", "number"), TAMPERINGS, ids=[change.__name__ for change, _ in TAMPERINGS])
-def test_damage_is_found_and_stops_every_use(filled: Path, tamper: Any, number: int) -> None:
+@pytest.mark.parametrize(
+    ("tamper", "number"), TAMPERINGS, ids=[change.__name__ for change, _ in TAMPERINGS]
+)
+def test_damage_is_found_and_stops_every_use(
+    filled: Path, tamper: Any, number: int
+) -> None:
     lines = filled.read_bytes().splitlines(keepends=True)
     filled.write_bytes(b"".join(tamper(lines)))
     damaged = filled.read_bytes()
     ledger = FileLedger(filled)
-    sentence = rf"the ledger .*ledger\.jsonl is damaged at line {number} \(.*\): restore it from a backup or have its"
+    sentence = (
+        rf"the ledger .*ledger\.jsonl is damaged at line {number} \(.*\): restore it"
+        r" from a backup or have its"
+    )
     for _ in range(2):
         with pytest.raises(BudgetError, match=sentence):
             ledger.past("ward-7", "record")
@@ -481,10 +570,17 @@ def test_restored_backup_is_taken_up_again(filled: Path) -> None:
     assert len(ledger.entries()) == 5
 
 
-def test_a_ledger_of_an_older_version_is_refused_and_not_misread(path: Path, filled: Path) -> None:
-    """Its epsilons grew with the releases of a run, so they are no bound for a run that was stopped."""
+def test_a_ledger_of_an_older_version_is_refused_and_not_misread(
+    path: Path, filled: Path
+) -> None:
+    """Its epsilons grew with the releases of a run, so they are no bound for a run that
+    was stopped.
+    """
     path.write_bytes(filled.read_bytes().replace(b', "unit": "record"', b""))
-    sentence = r"ledger.jsonl cannot be used at line 1 \(it has the format of an older version, .*\): move it and"
+    sentence = (
+        r"ledger.jsonl cannot be used at line 1 \(it has the format of an older"
+        r" version, .*\): move it and"
+    )
     with pytest.raises(BudgetError, match=sentence):
         FileLedger(path).past("ward-7", "record")
     with pytest.raises(BudgetError, match=sentence):
@@ -501,9 +597,17 @@ def test_one_edit_is_one_problem(filled: Path) -> None:
     assert verify_ledger(filled) == []
 
 
-@pytest.mark.parametrize("change", [{"run_id": "old-0", "round_index": 0}, {"run_id": "old-0", "epsilon": 2.0}])
-def test_sound_chain_with_a_forbidden_entry_is_damage(filled: Path, change: dict[str, Any]) -> None:
-    line = ledger_module.encode(entry(**{"epsilon": 0.25, "round_index": 9, **change}), inspect_ledger(filled).head)
+@pytest.mark.parametrize(
+    "change",
+    [{"run_id": "old-0", "round_index": 0}, {"run_id": "old-0", "epsilon": 2.0}],
+)
+def test_sound_chain_with_a_forbidden_entry_is_damage(
+    filled: Path, change: dict[str, Any]
+) -> None:
+    line = ledger_module.encode(
+        entry(**{"epsilon": 0.25, "round_index": 9, **change}),
+        inspect_ledger(filled).head,
+    )
     with filled.open("ab") as file:
         file.write(line)
     assert "line 6" in verify_ledger(filled)[0]
@@ -548,7 +652,9 @@ def test_every_torn_tail_is_dropped_by_the_next_charge(
         assert ledger.past("ward-7", "record").epsilon == 1.25
 
 
-def test_heads_are_written_while_nobody_else_reads(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_are_written_while_nobody_else_reads(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[bool] = []
     write = ledger_module.append_head
 
@@ -565,7 +671,9 @@ def test_heads_are_written_while_nobody_else_reads(filled: Path, monkeypatch: py
     assert taken == [False, False]
 
 
-def test_only_a_line_that_is_dropped_is_spoken_of(filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_a_line_that_is_dropped_is_spoken_of(
+    filled: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = FileLedger(filled)
     ledger.charge(entry("run-8"))
     assert "unfinished" not in caplog.text
@@ -601,7 +709,10 @@ def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
     real_fsync = os.fsync
 
     def spy(descriptor: int) -> None:
-        lines = [place.read_bytes().count(b"\n") if place.exists() else 0 for place in (path, head_of(path))]
+        lines = [
+            place.read_bytes().count(b"\n") if place.exists() else 0
+            for place in (path, head_of(path))
+        ]
         synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), *lines))
         real_fsync(descriptor)
 
@@ -613,7 +724,13 @@ def test_charge_syncs_the_line_then_its_head_and_at_creation_the_folder(
     ledger.charge(entry("run-2"))
     first, head, folder = str(path), str(head_of(path)), str(path.parent)
     beginning = [(first, 0, 0), (head, 0, 1), (folder, 0, 1)]
-    assert synced == [*beginning, (first, 1, 1), (head, 1, 2), (first, 2, 2), (head, 2, 3)]
+    assert synced == [
+        *beginning,
+        (first, 1, 1),
+        (head, 1, 2),
+        (first, 2, 2),
+        (head, 2, 3),
+    ]
 
 
 @pytest.mark.parametrize("written", [0, 10])
@@ -643,7 +760,9 @@ def test_full_disk_charges_nothing_and_leaves_the_file_sound(
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["line", "head"])
-def test_failed_sync_raises_and_counts(filled: Path, monkeypatch: pytest.MonkeyPatch, failing: int) -> None:
+def test_failed_sync_raises_and_counts(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
     calls = 0
 
     def broken(descriptor: int) -> None:
@@ -679,20 +798,27 @@ def test_two_processes_racing_for_the_last_budget(path: Path) -> None:
     targets = [f"{path}{trial}" for trial in range(20)]
     start, outcomes = context.Barrier(2), context.Queue()
     racers = [
-        context.Process(target=race_for_budget, args=(targets, run, start, outcomes)) for run in ("run-1", "run-2")
+        context.Process(target=race_for_budget, args=(targets, run, start, outcomes))
+        for run in ("run-1", "run-2")
     ]
     for racer in racers:
         racer.start()
     ended = sorted(outcomes.get(timeout=300) for _ in range(2 * len(targets)))
-    assert ended == sorted((target, end) for target in targets for end in ("charged", "refused"))
+    assert ended == sorted(
+        (target, end) for target in targets for end in ("charged", "refused")
+    )
     for racer in racers:
         racer.join(timeout=300)
     for target in targets:
         assert FileLedger(target).past("ward-7", "record").epsilon == 1.0
 
 
-def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever another process tries between the reading and the writing of a charge has to wait."""
+def test_charge_reads_and_writes_under_one_lock(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever another process tries between the reading and the writing of a charge
+    has to wait.
+    """
     other_done = threading.Event()
     refused: list[Exception] = []
 
@@ -722,7 +848,9 @@ def test_charge_reads_and_writes_under_one_lock(path: Path, monkeypatch: pytest.
 def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A charge between another thread's reading of the file and its use of what it read has to wait."""
+    """A charge between another thread's reading of the file and its use of what it read
+    has to wait.
+    """
     ledger = FileLedger(filled)
     thread = threading.Thread(target=ledger.charge, args=(entry("run-2"),))
     real_read_both = ledger_module.read_both
@@ -755,12 +883,18 @@ def test_killed_process_never_undercharges(path: Path) -> None:
     least = 0
     for trial in range(4):
         command = [sys.executable, "-c", CHARGE_LOOP, str(path), f"run-{trial}"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert process.stdout is not None
         for _ in range(5 + 7 * trial):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
-        printed = 5 + 7 * trial + len([line for line in process.stdout.read().splitlines() if line])
+        printed = (
+            5
+            + 7 * trial
+            + len([line for line in process.stdout.read().splitlines() if line])
+        )
         process.wait()
         process.stdout.close()
         ledger = FileLedger(path)
@@ -773,7 +907,9 @@ def test_killed_process_never_undercharges(path: Path) -> None:
 # The command.
 
 
-def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_show_prints_runs_and_totals(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ledger = FileLedger(path)
     ledger.charge(entry("run-1", 0, 0.75))
@@ -782,7 +918,11 @@ def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[s
     ledger.charge(entry("[red]\x1b[31mrun-2", 0, 2.0))
     assert main(["ledger", "show", str(path)]) == 0
     output = capsys.readouterr().out
-    rows = [[cell.strip() for cell in line.split("│")] for line in output.splitlines() if "│" in line]
+    rows = [
+        [cell.strip() for cell in line.split("│")]
+        for line in output.splitlines()
+        if "│" in line
+    ]
     assert [row[1:8] for row in rows] == [
         ["ward-7", "record", "run-1", "ab12", "2", "0.75", "1e-06"],
         ["ward-7", "record", "[red]?[31mrun-2", "ab12", "1", "2", "1e-06"],
@@ -793,7 +933,9 @@ def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[s
     assert main(["ledger", "show", str(path), "--json"]) == 0
     output = capsys.readouterr().out
     runs = json.loads(output)
-    assert [(run["run"], run["unit"], run["releases"], run["epsilon"]) for run in runs] == [
+    assert [
+        (run["run"], run["unit"], run["releases"], run["epsilon"]) for run in runs
+    ] == [
         ("run-1", "record", 2, 0.75),
         ("[red]\x1b[31mrun-2", "record", 1, 2.0),
         ("run-3", "client", 1, 4.0),
@@ -803,7 +945,9 @@ def test_show_prints_runs_and_totals(path: Path, capsys: pytest.CaptureFixture[s
     assert "\x1b" not in output
 
 
-def test_verify_tells_sound_from_damaged(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_tells_sound_from_damaged(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = filled.read_bytes()
     head = json.loads(whole.splitlines()[-1])["checksum"]
     assert main(["ledger", "verify", str(filled)]) == 0
@@ -821,7 +965,22 @@ def test_verify_tells_sound_from_damaged(filled: Path, capsys: pytest.CaptureFix
 
 
 def test_verify_as_a_command_exits_1_on_a_missing_ledger(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flwr_dpkmeans", "ledger", "verify", str(tmp_path / "none")]
-    outcome = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    command = [
+        sys.executable,
+        "-m",
+        "flwr_dpkmeans",
+        "ledger",
+        "verify",
+        str(tmp_path / "none"),
+    ]
+    outcome = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert outcome.returncode == 1
-    assert outcome.stderr == f"the ledger {tmp_path / 'none'} does not exist: correct its path.\n"
+    assert (
+        outcome.stderr
+        == f"the ledger {tmp_path / 'none'} does not exist: correct its path.\n"
+    )

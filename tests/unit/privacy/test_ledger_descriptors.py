@@ -14,7 +14,9 @@ from flwr_dpkmeans.node.ledger import FileLedger
 
 DESCRIPTORS = Path("/proc/self/fd")
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="open files are counted in /proc"
+)
 
 
 def n_open() -> int:

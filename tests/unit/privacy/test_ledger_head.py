@@ -1,4 +1,6 @@
-"""The head file beside a ledger: what no crash explains stops every use, and what a crash leaves heals."""
+"""The head file beside a ledger: what no crash explains stops every use, and what a
+crash leaves heals.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def lines_of(path: Path) -> list[bytes]:
 
 
 def files_of(path: Path) -> list[tuple[str, bytes]]:
-    return sorted((place.name, place.read_bytes()) for place in path.parent.iterdir() if place.is_file())
+    return sorted(
+        (place.name, place.read_bytes())
+        for place in path.parent.iterdir()
+        if place.is_file()
+    )
 
 
 def require_stopped(path: Path, sentence: str) -> None:
@@ -66,21 +72,31 @@ def require_stopped(path: Path, sentence: str) -> None:
         with pytest.raises(BudgetError, match=sentence) as caught:
             use()
         assert str(caught.value).endswith(".")
-    # A charge opens the lines for writing, which makes an empty file of one that was deleted.
-    assert [place for place in files_of(path) if place[1]] == [place for place in before if place[1]]
+    # A charge opens the lines for writing, which makes an empty file of one that was
+    # deleted.
+    assert [place for place in files_of(path) if place[1]] == [
+        place for place in before if place[1]
+    ]
 
 
 def test_the_tests_that_the_documentation_names_exist() -> None:
     tests = Path(__file__).parents[2]
     source = "".join(
-        place.read_text() for folder in ("unit/privacy", "protocol") for place in (tests / folder).glob("*.py")
+        place.read_text()
+        for folder in ("unit/privacy", "protocol")
+        for place in (tests / folder).glob("*.py")
     )
-    names = set(re.findall(r"`(test_\w+)`", Path(ledger_module.__file__).with_name("LEDGER.md").read_text()))
+    names = set(
+        re.findall(
+            r"`(test_\w+)`",
+            Path(ledger_module.__file__).with_name("LEDGER.md").read_text(),
+        )
+    )
     assert len(names) > 10
     assert {name for name in names if f"def {name}(" not in source} == set()
 
 
-# -- tampering ----------------------------------------------------------------------------------------------------
+# -- tampering -------------------------------------------------------------------------
 
 
 def cut(n_lines: int) -> Tamper:
@@ -109,13 +125,18 @@ def change_head(**values: Any) -> Tamper:
     return tamper
 
 
-WAS_CUT = r"has {} entries, but had 5 \(they were cut off, or an older copy was put back\)"
+WAS_CUT = (
+    r"has {} entries, but had 5 \(they were cut off, or an older copy was put back\)"
+)
 DAMAGED = "has 5 entries, but .*head, which counts them, is damaged"
 MISSING = "has 5 entries, but .*head, which counts them, is missing"
 OTHER = "is not the one that .*head was written for, but another one"
 CASES: dict[str, tuple[Tamper, str]] = {
     **{f"{n} lines cut off": (cut(n), WAS_CUT.format(5 - n)) for n in range(1, 6)},
-    "line and a half cut off": (lambda p: p.write_bytes(p.read_bytes()[:-400]) and None, WAS_CUT.format(3)),
+    "line and a half cut off": (
+        lambda p: p.write_bytes(p.read_bytes()[:-400]) and None,
+        WAS_CUT.format(3),
+    ),
     "ledger deleted": (Path.unlink, WAS_CUT.format(0)),
     "other ledger of as many entries": (put_other_ledger(5), OTHER),
     "other ledger of one more": (put_other_ledger(6), OTHER),
@@ -132,16 +153,27 @@ CASES: dict[str, tuple[Tamper, str]] = {
     "head with a short checksum": (change_head(checksum="ab"), DAMAGED),
     "head with a number for a checksum": (change_head(checksum=5), DAMAGED),
     "head below zero": (change_head(entries=-1), "counts -1"),
-    "head two behind": (lambda p: put_head_back(p, 3), "has 5 entries, but .*head counts 3 .an older copy of it"),
-    "head at the start": (lambda p: put_head_back(p, 0), "has 5 entries, but .*head counts 0"),
+    "head two behind": (
+        lambda p: put_head_back(p, 3),
+        "has 5 entries, but .*head counts 3 .an older copy of it",
+    ),
+    "head at the start": (
+        lambda p: put_head_back(p, 0),
+        "has 5 entries, but .*head counts 0",
+    ),
     "head ahead": (change_head(entries=6), "had 6"),
     "head of another checksum": (change_head(checksum="0" * 64), OTHER),
-    "head one behind and another checksum": (change_head(entries=4, checksum="0" * 64), OTHER),
+    "head one behind and another checksum": (
+        change_head(entries=4, checksum="0" * 64),
+        OTHER,
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_what_no_crash_explains_stops_every_use(filled: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_no_crash_explains_stops_every_use(
+    filled: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     tamper, sentence = CASES[kind]
     tamper(filled)
     report = inspect_ledger(filled)
@@ -171,7 +203,9 @@ def test_the_owner_may_accept_a_ledger_as_it_stands(
     assert verify_ledger(filled) == []
 
 
-def test_damaged_lines_cannot_be_accepted(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_lines_cannot_be_accepted(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = lines_of(filled)
     filled.write_bytes(b"".join([*lines[:2], *lines[3:]]))
     before = files_of(filled)
@@ -204,7 +238,10 @@ def test_an_older_copy_of_the_ledger_alone_is_found_out(filled: Path) -> None:
 
 
 def test_an_older_copy_of_both_files_is_the_owners_doing(filled: Path) -> None:
-    """The limit of a ledger without a key, as LEDGER.md says: whoever owns the disk can put it back."""
+    """The limit of a ledger without a key, as LEDGER.md says.
+
+    Whoever owns the disk can put it back.
+    """
     backup = files_of(filled)
     FileLedger(filled).charge(entry("run-2"))
     for name, content in backup:
@@ -212,7 +249,7 @@ def test_an_older_copy_of_both_files_is_the_owners_doing(filled: Path) -> None:
     assert FileLedger(filled).past("ward-7", "record").epsilon == 1.25
 
 
-# -- what a crash leaves ------------------------------------------------------------------------------------------
+# -- what a crash leaves ---------------------------------------------------------------
 
 
 def test_a_ledger_one_ahead_of_its_head_counts_and_heals(filled: Path) -> None:
@@ -223,11 +260,17 @@ def test_a_ledger_one_ahead_of_its_head_counts_and_heals(filled: Path) -> None:
     with pytest.raises(ProtocolError, match="already has round 4"):
         ledger.charge(entry("run-1-4", 4, 0.25))
     ledger.charge(entry("run-2"))
-    assert [json.loads(line)["entries"] for line in lines_of(head_of(filled))][-3:] == [4, 5, 6]
+    assert [json.loads(line)["entries"] for line in lines_of(head_of(filled))][-3:] == [
+        4,
+        5,
+        6,
+    ]
     assert verify_ledger(filled) == []
 
 
-def test_every_torn_tail_of_the_head_heals(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_torn_tail_of_the_head_heals(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Nobody cuts the power, for which a disk is waited for.
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     ledger, head = filled.read_bytes(), head_of(filled).read_bytes()
@@ -249,8 +292,13 @@ def test_an_empty_file_is_a_fresh_ledger(path: Path) -> None:
     assert verify_ledger(path) == []
 
 
-def test_a_first_charge_between_two_looks_is_no_deleted_ledger(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader finds no ledger; until it looks for the head, another process has charged."""
+def test_a_first_charge_between_two_looks_is_no_deleted_ledger(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader finds no ledger.
+
+    Until it looks for the head, another process has charged.
+    """
     real_read_head = ledger_module.read_head
 
     def charge_first(place: Path) -> bytes:
@@ -262,10 +310,12 @@ def test_a_first_charge_between_two_looks_is_no_deleted_ledger(path: Path, monke
     assert FileLedger(path).past("ward-7", "record").epsilon == 0.5
 
 
-# -- a disk that fails --------------------------------------------------------------------------------------------
+# -- a disk that fails -----------------------------------------------------------------
 
 
-def failing(name: str, code: int, on: Callable[..., bool]) -> tuple[str, Callable[..., Any]]:
+def failing(
+    name: str, code: int, on: Callable[..., bool]
+) -> tuple[str, Callable[..., Any]]:
     """A function of `os` that fails on some calls."""
     real = getattr(os, name)
 
@@ -285,13 +335,18 @@ def for_writing(path: Any, flags: int, *_: Any) -> bool:
     return bool(flags & (os.O_WRONLY | os.O_RDWR))
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc to name a descriptor")
+@pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(), reason="needs /proc to name a descriptor"
+)
 def test_a_disk_that_is_full_for_the_head_costs_one_release_at_most(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = FileLedger(filled)
     with monkeypatch.context() as patch:
-        patch.setattr(os, *failing("write", errno.ENOSPC, lambda descriptor, _: is_head(descriptor)))
+        patch.setattr(
+            os,
+            *failing("write", errno.ENOSPC, lambda descriptor, _: is_head(descriptor)),
+        )
         for run in ("run-2", "run-3", "run-4"):
             with pytest.raises(BudgetError, match="No space left on device"):
                 ledger.charge(entry(run))
@@ -311,8 +366,14 @@ def test_a_read_only_ledger_is_read_and_refused_before_a_run(
     with monkeypatch.context() as patch:
         patch.setattr(os, *failing("open", code, for_writing))
         assert FileLedger(filled).past("ward-7", "record").epsilon == 1.25
-        for use in (FileLedger(filled).require_usable, lambda: FileLedger(filled).charge(entry("run-2"))):
-            with pytest.raises(BudgetError, match=r"cannot be used .*: make the file readable and writable\."):
+        for use in (
+            FileLedger(filled).require_usable,
+            lambda: FileLedger(filled).charge(entry("run-2")),
+        ):
+            with pytest.raises(
+                BudgetError,
+                match=r"cannot be used .*: make the file readable and writable\.",
+            ):
                 use()
     assert files_of(filled) == before
 
@@ -324,7 +385,9 @@ def test_a_file_without_permission_is_refused(filled: Path) -> None:
         FileLedger(filled).require_usable()
 
 
-def test_a_file_system_without_locks_is_refused(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_refused(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As NFS without a lock service: two nodes could spend the same budget."""
 
     def refused(*_: Any) -> None:
@@ -349,7 +412,9 @@ def test_a_folder_that_disappears_is_no_empty_ledger(tmp_path: Path) -> None:
 
 def test_a_link_to_a_disk_that_is_gone_is_no_empty_ledger(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "mount" / "ledger")
-    with pytest.raises(ConfigurationError, match="mount does not exist: make or mount it"):
+    with pytest.raises(
+        ConfigurationError, match="mount does not exist: make or mount it"
+    ):
         FileLedger(tmp_path / "link")
 
 
@@ -370,7 +435,7 @@ def test_only_the_owner_can_read_the_head(filled: Path) -> None:
     assert head_of(filled).stat().st_mode & 0o077 == 0
 
 
-# -- before a run -------------------------------------------------------------------------------------------------
+# -- before a run ----------------------------------------------------------------------
 
 
 def test_require_usable_writes_nothing(path: Path) -> None:
@@ -384,14 +449,18 @@ def test_require_usable_writes_nothing(path: Path) -> None:
     MemoryLedger().require_usable()
 
 
-def test_a_full_disk_is_refused_before_a_run(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_refused_before_a_run(
+    filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     usage = shutil.disk_usage(filled.parent)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(BudgetError, match="No space left on device"):
         FileLedger(filled).require_usable()
 
 
-def test_a_folder_without_permission_is_refused_before_a_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_permission_is_refused_before_a_run(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(BudgetError, match="Permission denied"):
         FileLedger(path).require_usable()
@@ -404,7 +473,7 @@ def test_an_empty_ledger_that_was_deleted_lost_nothing(filled: Path) -> None:
     assert verify_ledger(filled) == []
 
 
-# -- delta --------------------------------------------------------------------------------------------------------
+# -- delta -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["file", "memory"])
@@ -413,18 +482,25 @@ def test_deltas_of_runs_add_up_to_a_total(path: Path, kind: str) -> None:
     for run, index in (("run-1", 0), ("run-1", 1), ("run-2", 0)):
         charge(ledger, entry(run, index, 0.5, delta=1e-6), total_delta=2.5e-6)
     assert ledger.past("ward-7", "record").delta == pytest.approx(2e-6)
-    assert ledger.past("ward-7", "record", excluding_run="run-1").delta == pytest.approx(1e-6)
+    assert ledger.past(
+        "ward-7", "record", excluding_run="run-1"
+    ).delta == pytest.approx(1e-6)
     assert ledger.past("ward-8", "record").delta == 0.0
-    with pytest.raises(BudgetError, match=r"delta is 1e-06, but it does not fit into what is left of .* of 2.5e-06"):
+    with pytest.raises(
+        BudgetError,
+        match=r"delta is 1e-06, but it does not fit into what is left of .* of 2.5e-06",
+    ):
         charge(ledger, entry("run-3", 0, 0.5, delta=1e-6), total_delta=2.5e-6)
     charge(ledger, entry("run-3", 0, 0.5, delta=0.5e-6), total_delta=2.5e-6)
     charge(ledger, entry("run-1", 2, 0.5, delta=1e-6), total_delta=2.5e-6)
 
 
-# -- clocks -------------------------------------------------------------------------------------------------------
+# -- clocks ----------------------------------------------------------------------------
 
 
-def test_a_clock_that_jumps_changes_nothing_but_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_jumps_changes_nothing_but_the_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Order, replays and totals come from the lines, whatever the clock says."""
     now = [datetime(2025, 1, 31, 12, tzinfo=UTC)]
 
@@ -434,13 +510,25 @@ def test_a_clock_that_jumps_changes_nothing_but_the_time(path: Path, monkeypatch
             return now[0]
 
     monkeypatch.setattr("flwr_dpkmeans.privacy.report.datetime", Clock)
-    jumps = [timedelta(0), timedelta(days=-20_000), timedelta(days=400_000), timedelta(days=-3), timedelta(0)]
+    jumps = [
+        timedelta(0),
+        timedelta(days=-20_000),
+        timedelta(days=400_000),
+        timedelta(days=-3),
+        timedelta(0),
+    ]
     for index, jump in enumerate(jumps):
         now[0] += jump
         charge(FileLedger(path), entry(f"run-{index}", index, 0.25), 1.25)
         with pytest.raises(ProtocolError, match="already has round"):
             FileLedger(path).charge(entry(f"run-{index}", index, 0.25))
-    assert [item.time[:4] for item in FileLedger(path).entries()] == ["2025", "1970", "3065", "3065", "3065"]
+    assert [item.time[:4] for item in FileLedger(path).entries()] == [
+        "2025",
+        "1970",
+        "3065",
+        "3065",
+        "3065",
+    ]
     now[0] = datetime(1970, 1, 1, tzinfo=UTC)
     with pytest.raises(BudgetError):
         charge(FileLedger(path), entry("run-9", 0, 0.1), 1.25)

@@ -1,7 +1,9 @@
-"""Where randomness comes from: noise, keys, masks and coins from the operating system, all else from public seeds.
+"""Where randomness comes from: noise, keys, masks and coins from the operating system,
+all else from public seeds.
 
-Every draw from a seedable generator that the package makes in whole secure runs is seen and must be of a listed place,
-where only public things are drawn; each list is also read off the source.
+Every draw from a seedable generator that the package makes in whole secure runs is seen
+and must be of a listed place, where only public things are drawn; each list is also
+read off the source.
 """
 
 from __future__ import annotations
@@ -28,9 +30,19 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
-from flwr_dpkmeans.privacy.noise import NoiseKind, OpenDPNoise, SecureNoise, noise_source
+from flwr_dpkmeans.privacy.noise import (
+    NoiseKind,
+    OpenDPNoise,
+    SecureNoise,
+    noise_source,
+)
 from flwr_dpkmeans.secagg.agreement import Slots, share
-from flwr_dpkmeans.secagg.keys import generate_group_key, generate_private_key, public_key_of, seal
+from flwr_dpkmeans.secagg.keys import (
+    generate_group_key,
+    generate_private_key,
+    public_key_of,
+    seal,
+)
 from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.roster import Roster
@@ -39,19 +51,38 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "flwr_dpkmeans"
 PLACES = (PACKAGE, ROOT / "simulations" / "baselines")
-"""What is read and watched: the package, and the methods beside it; names of files leave the first folder out."""
+"""What is read and watched: the package, and the methods beside it.
 
-# Seedable generators, by file and function. What is drawn there is public, or data of a simulation.
+Names of files leave the first folder out.
+"""
+
+# Seedable generators, by file and function. What is drawn there is public, or data of a
+# simulation.
 PUBLIC = {
     ("data/seen.py", "Spread.of"): "which values a median is of, for the owner alone",
-    ("algorithms/lloyd_family.py", "_Packed.packed_state.initial_state"): "FastLloyd's start, from the plan's seed",
-    ("algorithms/proxy_plan.py", "Setting.generator"): "samples, proxies and restarts after earlier releases",
-    ("algorithms/feddp_kmeans.py", "ServerKMeansPlusPlus.start"): "k-means++ on the server's points",
+    (
+        "algorithms/lloyd_family.py",
+        "_Packed.packed_state.initial_state",
+    ): "FastLloyd's start, from the plan's seed",
+    (
+        "algorithms/proxy_plan.py",
+        "Setting.generator",
+    ): "samples, proxies and restarts after earlier releases",
+    (
+        "algorithms/feddp_kmeans.py",
+        "ServerKMeansPlusPlus.start",
+    ): "k-means++ on the server's points",
     ("algorithms/feddp_kmeans.py", "SpherePacking.start"): "a start by sphere packing",
-    ("algorithms/feddp_appendix.py", "simplify_rounds.one_round.advance"): "which of the server's points stay",
+    (
+        "algorithms/feddp_appendix.py",
+        "simplify_rounds.one_round.advance",
+    ): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
     ("baselines/pooled.py", "k_fed"): "hands a seed to `run_kmeans`",
-    ("baselines/max_cover.py", "_proxy_centres"): "restarts of k-means on a noisy cover",
+    (
+        "baselines/max_cover.py",
+        "_proxy_centres",
+    ): "restarts of k-means on a noisy cover",
     ("baselines/pooled.py", "optimal"): "hands a seed to `run_kmeans`",
     ("baselines/pooled.py", "_from_leading_directions"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
@@ -62,14 +93,26 @@ PUBLIC = {
     ("data/partition.py", "MixtureClients.server_points"): "data of a simulation",
     ("data/partition.py", "MixtureClients.client_points"): "data of a simulation",
     ("data/partition.py", "partition_indices"): "rows of simulated clients",
-    ("kmeans/projected.py", "_leading_range"): "the start of a range finder on a noisy matrix",
-    ("kmeans/public_points.py", "weighted_kmeans"): "restarts of k-means on the server's points",
+    (
+        "kmeans/projected.py",
+        "_leading_range",
+    ): "the start of a range finder on a noisy matrix",
+    (
+        "kmeans/public_points.py",
+        "weighted_kmeans",
+    ): "restarts of k-means on the server's points",
     ("sums/task.py", "Run.unseeded"): "removes the seed",
-    ("algorithms/server_points.py", "_client_bounds"): "simulated clients of the server's own points",
+    (
+        "algorithms/server_points.py",
+        "_client_bounds",
+    ): "simulated clients of the server's own points",
     ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
-    ("privacy/noise.py", "SeededNoise._draw"): "seeded noise, which says that it is not private",
+    (
+        "privacy/noise.py",
+        "SeededNoise._draw",
+    ): "seeded noise, which says that it is not private",
     ("sums/plan.py", "takes_part"): "coins of a seeded run",
 }
 ENTROPY = {
@@ -91,11 +134,14 @@ ENTROPY = {
     ("secagg/roster.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
-"""Calls of the system's entropy; OpenDP's own are noise too. `byte_source` of max cover hands one on."""
+"""Calls of the system's entropy; OpenDP's own are noise too.
+
+`byte_source` of max cover hands one on.
+"""
 Place = tuple[str, str]
 
 
-# -- read off the source ------------------------------------------------------------------------------------------
+# -- read off the source ---------------------------------------------------------------
 
 
 def name_of(path: Path) -> str:
@@ -103,12 +149,18 @@ def name_of(path: Path) -> str:
 
 
 def calls(path: Path) -> list[tuple[Place, str]]:
-    """Every call in a module with the function it stands in, and every keyword ``random_state``."""
+    """Every call in a module with the function it stands in, and every keyword
+    ``random_state``.
+    """
     found = []
 
     def note_within(node: ast.AST, name: str) -> None:
         for child in ast.iter_child_nodes(node):
-            inner = f"{name}.{child.name}".lstrip(".") if isinstance(child, ast.FunctionDef | ast.ClassDef) else name
+            inner = (
+                f"{name}.{child.name}".lstrip(".")
+                if isinstance(child, ast.FunctionDef | ast.ClassDef)
+                else name
+            )
             if isinstance(child, ast.Call):
                 found.append(((name_of(path), name), house.dotted(child.func)))
             elif isinstance(child, ast.keyword) and child.arg == "random_state":
@@ -121,14 +173,27 @@ def calls(path: Path) -> list[tuple[Place, str]]:
 
 @functools.cache
 def all_calls() -> list[tuple[Place, str]]:
-    """Of all modules; read when a test asks, as every process that runs tests imports this file."""
-    return [call for place in PLACES for path in sorted(place.rglob("*.py")) for call in calls(path)]
+    """Of all modules; read when a test asks, as every process that runs tests imports
+    this file.
+    """
+    return [
+        call
+        for place in PLACES
+        for path in sorted(place.rglob("*.py"))
+        for call in calls(path)
+    ]
 
 
 def test_generators_with_a_seed_are_used_in_the_listed_places_only() -> None:
-    found = {place for place, call in all_calls() if "np.random." in call or call == "random_state"}
+    found = {
+        place
+        for place, call in all_calls()
+        if "np.random." in call or call == "random_state"
+    }
     # Other calls go on drawing from a generator that was made in one of them.
-    assert found - {place for place in found if place[0] == "estimator.py"} == set(PUBLIC) | set(NOT_PRIVATE)
+    assert found - {place for place in found if place[0] == "estimator.py"} == set(
+        PUBLIC
+    ) | set(NOT_PRIVATE)
 
 
 def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
@@ -140,66 +205,112 @@ def test_entropy_of_the_system_is_asked_in_the_listed_places() -> None:
 
 
 def test_nobody_imports_a_generator_past_these_lists() -> None:
-    """Neither Python's `random`, nor a name out of NumPy's, nor a key or byte generator of another library."""
+    """Neither Python's `random`, nor a name out of NumPy's, nor a key or byte generator
+    of another library.
+    """
     for path in [path for place in PLACES for path in place.rglob("*.py")]:
         for node in house.statements_of(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                assert not {alias.name for alias in node.names} & {"random", "numpy.random", "uuid"}, path
+                assert not {alias.name for alias in node.names} & {
+                    "random",
+                    "numpy.random",
+                    "uuid",
+                }, path
             elif isinstance(node, ast.ImportFrom):
                 names = {alias.name for alias in node.names}
-                assert node.module not in ("random", "numpy.random", "secrets", "uuid"), path
+                assert node.module not in (
+                    "random",
+                    "numpy.random",
+                    "secrets",
+                    "uuid",
+                ), path
                 assert not (node.module == "numpy" and "random" in names), path
                 assert not (node.module == "os" and "urandom" in names), path
     assert not [
-        call for _, call in all_calls() if call.endswith((".generate_key", "PrivateKey.generate", "SystemRandom"))
+        call
+        for _, call in all_calls()
+        if call.endswith((".generate_key", "PrivateKey.generate", "SystemRandom"))
     ]
 
 
 def numeric_names(*parts: Any) -> set[str]:
     """What is used of NumPy and `math` in the source of these."""
     trees = [ast.parse(inspect.getsource(part)) for part in parts]
-    used = {ast.unparse(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    used = {
+        ast.unparse(node)
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+    }
     return {name for name in used if re.fullmatch(r"(np|math)\.\w+", name)}
 
 
 def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() -> None:
-    """No arithmetic in floats stands between integers and the ring, and no function but what IEEE 754 defines."""
+    """No arithmetic in floats stands between integers and the ring, and no function but
+    what IEEE 754 defines.
+    """
     integers = {"np.int64", "np.zeros", "np.array", "np.concatenate"}
     assert numeric_names(samplers.NoiseSource, OpenDPNoise, SecureNoise) == integers
-    exact = {"np.uint32", "np.frombuffer", "np.searchsorted", "np.flatnonzero", "np.where", "np.min_scalar_type"}
+    exact = {
+        "np.uint32",
+        "np.frombuffer",
+        "np.searchsorted",
+        "np.flatnonzero",
+        "np.where",
+        "np.min_scalar_type",
+    }
     doubles = {"np.square", "np.minimum", "np.ones_like", "math.ceil"}
-    assert numeric_names(samplers._accepted, samplers._exp_minus, samplers._is_below) == {"np.int64"} | exact | doubles
+    assert (
+        numeric_names(samplers._accepted, samplers._exp_minus, samplers._is_below)
+        == {"np.int64"} | exact | doubles
+    )
     built = ast.parse(inspect.getsource(samplers._build_measurement))
-    assert {ast.unparse(n.func) for n in ast.walk(built) if isinstance(n, ast.Call)} >= {"dp.m.make_gaussian"}
+    assert {
+        ast.unparse(n.func) for n in ast.walk(built) if isinstance(n, ast.Call)
+    } >= {"dp.m.make_gaussian"}
     assert "seed" not in inspect.getsource(samplers._build_measurement)
 
 
 def test_no_seed_has_a_way_into_the_secure_source() -> None:
-    """Its constructor and its draws take none, `noise_source` refuses one, and the plan's is not looked at."""
+    """Its constructor and its draws take none, `noise_source` refuses one, and the
+    plan's is not looked at.
+    """
     assert list(inspect.signature(SecureNoise).parameters) == []
     for name in ("discrete_gaussian", "discrete_laplace"):
-        assert list(inspect.signature(getattr(SecureNoise, name)).parameters)[2:] == ["size"]
+        assert list(inspect.signature(getattr(SecureNoise, name)).parameters)[2:] == [
+            "size"
+        ]
     for seed in (0, 1, np.random.default_rng(0), b"seed"):
         for kind in (NoiseKind.SECURE, NoiseKind.OPENDP):
             with pytest.raises(LocalMisuseError, match="secure noise cannot have one"):
                 noise_source(kind, seed)  # type: ignore[arg-type]
-    first, again = (make_noise_source(plan_of(), "client", 2, 1, 0).discrete_gaussian(1e12, 4) for _ in range(2))
+    first, again = (
+        make_noise_source(plan_of(), "client", 2, 1, 0).discrete_gaussian(1e12, 4)
+        for _ in range(2)
+    )
     assert (first != again).any()
 
 
 def plan_of(rate: float = 0.5) -> Plan:
     config = parse_config(
-        n_clusters=2, bounds=((-1.0,), (1.0,)), unit="client", random_state=5, client_sampling_rate=rate
+        n_clusters=2,
+        bounds=((-1.0,), (1.0,)),
+        unit="client",
+        random_state=5,
+        client_sampling_rate=rate,
     )
     rounds = tuple(PlannedRound("lloyd", "oblivious", ()) for _ in range(128))
     return Plan(1, config, 3, 0, 5, 1e-6, 100, 1, (), rounds)
 
 
-# -- seen in whole runs -------------------------------------------------------------------------------------------
+# -- seen in whole runs ----------------------------------------------------------------
 
 
 class Watch:
-    """Who makes or uses a generator with a seed: the innermost function of the package on the stack."""
+    """Who makes or uses a generator with a seed.
+
+    The innermost function of the package on the stack.
+    """
 
     def __init__(self) -> None:
         self.seen: set[Place] = set()
@@ -226,10 +337,17 @@ class Watch:
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Watch everything of `numpy.random` and `random` that makes or is a generator."""
     watch = Watch()
-    for name in ("default_rng", *(n for n in dir(np.random) if n.islower() and callable(getattr(np.random, n)))):
+    for name in (
+        "default_rng",
+        *(n for n in dir(np.random) if n.islower() and callable(getattr(np.random, n))),
+    ):
         monkeypatch.setattr(np.random, name, watch.wrap(getattr(np.random, name)))
     for name in dir(random):
-        if name.islower() and not name.startswith("_") and inspect.isroutine(getattr(random, name)):
+        if (
+            name.islower()
+            and not name.startswith("_")
+            and inspect.isroutine(getattr(random, name))
+        ):
             monkeypatch.setattr(random, name, watch.wrap(getattr(random, name)))
 
     class Watched(np.random.RandomState):  # scikit-learn asks for instances
@@ -243,7 +361,13 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 SERVER = np.random.default_rng(0).uniform(-0.9, 0.9, (40, 2))
 PARTS = [np.random.default_rng(seed).uniform(-0.9, 0.9, (30, 2)) for seed in range(6)]
-COMMON: dict[str, Any] = {"n_clusters": 3, "epsilon": 4.0, "bounds": (-1.0, 1.0), "random_state": 3, "max_iter": 1}
+COMMON: dict[str, Any] = {
+    "n_clusters": 3,
+    "epsilon": 4.0,
+    "bounds": (-1.0, 1.0),
+    "random_state": 3,
+    "max_iter": 1,
+}
 CLIENTS: dict[str, Any] = {
     "algorithm": "feddp_kmeans",
     "n_init": 1,
@@ -256,8 +380,18 @@ RUNS: dict[str, dict[str, Any]] = {
     "Laplace": {"algorithm": "sulloyd", "trust": "central"},
     "by OpenDP": {"algorithm": "fastlloyd", "trust": "distributed", "noise": "opendp"},
     "proxies": {"algorithm": "proxy_lloyd", "trust": "distributed", "max_iter": None},
-    "server's points": {"algorithm": "feddp_kmeans", "trust": "distributed", "n_init": 1, "server_data": SERVER},
-    "private bounds": {"algorithm": "fastlloyd", "trust": "central", "bounds": "private", "n_examples": "private"}
+    "server's points": {
+        "algorithm": "feddp_kmeans",
+        "trust": "distributed",
+        "n_init": 1,
+        "server_data": SERVER,
+    },
+    "private bounds": {
+        "algorithm": "fastlloyd",
+        "trust": "central",
+        "bounds": "private",
+        "n_examples": "private",
+    }
     | {"bounds_domain": (-2.0, 2.0)},
     "clients, sampled": CLIENTS | {"trust": "distributed", "client_sampling_rate": 0.5},
     "clients, oblivious": CLIENTS | {"trust": "oblivious"},
@@ -265,19 +399,25 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def run(name: str, engine: str, **more: Any) -> None:
-    model = flat_estimator(**(COMMON | RUNS[name] | {"engine": engine} | more)).fit(PARTS)
+    model = flat_estimator(**(COMMON | RUNS[name] | {"engine": engine} | more)).fit(
+        PARTS
+    )
     assert model.privacy_.is_private is (model.noise != "seeded")
 
 
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 @pytest.mark.parametrize("name", RUNS)
-def test_a_secure_run_uses_seeded_generators_for_public_things_only(watch: Watch, name: str, engine: str) -> None:
+def test_a_secure_run_uses_seeded_generators_for_public_things_only(
+    watch: Watch, name: str, engine: str
+) -> None:
     run(name, engine)
     assert watch.seen <= set(PUBLIC)
 
 
 def test_recovered_sums_use_no_seeded_generator(watch: Watch) -> None:
-    make_federation([np.round(part * 2.0**16) / 2.0**16 for part in PARTS]).start(dropout="recover")
+    make_federation([np.round(part * 2.0**16) / 2.0**16 for part in PARTS]).start(
+        dropout="recover"
+    )
     assert watch.seen <= set(PUBLIC)
 
 
@@ -285,14 +425,19 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("server's points", "direct")
-    assert {file for file, _ in watch.seen} & {"kmeans/public_points.py", "algorithms/feddp_kmeans.py"}
+    assert {file for file, _ in watch.seen} & {
+        "kmeans/public_points.py",
+        "algorithms/feddp_kmeans.py",
+    }
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
     assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "SeededNoise._draw")}
     watch.seen.clear()
 
     def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
-        return np.rint(np.random.default_rng().normal(0.0, scale, size)).astype(np.int64)
+        return np.rint(np.random.default_rng().normal(0.0, scale, size)).astype(
+            np.int64
+        )
 
     monkeypatch.setattr(SecureNoise, "_draw", planted)
     run("oblivious, start by packing", "direct")
@@ -303,15 +448,21 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     assert watch.seen == {("secagg/keys.py", "generate_private_key")}
 
 
-# -- which entropy ------------------------------------------------------------------------------------------------
+# -- which entropy ---------------------------------------------------------------------
 
 
 def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With the system's bytes all zero, everything repeats but the noise whose library asks for itself."""
+    """With the system's bytes all zero, everything repeats but the noise whose library
+    asks for itself.
+    """
     state = Recover(1, 2, bytes(32), 2, 0, False, b"", slots=Slots(1, 3, 2))
-    roster = Roster.of(0, {2: state.public_key} | {node: public_key_of(bytes([node] * 32)) for node in range(3, 9)})
+    roster = Roster.of(
+        0,
+        {2: state.public_key}
+        | {node: public_key_of(bytes([node] * 32)) for node in range(3, 9)},
+    )
     drawers: dict[str, Callable[[], object]] = {
         "private key": generate_private_key,
         "group key": generate_group_key,
@@ -319,7 +470,9 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
         "coefficients": lambda: share(bytes(16), 3, 2)[0],
         "masters": lambda: state.share(ShareRequest(roster))[0].masters,
         "identity": lambda: Identity.generate().private_key,
-        "coins": lambda: [takes_part(plan_of(), 2, index, 0) for index in range(1, 129)],
+        "coins": lambda: [
+            takes_part(plan_of(), 2, index, 0) for index in range(1, 129)
+        ],
         "noise": lambda: SecureNoise().discrete_gaussian(1e12, 4).tolist(),
         "noise of OpenDP": lambda: SecureNoise().discrete_laplace(1e12, 4).tolist(),
     }
@@ -339,8 +492,12 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_fork_under_the_number_of_a_process_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OpenSSL would not seed itself again, and the noise would be its parent's (seen with PID namespaces)."""
+def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """OpenSSL would not seed itself again, and the noise would be its parent's (seen
+    with PID namespaces).
+    """
 
     def refused(number: int) -> bool:
         pid = os.fork()
@@ -359,7 +516,10 @@ def test_a_fork_under_the_number_of_a_process_before_it_is_refused(monkeypatch: 
 
 
 def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process forks another one and ends; of that one's forks one gets the first number."""
+    """A process forks another one and ends.
+
+    Of that one's forks one gets the first number.
+    """
     watch = _forks.ForkWatch()
     numbers = iter((100, 101, 101, 100))
     monkeypatch.setattr(_forks.os, "getpid", lambda: next(numbers))
@@ -371,25 +531,40 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     assert watch.repeats
 
 
-def test_such_a_fork_draws_nothing_but_no_noise_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_such_a_fork_draws_nothing_but_no_noise_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(_forks.FORKS, "repeats", True)
-    assert OpenDPNoise().discrete_gaussian(4.0, 0).tolist() == SecureNoise().discrete_laplace(4.0, 0).tolist() == []
+    assert (
+        OpenDPNoise().discrete_gaussian(4.0, 0).tolist()
+        == SecureNoise().discrete_laplace(4.0, 0).tolist()
+        == []
+    )
     for draw in (OpenDPNoise().discrete_gaussian, SecureNoise().discrete_laplace):
-        with pytest.raises(LocalMisuseError, match="forked under the number of one before it"):
+        with pytest.raises(
+            LocalMisuseError, match="forked under the number of one before it"
+        ):
             draw(4.0, 1)
-    assert SecureNoise().discrete_gaussian(4.0, 1).shape == (1,)  # of fresh bytes, which no fork repeats
+    assert SecureNoise().discrete_gaussian(4.0, 1).shape == (
+        1,
+    )  # of fresh bytes, which no fork repeats
 
 
 def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(_forks.os, "register_at_fork", lambda **calls: asked.append(calls), raising=False)
+    monkeypatch.setattr(
+        _forks.os,
+        "register_at_fork",
+        lambda **calls: asked.append(calls),
+        raising=False,
+    )
     watch = _forks.ForkWatch()
     monkeypatch.delattr(_forks.os, "register_at_fork")
     assert not _forks.ForkWatch().repeats
     assert asked == [{"before": watch._before, "after_in_child": watch._in_child}]
 
 
-# -- what is said -------------------------------------------------------------------------------------------------
+# -- what is said ----------------------------------------------------------------------
 
 
 def test_it_is_said_that_constant_time_is_not_claimed() -> None:
@@ -402,7 +577,9 @@ def test_it_is_said_that_constant_time_is_not_claimed() -> None:
 
 
 def test_the_oldest_opendp_that_installs_is_not_a_biased_one() -> None:
-    """Up to 0.14.1 its samplers are off by some percent at small scales (its issue 2638)."""
+    """Up to 0.14.1 its samplers are off by some percent at small scales (its issue
+    2638).
+    """
     project = (ROOT / "pyproject.toml").read_text()
     assert f'"opendp>={".".join(map(str, samplers._OLDEST_OPENDP))}"' in project
     assert samplers._OLDEST_OPENDP >= (0, 14, 2)

@@ -14,7 +14,14 @@ import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy import noise as samplers
-from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, OpenDPNoise, SecureNoise, SeededNoise, noise_source
+from flwr_dpkmeans.privacy.noise import (
+    NoiseKind,
+    NoiseSource,
+    OpenDPNoise,
+    SecureNoise,
+    SeededNoise,
+    noise_source,
+)
 
 SOURCES = [SecureNoise(), OpenDPNoise(), SeededNoise(np.random.default_rng(3))]
 DRAWS = ["discrete_gaussian", "discrete_laplace"]
@@ -43,7 +50,9 @@ def test_arguments_out_of_range_are_refused(source: NoiseSource, draw: str) -> N
 
 @pytest.mark.parametrize(("draw", "reach"), [(DRAWS[0], 40), (DRAWS[1], 128)])
 def test_largest_scale_fills_64_bits_without_wrapping(draw: str, reach: int) -> None:
-    """At the largest scale the noise uses both signs and its usual range, and nothing sits at the ends of int64."""
+    """At the largest scale the noise uses both signs and its usual range, and nothing
+    sits at the ends of int64.
+    """
     largest = 2.0**63 / reach
     for source in SOURCES:
         noise = getattr(source, draw)(largest, 400).astype(np.float64) / largest
@@ -56,11 +65,16 @@ def test_largest_scale_fills_64_bits_without_wrapping(draw: str, reach: int) -> 
 
 
 @pytest.mark.parametrize(("draw", "reach"), [(DRAWS[0], 40), (DRAWS[1], 128)])
-def test_numbers_of_other_types_are_scales_up_to_the_same_end(draw: str, reach: int) -> None:
+def test_numbers_of_other_types_are_scales_up_to_the_same_end(
+    draw: str, reach: int
+) -> None:
     """Whole numbers and NumPy's doubles, which are a `float` but not exactly one."""
     largest = np.float64(2.0**63 / reach)
     for source in SOURCES:
-        assert all(getattr(source, draw)(scale, 2).shape == (2,) for scale in (1, 3, np.float64(1.0), largest))
+        assert all(
+            getattr(source, draw)(scale, 2).shape == (2,)
+            for scale in (1, 3, np.float64(1.0), largest)
+        )
         for scale in (np.nextafter(largest, np.inf), 2**58):
             with pytest.raises(LocalMisuseError, match=r"grid steps \(64 bits\)"):
                 getattr(source, draw)(scale, 1)
@@ -69,15 +83,22 @@ def test_numbers_of_other_types_are_scales_up_to_the_same_end(draw: str, reach: 
 @pytest.mark.parametrize("source", SOURCES, ids=["secure", "opendp", "seeded"])
 @pytest.mark.parametrize("draw", DRAWS)
 def test_noise_lies_about_zero(source: NoiseSource, draw: str) -> None:
-    """The mean of a thousand draws of scale 1 has a deviation of .032 or .043: seven of these."""
+    """The mean of a thousand draws of scale 1 has a deviation of .032 or .043.
+
+    Seven of these.
+    """
     assert abs(getattr(source, draw)(1.0, 1000).mean()) < 0.3
 
 
-def test_gaussians_alone_are_made_of_the_systems_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaussians_alone_are_made_of_the_systems_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Laplace variables remain OpenDP's, which has a generator of its own."""
     asked: list[int] = []
     urandom = samplers.os.urandom
-    monkeypatch.setattr(samplers.os, "urandom", lambda size: asked.append(size) or urandom(size))
+    monkeypatch.setattr(
+        samplers.os, "urandom", lambda size: asked.append(size) or urandom(size)
+    )
     SecureNoise().discrete_laplace(4.0, 3)
     OpenDPNoise().discrete_gaussian(4.0, 3)
     assert asked == []
@@ -103,7 +124,12 @@ def test_secure_draws_differ_between_calls_copies_and_threads() -> None:
     source = noise_source(NoiseKind.SECURE)
     copy = pickle.loads(pickle.dumps(source))
     with ThreadPoolExecutor(4) as pool:
-        draws = list(pool.map(lambda s: tuple(s.discrete_gaussian(1e12, 4)), [source, copy, source, copy]))
+        draws = list(
+            pool.map(
+                lambda s: tuple(s.discrete_gaussian(1e12, 4)),
+                [source, copy, source, copy],
+            )
+        )
     assert len(set(draws)) == 4
     assert isinstance(copy, SecureNoise)
 
@@ -128,8 +154,15 @@ def test_seeded_source_repeats_and_says_that_it_is_not_private() -> None:
 
 
 def test_kinds_and_seeds_are_checked() -> None:
-    made = {NoiseKind.SECURE: SecureNoise, NoiseKind.OPENDP: OpenDPNoise, NoiseKind.SEEDED: SeededNoise}
-    assert {kind: type(noise_source(kind, 0 if kind is NoiseKind.SEEDED else None)) for kind in NoiseKind} == made
+    made = {
+        NoiseKind.SECURE: SecureNoise,
+        NoiseKind.OPENDP: OpenDPNoise,
+        NoiseKind.SEEDED: SeededNoise,
+    }
+    assert {
+        kind: type(noise_source(kind, 0 if kind is NoiseKind.SEEDED else None))
+        for kind in NoiseKind
+    } == made
     for seed in (None, -1, 1.5, True):
         with pytest.raises(LocalMisuseError, match="seed"):
             noise_source(NoiseKind.SEEDED, seed)  # type: ignore[arg-type]
@@ -139,9 +172,11 @@ def test_kinds_and_seeds_are_checked() -> None:
 
 def test_heavy_libraries_are_imported_only_when_used() -> None:
     code = (
-        "import sys\n"
-        "import flwr_dpkmeans.privacy.accounting, flwr_dpkmeans.privacy.noise\n"
-        "print([name for name in ('scipy', 'opendp', 'dp_accounting', 'mpmath') if name in sys.modules])"
+        "import sys\nimport flwr_dpkmeans.privacy.accounting,"
+        " flwr_dpkmeans.privacy.noise\nprint([name for name in ('scipy', 'opendp',"
+        " 'dp_accounting', 'mpmath') if name in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[]"

@@ -1,4 +1,6 @@
-"""The client's transitions: what it answers, what it refuses, and what the server then holds."""
+"""The client's transitions: what it answers, what it refuses, and what the server then
+holds.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ def plain_vectors(nodes: tuple[int, ...] = NODES, seed: int = 1) -> dict[int, Ri
 
 
 def total(vectors: dict[int, Ring], nodes: tuple[int, ...] | None = None) -> Ring:
-    return np.sum([vectors[node] for node in nodes or tuple(vectors)], axis=0, dtype=np.uint64)
+    return np.sum(
+        [vectors[node] for node in nodes or tuple(vectors)], axis=0, dtype=np.uint64
+    )
 
 
-def requested(federation: Federation, node: int, round_index: int = 1, **changes: object) -> SumRequest:
+def requested(
+    federation: Federation, node: int, round_index: int = 1, **changes: object
+) -> SumRequest:
     """The server's first request to one node, with changes."""
     return replace(SumRequest(round_index, 0, federation.server.roster), **changes)
 
@@ -53,7 +59,10 @@ def test_a_state_is_changed_in_its_own_fields_only() -> None:
     assert (moved, state.attempt) == (replace(state, attempt=2), -1)
     assert type(moved) is type(state)
     assert client.changed(state, **vars(state)) == state
-    with pytest.raises(LocalMisuseError, match=r"Retry lacks a field of \['atempt'\]: name those that it has"):
+    with pytest.raises(
+        LocalMisuseError,
+        match=r"Retry lacks a field of \['atempt'\]: name those that it has",
+    ):
         client.changed(state, atempt=2)
 
 
@@ -62,14 +71,18 @@ def test_a_state_is_changed_in_its_own_fields_only() -> None:
 
 @pytest.mark.parametrize("authored", [True, False])
 @pytest.mark.parametrize("max_silent", [0, 1, 3])
-def test_three_rounds_end_with_everybody_reading_the_noised_sum(authored: bool, max_silent: int) -> None:
+def test_three_rounds_end_with_everybody_reading_the_noised_sum(
+    authored: bool, max_silent: int
+) -> None:
     federation = Federation(NODES, authored=authored, max_silent=max_silent)
     vectors = plain_vectors()
     for round_index in (1, 2, 3):
         aggregate = federation.run_round(round_index, vectors, NOISE)
         assert (aggregate.tolist() == total(vectors).tolist()) is not authored
     read = federation.read_release()
-    assert all(values.tolist() == (total(vectors) + NOISE).tolist() for values in read.values())
+    assert all(
+        values.tolist() == (total(vectors) + NOISE).tolist() for values in read.values()
+    )
     tags = federation.final_tags(dict.fromkeys(NODES, b"end"))
     assert len(set(tags.values())) == 1
     assert {state.phase for state in federation.states.values()} == {Phase.FINISHED}
@@ -88,7 +101,10 @@ def test_survivors_read_the_sum_of_survivors_after_a_retry() -> None:
     federation.run_round(3, vectors, NOISE)
     read = federation.read_release()
     assert set(read) == set(left)
-    assert all(values.tolist() == (total(vectors, left) + NOISE).tolist() for values in read.values())
+    assert all(
+        values.tolist() == (total(vectors, left) + NOISE).tolist()
+        for values in read.values()
+    )
 
 
 def test_rounds_that_are_not_blinded_work_in_an_authored_run() -> None:
@@ -99,7 +115,9 @@ def test_rounds_that_are_not_blinded_work_in_an_authored_run() -> None:
     for node in NODES:
         request = SumRequest(0, 0, federation.server.roster)
         admitted = federation.states[node].admit(request, 0)
-        _, reply = admitted.answer(request, FixedPointVector(vectors[node]), blinded=False, state_digest=b"")
+        _, reply = admitted.answer(
+            request, FixedPointVector(vectors[node]), blinded=False, state_digest=b""
+        )
         sums += reply.masked.values
     assert sums.tolist() == total(vectors).tolist()
 
@@ -107,7 +125,9 @@ def test_rounds_that_are_not_blinded_work_in_an_authored_run() -> None:
 # Requests that are refused, and leave the state as it was.
 
 
-def refused(federation: Federation, node: int, request: SumRequest, sentence: str) -> None:
+def refused(
+    federation: Federation, node: int, request: SumRequest, sentence: str
+) -> None:
     """The request is refused in a sentence, and the state has not changed."""
     before = federation.states[node]
     copy = replace(before)
@@ -119,21 +139,53 @@ def refused(federation: Federation, node: int, request: SumRequest, sentence: st
 
 def swapped(roster: Roster, node: int, attempt: int = 0) -> Roster:
     """The roster with another key for one node."""
-    return Roster.of(attempt, roster.keys | {node: public_key_of(generate_private_key())})
+    return Roster.of(
+        attempt, roster.keys | {node: public_key_of(generate_private_key())}
+    )
 
 
 FIRST_REQUESTS: dict[str, tuple[Callable[[Roster], dict[str, object]], str]] = {
-    "later round": (lambda roster: {"round_index": 2}, "replayed, late or out of order"),
-    "earlier round": (lambda roster: {"round_index": 0}, "replayed, late or out of order"),
-    "negative attempt": (lambda roster: {"attempt": -1}, "replayed, late or out of order"),
-    "with a release": (lambda roster: {"release": Release(0, 0, NOISE)}, "replayed, late or out of order"),
+    "later round": (
+        lambda roster: {"round_index": 2},
+        "replayed, late or out of order",
+    ),
+    "earlier round": (
+        lambda roster: {"round_index": 0},
+        "replayed, late or out of order",
+    ),
+    "negative attempt": (
+        lambda roster: {"attempt": -1},
+        "replayed, late or out of order",
+    ),
+    "with a release": (
+        lambda roster: {"release": Release(0, 0, NOISE)},
+        "replayed, late or out of order",
+    ),
     "no roster": (lambda roster: {"roster": None}, "without its own roster"),
-    "roster of another attempt": (lambda roster: {"attempt": 1}, "without its own roster"),
-    "own node left out": (lambda roster: {"roster": roster.without(0, [3])}, "does not list node 3 under its own key"),
-    "own key swapped": (lambda roster: {"roster": swapped(roster, 3)}, "does not list node 3 under its own key"),
-    "below min cohort": (lambda roster: {"roster": roster.without(0, [8, 11])}, "minimum cohort is 4"),
-    "boxes too early": (lambda roster: {"boxes": {8: b"box"}}, "came with a new roster"),
-    "low-order peer": (lambda roster: {"roster": Roster.of(0, roster.keys | {8: bytes(32)})}, "not a usable X25519"),
+    "roster of another attempt": (
+        lambda roster: {"attempt": 1},
+        "without its own roster",
+    ),
+    "own node left out": (
+        lambda roster: {"roster": roster.without(0, [3])},
+        "does not list node 3 under its own key",
+    ),
+    "own key swapped": (
+        lambda roster: {"roster": swapped(roster, 3)},
+        "does not list node 3 under its own key",
+    ),
+    "below min cohort": (
+        lambda roster: {"roster": roster.without(0, [8, 11])},
+        "minimum cohort is 4",
+    ),
+    "boxes too early": (
+        lambda roster: {"boxes": {8: b"box"}},
+        "came with a new roster",
+    ),
+    "low-order peer": (
+        lambda roster: {"roster": Roster.of(0, roster.keys | {8: bytes(32)})},
+        "not a usable X25519",
+    ),
 }
 
 
@@ -141,34 +193,77 @@ FIRST_REQUESTS: dict[str, tuple[Callable[[Roster], dict[str, object]], str]] = {
 def test_a_bad_first_request_is_refused(case: str) -> None:
     federation = Federation(NODES, min_cohort=4)
     changes, sentence = FIRST_REQUESTS[case]
-    refused(federation, 3, requested(federation, 3, **changes(federation.server.roster)), sentence)
+    refused(
+        federation,
+        3,
+        requested(federation, 3, **changes(federation.server.roster)),
+        sentence,
+    )
     federation.run_round(1, plain_vectors(), NOISE)
 
 
-NEXT_REQUESTS: dict[str, tuple[Callable[[SumRequest, Roster], dict[str, object]], str]] = {
-    "the same round again": (lambda r, roster: {"round_index": 1, "release": None, "boxes": {}}, "replayed, late"),
+NEXT_REQUESTS: dict[
+    str, tuple[Callable[[SumRequest, Roster], dict[str, object]], str]
+] = {
+    "the same round again": (
+        lambda r, roster: {"round_index": 1, "release": None, "boxes": {}},
+        "replayed, late",
+    ),
     "the same with its roster": (
-        lambda r, roster: {"round_index": 1, "release": None, "boxes": {}, "roster": roster},
+        lambda r, roster: {
+            "round_index": 1,
+            "release": None,
+            "boxes": {},
+            "roster": roster,
+        },
         "replayed, late",
     ),
     "a round skipped": (lambda r, roster: {"round_index": 3}, "replayed, late"),
     "an earlier round": (lambda r, roster: {"round_index": 0}, "replayed, late"),
-    "next round of another attempt": (lambda r, roster: {"attempt": 1}, "replayed, late"),
+    "next round of another attempt": (
+        lambda r, roster: {"attempt": 1},
+        "replayed, late",
+    ),
     "no release": (lambda r, roster: {"release": None}, "replayed, late"),
-    "release of another round": (lambda r, roster: {"release": Release(0, 0, NOISE)}, "replayed, late"),
-    "release of another attempt": (lambda r, roster: {"release": Release(1, 1, NOISE)}, "replayed, late"),
+    "release of another round": (
+        lambda r, roster: {"release": Release(0, 0, NOISE)},
+        "replayed, late",
+    ),
+    "release of another attempt": (
+        lambda r, roster: {"release": Release(1, 1, NOISE)},
+        "replayed, late",
+    ),
     "a second roster": (lambda r, roster: {"roster": roster}, "second roster"),
     "boxes missing": (lambda r, roster: {"boxes": {}}, "the authors of attempt 0 are"),
-    "one box missing": (lambda r, roster: {"boxes": dict(list(r.boxes.items())[1:])}, "the authors of attempt 0 are"),
-    "a box too many": (lambda r, roster: {"boxes": r.boxes | {99: b"box"}}, "the authors of attempt 0 are"),
+    "one box missing": (
+        lambda r, roster: {"boxes": dict(list(r.boxes.items())[1:])},
+        "the authors of attempt 0 are",
+    ),
+    "a box too many": (
+        lambda r, roster: {"boxes": r.boxes | {99: b"box"}},
+        "the authors of attempt 0 are",
+    ),
     "boxes changed places": (
-        lambda r, roster: {"boxes": dict(zip(r.boxes, reversed(r.boxes.values()), strict=True))},
+        lambda r, roster: {
+            "boxes": dict(zip(r.boxes, reversed(r.boxes.values()), strict=True))
+        },
         "does not open",
     ),
-    "a torn box": (lambda r, roster: {"boxes": {a: b[:-1] for a, b in r.boxes.items()}}, "does not open"),
-    "an empty box": (lambda r, roster: {"boxes": dict.fromkeys(r.boxes, b"")}, "does not open"),
+    "a torn box": (
+        lambda r, roster: {"boxes": {a: b[:-1] for a, b in r.boxes.items()}},
+        "does not open",
+    ),
+    "an empty box": (
+        lambda r, roster: {"boxes": dict.fromkeys(r.boxes, b"")},
+        "does not open",
+    ),
     "retry without a roster": (
-        lambda r, roster: {"round_index": 1, "attempt": 1, "release": None, "boxes": {}},
+        lambda r, roster: {
+            "round_index": 1,
+            "attempt": 1,
+            "release": None,
+            "boxes": {},
+        },
         "without its own roster",
     ),
 }
@@ -184,7 +279,12 @@ def test_a_bad_second_request_is_refused(case: str) -> None:
     roster = federation.server.roster
     node = next(node for node in NODES if node not in roster.authors(1))
     changes, sentence = NEXT_REQUESTS[case]
-    refused(federation, node, replace(requests[node], **changes(requests[node], roster)), sentence)
+    refused(
+        federation,
+        node,
+        replace(requests[node], **changes(requests[node], roster)),
+        sentence,
+    )
     # The right one is still answered.
     for each, request in requests.items():
         federation.deliver(each, federation.answer(each, request, vectors[each]))
@@ -199,22 +299,37 @@ def retry_roster(roster: Roster, **changes: object) -> Roster:
     ("build", "sentence"),
     [
         (lambda roster: Roster(1, roster.members), "adds a node or changes a key"),
-        (lambda roster: Roster.of(1, roster.without(1, [8, 11]).keys | {99: b"k" * 32}), "adds a node or changes"),
-        (lambda roster: swapped(roster.without(1, [8]), 11, 1), "adds a node or changes a key"),
+        (
+            lambda roster: Roster.of(
+                1, roster.without(1, [8, 11]).keys | {99: b"k" * 32}
+            ),
+            "adds a node or changes",
+        ),
+        (
+            lambda roster: swapped(roster.without(1, [8]), 11, 1),
+            "adds a node or changes a key",
+        ),
         (lambda roster: swapped(roster.without(1, [8]), 3, 1), "under its own key"),
         (lambda roster: roster.without(1, [3]), "under its own key"),
         (lambda roster: roster.without(1, [8, 11, 2**40]), "minimum cohort is 3"),
         (lambda roster: roster.without(2, [8]), "without its own roster"),
     ],
 )
-def test_a_bad_roster_of_a_retry_is_refused(build: Callable[[Roster], Roster], sentence: str) -> None:
+def test_a_bad_roster_of_a_retry_is_refused(
+    build: Callable[[Roster], Roster], sentence: str
+) -> None:
     federation = Federation(NODES, min_cohort=3)
     vectors = plain_vectors()
     federation.open(1, 2)
     federation.attempt(vectors, silent=(8,))
     roster = federation.server.roster
     refused(federation, 3, SumRequest(1, 1, build(roster)), sentence)
-    refused(federation, 3, SumRequest(1, 1, roster.without(1, [8]), Release(1, 0, NOISE)), "replayed, late")
+    refused(
+        federation,
+        3,
+        SumRequest(1, 1, roster.without(1, [8]), Release(1, 0, NOISE)),
+        "replayed, late",
+    )
     federation.server.retry()
     federation.attempt(vectors, repeated=True)
     federation.close(NOISE)
@@ -235,7 +350,9 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time() -> None:
                 federation.deliver(node, reply)
         chooser = random.Random(len(sent))
         for node, request in chooser.sample(sent, len(sent)):
-            refused(federation, node, request, "replayed|second roster|are due|adds a node")
+            refused(
+                federation, node, request, "replayed|second roster|are due|adds a node"
+            )
 
     for round_index, silent in ((1, None), (2, 8), (3, 11)):
         federation.open(round_index, 2)
@@ -252,14 +369,19 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time() -> None:
 
 def test_the_last_message_is_taken_once_and_only_for_the_last_answer() -> None:
     federation = Federation(NODES)
-    with pytest.raises(ProtocolError, match=r"this client answered round .* late, replayed or of another run"):
+    with pytest.raises(
+        ProtocolError,
+        match=r"this client answered round .* late, replayed or of another run",
+    ):
         federation.states[3].finish(FinishRequest(Release(-1, -1, NOISE)))
     federation.run_round(1, plain_vectors(), NOISE)
     boxes = federation.server.take_boxes(3)
     assert federation.release is not None
     for round_index, attempt in ((0, 0), (2, 0), (1, 1)):
         with pytest.raises(ProtocolError, match="late, replayed or of another run"):
-            federation.states[3].finish(FinishRequest(Release(round_index, attempt, NOISE), boxes))
+            federation.states[3].finish(
+                FinishRequest(Release(round_index, attempt, NOISE), boxes)
+            )
     with pytest.raises(ProtocolError, match="the authors of attempt 0 are"):
         federation.states[3].finish(FinishRequest(federation.release))
     finished = federation.states[3].finish(FinishRequest(federation.release, boxes))
@@ -293,8 +415,12 @@ def test_blinding_that_cannot_be_is_refused() -> None:
     request = requested(federation, 3)
     admitted = federation.states[3].admit(request, FIRST_ROUND)
     with pytest.raises(ProtocolError, match="no key authors"):
-        admitted.answer(request, FixedPointVector(ring(1, 2)), blinded=True, state_digest=b"")
-    answered, _ = admitted.answer(request, FixedPointVector(ring(1, 2)), blinded=False, state_digest=b"")
+        admitted.answer(
+            request, FixedPointVector(ring(1, 2)), blinded=True, state_digest=b""
+        )
+    answered, _ = admitted.answer(
+        request, FixedPointVector(ring(1, 2)), blinded=False, state_digest=b""
+    )
     for state in (admitted, answered):
         with pytest.raises(ProtocolError, match="group keys are not at hand"):
             state.unblind(Release(1, 0, NOISE), blinded=True)
@@ -311,7 +437,9 @@ def test_what_a_client_reads_is_said_to_be_readable(authored: bool) -> None:
     federation.run_round(1, plain_vectors(), NOISE)
     federation.read_release()
     assert federation.release is not None
-    assert not federation.states[3].unblind(federation.release, blinded=authored).blinded
+    assert (
+        not federation.states[3].unblind(federation.release, blinded=authored).blinded
+    )
 
 
 def test_no_roster_before_the_first_request() -> None:
@@ -326,9 +454,14 @@ def test_secrets_are_not_printed() -> None:
     state = federation.states[3]
     printed = repr(state)
     secrets = [state.private_key, state.own_group_key, state.tag_key]
-    secrets += [key for _, key in (*state.group_keys, *state.pair_keys)] + [state.mask_keys[:32]]
+    secrets += [key for _, key in (*state.group_keys, *state.pair_keys)] + [
+        state.mask_keys[:32]
+    ]
     assert len(secrets) == 13
-    assert all(secret and repr(secret) not in printed and secret.hex() not in printed for secret in secrets)
+    assert all(
+        secret and repr(secret) not in printed and secret.hex() not in printed
+        for secret in secrets
+    )
 
 
 # Boxes: bound to author, recipient, run, attempt and roster.
@@ -355,10 +488,14 @@ def test_boxes_bind_author_recipient_run_attempt_and_roster() -> None:
     roster = federation.server.roster
     elsewhere = {
         "run": replace(state, run_id=state.run_id + 1),
-        "run with the same pair keys": replace(state, run_id=state.run_id + 1, pair_keys=state.pair_keys),
+        "run with the same pair keys": replace(
+            state, run_id=state.run_id + 1, pair_keys=state.pair_keys
+        ),
         "attempt": replace(state, attempt=1, roster=Roster(1, roster.members)),
         "attempt number alone": replace(state, attempt=1),
-        "roster": replace(state, roster=Roster.of(0, roster.keys | {8: roster.keys[8], 99: b"k" * 32})),
+        "roster": replace(
+            state, roster=Roster.of(0, roster.keys | {8: roster.keys[8], 99: b"k" * 32})
+        ),
     }
     for name, other in elsewhere.items():
         given = dict(mine)
@@ -383,10 +520,17 @@ def test_boxes_of_a_replaced_attempt_are_refused() -> None:
     request = federation.requests()[3]
     stale = {author: old[author][3] for author in request.boxes}
     refused(federation, 3, replace(request, boxes=stale), "does not open")
-    refused(federation, 3, replace(request, boxes=stale | {8: b"box"}), "the authors of attempt 1 are")
+    refused(
+        federation,
+        3,
+        replace(request, boxes=stale | {8: b"box"}),
+        "the authors of attempt 1 are",
+    )
 
 
-def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_author_that_seals_different_keys_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     federation = Federation(NODES)
     author = federation.server.roster.authors(0)[0]
     honest = keys.seal
@@ -400,16 +544,22 @@ def test_an_author_that_seals_different_keys_is_noticed(monkeypatch: pytest.Monk
     for node, request in federation.requests().items():
         if node == author:
             monkeypatch.setattr(keys, "seal", equivocate)
-        federation.deliver(node, federation.answer(node, request, plain_vectors()[node]))
+        federation.deliver(
+            node, federation.answer(node, request, plain_vectors()[node])
+        )
         monkeypatch.setattr(keys, "seal", honest)
     federation.close(NOISE)
     federation.open(2, 2)
     federation.attempt(plain_vectors())
-    with pytest.raises(DisagreementError, match=str([node for node in NODES if node != author][1])):
+    with pytest.raises(
+        DisagreementError, match=str([node for node in NODES if node != author][1])
+    ):
         federation.close(NOISE)
 
 
-def test_every_key_seals_once_and_nonces_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_seals_once_and_nonces_do_not_repeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     used: list[tuple[bytes, bytes]] = []
     honest = keys.seal
 
@@ -468,14 +618,24 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
         roster_size = {0: 5, 1: 4, 2: 3, 3: 2}[attempt]
         is_author = len(used) == roster_size
         assert len(used) == roster_size - 1 + is_author
-        assert len({key for key, _ in used}) == len({words for _, words in used}) == len(used)
+        assert (
+            len({key for key, _ in used})
+            == len({words for _, words in used})
+            == len(used)
+        )
         for other, theirs in streams.items():
             shared = {key for key, _ in used} & {key for key, _ in theirs}
             shared_words = {words for _, words in used} & {words for _, words in theirs}
-            # Two members of one attempt share exactly their pair's stream in a round; nothing else is shared.
+            # Two members of one attempt share exactly their pair's stream in a round;
+            # nothing else is shared.
             same = other[1:] == (round_index, attempt)
             expected = len(used) if other[0] == node and same else int(same)
-            assert len(shared) == len(shared_words) == expected, (node, round_index, attempt, other)
+            assert len(shared) == len(shared_words) == expected, (
+                node,
+                round_index,
+                attempt,
+                other,
+            )
 
 
 def test_group_keys_are_fresh_in_every_attempt() -> None:
@@ -484,7 +644,10 @@ def test_group_keys_are_fresh_in_every_attempt() -> None:
     drawn = []
     for silent in ((8,), (11,), ()):
         federation.attempt(plain_vectors(), silent=silent, repeated=True)
-        drawn += [federation.states[node].own_group_key for node in federation.server.roster.node_ids]
+        drawn += [
+            federation.states[node].own_group_key
+            for node in federation.server.roster.node_ids
+        ]
         if silent:
             federation.server.retry()
     assert len(set(drawn)) == len(drawn) == 5 + 4 + 3
@@ -505,13 +668,21 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
         known = federation.server.roster.keys
         rosters[8] = Roster.of(0, {3: known[3], 9: known[8]})
     else:
-        rosters[8] = Roster.of(0, rosters[8].keys | {99: public_key_of(generate_private_key())})
+        rosters[8] = Roster.of(
+            0, rosters[8].keys | {99: public_key_of(generate_private_key())}
+        )
     masked = {
-        node: federation.answer(node, SumRequest(1, 0, rosters[node]), vectors[node]).masked.values for node in nodes
+        node: (
+            federation.answer(
+                node, SumRequest(1, 0, rosters[node]), vectors[node]
+            ).masked.values
+        )
+        for node in nodes
     }
     extra = ring(0, 0)
     if part == "roster":
-        # The third party's mask is known here, so that only the transcript is left as a difference.
+        # The third party's mask is known here, so that only the transcript is left as a
+        # difference.
         key = dict(federation.states[8].pair_keys)[99]
         transcript = digest("transcript", b"digest of the plan", rosters[8].digest)
         extra = keys.mask(key, (1, 0), 2, "mask", transcript)
@@ -524,17 +695,29 @@ def test_a_later_plan_changes_the_masks_and_only_of_both_they_cancel() -> None:
     federation.run_round(1, vectors, NOISE)
     federation.open(2, 2)
     requests = federation.requests()
-    admitted = {node: federation.states[node].admit(requests[node], FIRST_ROUND) for node in nodes}
-    later = {node: state.with_plan(b"the final plan", 3) for node, state in admitted.items()}
+    admitted = {
+        node: federation.states[node].admit(requests[node], FIRST_ROUND)
+        for node in nodes
+    }
+    later = {
+        node: state.with_plan(b"the final plan", 3) for node, state in admitted.items()
+    }
 
     def opened(*states: client.Retry) -> bool:
         replies = [
             state.answer(
-                requests[state.node_id], FixedPointVector(vectors[state.node_id]), blinded=False, state_digest=b""
+                requests[state.node_id],
+                FixedPointVector(vectors[state.node_id]),
+                blinded=False,
+                state_digest=b"",
             )[1]
             for state in states
         ]
-        return bool(np.array_equal(sum(reply.masked.values for reply in replies), total(vectors)))
+        return bool(
+            np.array_equal(
+                sum(reply.masked.values for reply in replies), total(vectors)
+            )
+        )
 
     assert opened(*admitted.values())
     assert opened(*later.values())
@@ -563,9 +746,21 @@ def test_tags_are_keyed_and_bound_to_run_round_attempt_and_state() -> None:
     tag = state.tag(2, 0, b"state")
     assert len(tag) == 32
     # What a server could compute from a guess of the state and all that is public.
-    public = [b"", b"digest of the plan", state.cohort.digest, public_key_of(state.private_key)]
-    public += [derive_key(key or b"\0", "tag", state.run_id, state.cohort.digest) for key in public]
-    guesses = [hashlib.sha256(b"state").digest(), digest(b"state"), digest(77, 2, 0, b"state")]
+    public = [
+        b"",
+        b"digest of the plan",
+        state.cohort.digest,
+        public_key_of(state.private_key),
+    ]
+    public += [
+        derive_key(key or b"\0", "tag", state.run_id, state.cohort.digest)
+        for key in public
+    ]
+    guesses = [
+        hashlib.sha256(b"state").digest(),
+        digest(b"state"),
+        digest(77, 2, 0, b"state"),
+    ]
     guesses += [keyed_tag(key, 77, 2, 0, b"state") for key in public]
     assert tag not in guesses
     different = [
@@ -581,7 +776,9 @@ def test_tags_are_keyed_and_bound_to_run_round_attempt_and_state() -> None:
 def test_the_tag_key_mixes_all_authors_keys() -> None:
     federation = Federation(NODES, max_silent=1)
     federation.run_round(1, plain_vectors(), NOISE)
-    node = next(node for node in NODES if node not in federation.server.roster.authors(1))
+    node = next(
+        node for node in NODES if node not in federation.server.roster.authors(1)
+    )
     boxes = federation.server.take_boxes(node)
     state = federation.states[node]._with_boxes(boxes)
     keys = [key for _, key in state.group_keys]
@@ -592,7 +789,9 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
 
 
 def test_without_authors_the_key_of_tags_is_of_plan_run_and_roster() -> None:
-    """The server could make it too: such tags are against mistakes only, but from each attempt's first reply on."""
+    """The server could make it too: such tags are against mistakes only, but from each
+    attempt's first reply on.
+    """
     federation, vectors = Federation(NODES, authored=False), plain_vectors()
     federation.open(1, 2)
     for repeated in (False, True):
@@ -601,7 +800,11 @@ def test_without_authors_the_key_of_tags_is_of_plan_run_and_roster() -> None:
         key = derive_key(b"digest of the plan", "tag", 77, roster.digest)
         expected = {keyed_tag(key, 77, 1, roster.attempt, b"state")}
         assert {federation.states[node].tag_key for node in roster.node_ids} == {key}
-        assert {reply.tag for _, reply in federation.received if reply.attempt == roster.attempt} == expected
+        assert {
+            reply.tag
+            for _, reply in federation.received
+            if reply.attempt == roster.attempt
+        } == expected
         if not repeated:
             federation.server.retry()
 

@@ -1,4 +1,6 @@
-"""Key agreement, derivation, streams, boxes and tags, against published vectors and code of their own."""
+"""Key agreement, derivation, streams, boxes and tags, against published vectors and
+code of their own.
+"""
 
 from __future__ import annotations
 
@@ -57,20 +59,32 @@ def test_packing_is_injective() -> None:
 
 
 def test_derivation_is_hkdf_with_an_info_for_each_purpose() -> None:
-    info = pack(b"flwr-dpkmeans secure aggregation", keys.PROTOCOL_VERSION, "mask", 1, b"x")
-    expected = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(b"secret")
+    info = pack(
+        b"flwr-dpkmeans secure aggregation", keys.PROTOCOL_VERSION, "mask", 1, b"x"
+    )
+    expected = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(
+        b"secret"
+    )
     assert derive_key(b"secret", "mask", 1, b"x") == expected
-    derived = {derive_key(b"secret", purpose, *context) for purpose in PURPOSES for context in ((1,), (2,), (1, 1))}
+    derived = {
+        derive_key(b"secret", purpose, *context)
+        for purpose in PURPOSES
+        for context in ((1,), (2,), (1, 1))
+    }
     assert len(derived) == 3 * len(PURPOSES)
 
 
-def test_the_version_of_the_protocol_is_in_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_version_of_the_protocol_is_in_every_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     before = derive_key(b"secret", "mask", 1)
     monkeypatch.setattr(keys, "PROTOCOL_VERSION", keys.PROTOCOL_VERSION + 1)
     assert derive_key(b"secret", "mask", 1) != before
 
 
-def agree_pair_key(private_key: bytes, public_key: bytes, run_id: int, own_id: int, peer_id: int) -> bytes:
+def agree_pair_key(
+    private_key: bytes, public_key: bytes, run_id: int, own_id: int, peer_id: int
+) -> bytes:
     """The key that one node agrees with one peer."""
     return agree_pair_keys(private_key, {peer_id: public_key}, run_id, own_id)[peer_id]
 
@@ -81,7 +95,8 @@ def test_both_sides_agree_and_nobody_else() -> None:
     key = agree_pair_key(private[0], public[1], 9, 5, 2**64 - 1)
     assert key == agree_pair_key(private[1], public[0], 9, 2**64 - 1, 5)
     assert agree_pair_keys(private[0], dict(enumerate(public[1:], 7)), 9, 5) == {
-        peer: agree_pair_key(private[0], public[peer - 6], 9, 5, peer) for peer in (7, 8)
+        peer: agree_pair_key(private[0], public[peer - 6], 9, 5, peer)
+        for peer in (7, 8)
     }
     others = [
         agree_pair_key(private[2], public[1], 9, 5, 2**64 - 1),
@@ -107,7 +122,11 @@ def test_public_keys_of_another_length_are_refused(length: int) -> None:
 
 
 def test_fresh_keys_differ() -> None:
-    drawn = [generate() for generate in (generate_private_key, generate_group_key) for _ in range(20)]
+    drawn = [
+        generate()
+        for generate in (generate_private_key, generate_group_key)
+        for _ in range(20)
+    ]
     assert len(set(drawn)) == 40
     assert {len(key) for key in drawn} == {32}
 
@@ -116,7 +135,9 @@ def test_streams_are_the_cipher_of_a_counter() -> None:
     key = bytes(range(32))
     blocks = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
     nonce = (-3).to_bytes(8, "little", signed=True) + (2**31).to_bytes(4, "little")
-    raw = b"".join(blocks.update(nonce + (i + 2).to_bytes(4, "big")) for i in range(300))
+    raw = b"".join(
+        blocks.update(nonce + (i + 2).to_bytes(4, "big")) for i in range(300)
+    )
     expected = [int.from_bytes(raw[i : i + 8], "little") for i in range(0, len(raw), 8)]
     assert stream(key, (-3, 2**31), 600).tolist() == expected
     assert stream(key, (-3, 2**31), 7).tolist() == expected[:7]
@@ -141,7 +162,10 @@ def test_boxes_open_and_only_unchanged() -> None:
             unseal(key, torn, b"context")
         with pytest.raises(ProtocolError, match="does not open"):
             unseal(key, box[:place], b"context")
-    for wrong_key, wrong_context in ((generate_group_key(), b"context"), (key, b"another")):
+    for wrong_key, wrong_context in (
+        (generate_group_key(), b"context"),
+        (key, b"another"),
+    ):
         with pytest.raises(ProtocolError, match="does not open"):
             unseal(wrong_key, box, wrong_context)
 
@@ -153,15 +177,23 @@ def test_boxes_never_repeat_a_nonce() -> None:
 
 
 def test_tags_are_hmac_and_digests_are_sha256() -> None:
-    assert keyed_tag(b"k", 1, b"x") == hmac.new(b"k", pack(1, b"x"), hashlib.sha256).digest()
+    assert (
+        keyed_tag(b"k", 1, b"x")
+        == hmac.new(b"k", pack(1, b"x"), hashlib.sha256).digest()
+    )
     assert digest(1, b"x") == hashlib.sha256(pack(1, b"x")).digest()
-    tags = [keyed_tag(key, *parts) for key, parts in itertools.product((b"k", b"l"), ((1, 2), (12,), ("12",)))]
+    tags = [
+        keyed_tag(key, *parts)
+        for key, parts in itertools.product((b"k", b"l"), ((1, 2), (12,), ("12",)))
+    ]
     assert len(set(tags)) == len(tags)
 
 
 def _generator() -> ModuleType:
     """Load the generator of the known answers, which is not part of a package."""
-    spec = importlib.util.spec_from_file_location("generate_masks", VECTORS / "generate_masks.py")
+    spec = importlib.util.spec_from_file_location(
+        "generate_masks", VECTORS / "generate_masks.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

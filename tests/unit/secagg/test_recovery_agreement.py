@@ -1,4 +1,6 @@
-"""Tickets and locks: what each is bound to, and that shares open with the right ones only."""
+"""Tickets and locks: what each is bound to, and that shares open with the right ones
+only.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def test_views_are_bound_to_everything_that_was_told() -> None:
 
 def test_survivors_are_hashed_in_ascending_order_and_8_bytes() -> None:
     expected = digest("survivors", b"\x02\x01" + bytes(6) + b"\xff" * 8)
-    assert survivors_digest((258, 2**64 - 1)) == survivors_digest((2**64 - 1, 258)) == expected
+    assert (
+        survivors_digest((258, 2**64 - 1))
+        == survivors_digest((2**64 - 1, 258))
+        == expected
+    )
 
 
 def test_tickets_and_locks_serve_once() -> None:
@@ -82,19 +88,24 @@ def test_a_self_mask_is_bound_to_its_aggregation_and_transcript() -> None:
 
 
 def test_the_lower_node_adds_what_the_other_takes_away() -> None:
-    lower, higher = (pair_mask(KEY, *nodes, (3, 1), b"transcript", 4) for nodes in ((7, 8), (8, 7)))
+    lower, higher = (
+        pair_mask(KEY, *nodes, (3, 1), b"transcript", 4) for nodes in ((7, 8), (8, 7))
+    )
     assert lower.tolist() == mask(KEY, (3, 1), 4, "mask", b"transcript").tolist()
     assert (lower + higher).tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("n_agreeing", range(6))
 def test_shares_open_with_a_threshold_of_equal_tickets(n_agreeing: int) -> None:
-    # One holder with five neighbours, of which some were told the same; three are needed.
+    # One holder with five neighbours, of which some were told the same; three are
+    # needed.
     holder, peers, opening = 9, (1, 2, 3, 4, 5), bytes(range(100, 132))
     parts = share(opening, 5, 3)
     tickets = {peer: ticket(KEY, peer, holder, b"view") for peer in peers}
     sent = {
-        peer: combine(KEY, lock(opening, peer)) + bytes(32) + combine(part, tickets[peer])
+        peer: (
+            combine(KEY, lock(opening, peer)) + bytes(32) + combine(part, tickets[peer])
+        )
         for peer, part in zip(peers, parts, strict=True)
     }
     given = {holder: sent}

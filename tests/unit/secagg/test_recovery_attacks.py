@@ -1,4 +1,6 @@
-"""Attacks on recoverable sums: each succeeds on a weakened protocol and fails on the real one."""
+"""Attacks on recoverable sums: each succeeds on a weakened protocol and fails on the
+real one.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,30 @@ from flwr_dpkmeans.secagg import agreement
 from flwr_dpkmeans.secagg import recover as client
 from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
 from flwr_dpkmeans.secagg.keys import agree_pair_keys, derive_key
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    Release,
+    SumRequest,
+    UnmaskRequest,
+)
 
 
 def with_graph(monkeypatch: pytest.MonkeyPatch, graph: RecoveryGraph) -> None:
     """Every run has these neighbourhoods."""
-    monkeypatch.setattr(agreement, "recovery_graph", lambda n_clients, max_silent: graph)
+    monkeypatch.setattr(
+        agreement, "recovery_graph", lambda n_clients, max_silent: graph
+    )
 
 
 def without_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares open whatever their givers were told."""
-    monkeypatch.setattr(agreement, "ticket", lambda key, sender, recipient, view: bytes(32))
+    monkeypatch.setattr(
+        agreement, "ticket", lambda key, sender, recipient, view: bytes(32)
+    )
 
 
-# (a) One key for all rounds: a dropout in round 2 exposes what its client sent in round 1.
+# (a) One key for all rounds: a dropout in round 2 exposes what its client sent in round
+# 1.
 
 
 def one_key_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,13 +52,17 @@ def one_key_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def own(state: client.Recover, place: int) -> tuple[bytes, bytes]:
         masters = state.masters[:32], state.masters[32:]
-        return seed(masters[0], "self seed", state), seed(masters[1], "private key", state)
+        return seed(masters[0], "self seed", state), seed(
+            masters[1], "private key", state
+        )
 
     monkeypatch.setattr(client, "_own_seed", own)
 
 
 @pytest.mark.parametrize("weakened", [True, False])
-def test_a_dropout_does_not_expose_an_earlier_round(monkeypatch: pytest.MonkeyPatch, weakened: bool) -> None:
+def test_a_dropout_does_not_expose_an_earlier_round(
+    monkeypatch: pytest.MonkeyPatch, weakened: bool
+) -> None:
     if weakened:
         one_key_for_all_rounds(monkeypatch)
     federation = RecoveryFederation.make(8, max_silent=1)
@@ -79,7 +95,10 @@ def test_one_client_is_not_told_two_fates() -> None:
             state.unmask(UnmaskRequest(1, 0, survivors))
 
 
-@pytest.mark.parametrize(("weakened", "tickets"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    ("weakened", "tickets"),
+    [(True, True), (True, False), (False, True), (False, False)],
+)
 def test_both_keys_of_a_client_need_more_shares_than_there_are(
     monkeypatch: pytest.MonkeyPatch, weakened: bool, tickets: bool
 ) -> None:
@@ -99,33 +118,55 @@ def test_both_keys_of_a_client_need_more_shares_than_there_are(
     hostile.ask_vectors(dict.fromkeys(everybody, everybody))
     others = without(everybody, (victim, *colluders))
     half = set(others[: len(others) // 2])
-    hostile.ask_shares({node: everybody if node in half else without(everybody, [victim]) for node in others})
+    hostile.ask_shares(
+        {
+            node: everybody if node in half else without(everybody, [victim])
+            for node in others
+        }
+    )
     selves, privates = hostile.keys()
     assert (victim in selves and victim in privates) is weakened
     assert hostile.reads([victim]) is weakened
 
 
-# Equivocation: no client tells the server both, but all masks of one client come from different ones.
+# Equivocation: no client tells the server both, but all masks of one client come from
+# different ones.
 
 
-def equivocating(n_clients: int = 40) -> tuple[HostileServer, tuple[int, ...], int, tuple[int, ...]]:
-    """A run on a circle with 6 neighbours, of which every client lets 6 be gone; a victim and its neighbours."""
+def equivocating(
+    n_clients: int = 40,
+) -> tuple[HostileServer, tuple[int, ...], int, tuple[int, ...]]:
+    """A run on a circle with 6 neighbours, of which every client lets 6 be gone.
+
+    a victim and its neighbours.
+    """
     federation = RecoveryFederation.make(n_clients, max_silent=6)
     federation.share()
     federation.session.open_round(1, 3)
     everybody = tuple(federation.states)
     victim = ring_order(federation)[7]
-    return HostileServer(federation, (1, 0)), everybody, victim, federation.session.neighbours(victim)
+    return (
+        HostileServer(federation, (1, 0)),
+        everybody,
+        victim,
+        federation.session.neighbours(victim),
+    )
 
 
 @pytest.mark.parametrize("weakened", [True, False])
-def test_a_victim_with_a_cohort_of_its_own_is_not_read(monkeypatch: pytest.MonkeyPatch, weakened: bool) -> None:
-    # It is told that all its neighbours are gone, so it masks with nobody; they are told that it is there.
+def test_a_victim_with_a_cohort_of_its_own_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, weakened: bool
+) -> None:
+    # It is told that all its neighbours are gone, so it masks with nobody; they are
+    # told that it is there.
     with_graph(monkeypatch, RecoveryGraph(6, 4, certain=False))
     if weakened:
         without_tickets(monkeypatch)
     hostile, everybody, victim, neighbours = equivocating()
-    told = {node: without(everybody, neighbours) if node == victim else everybody for node in everybody}
+    told = {
+        node: without(everybody, neighbours) if node == victim else everybody
+        for node in everybody
+    }
     hostile.ask_vectors(told)
     hostile.ask_shares({node: everybody for node in everybody if node != victim})
     assert hostile.reads([victim]) is weakened
@@ -141,23 +182,41 @@ def test_a_victim_whose_neighbours_are_given_up_by_each_other_is_not_read(
         without_tickets(monkeypatch)
     hostile, everybody, victim, neighbours = equivocating()
     hostile.ask_vectors(dict.fromkeys(everybody, everybody))
-    hostile.ask_shares({node: without(everybody, set(neighbours) - {node}) for node in everybody})
+    hostile.ask_shares(
+        {node: without(everybody, set(neighbours) - {node}) for node in everybody}
+    )
     assert hostile.reads([victim]) is weakened
 
 
-def play_against_arcs(hostile: HostileServer, chooser: random.Random, most_gone: int) -> None:
-    """Tell the clients inside and around a random arc of the circle different cohorts and survivors."""
+def play_against_arcs(
+    hostile: HostileServer, chooser: random.Random, most_gone: int
+) -> None:
+    """Tell the clients inside and around a random arc of the circle different cohorts
+    and survivors.
+    """
     order = ring_order(hostile.federation)
     size, everybody = len(order), tuple(hostile.federation.states)
-    start, length, width = chooser.randrange(size), chooser.randrange(1, size - 2), chooser.randrange(1, most_gone + 1)
-    around = [start + length + step for step in range(width)] + [start - 1 - step for step in range(width)]
+    start, length, width = (
+        chooser.randrange(size),
+        chooser.randrange(1, size - 2),
+        chooser.randrange(1, most_gone + 1),
+    )
+    around = [start + length + step for step in range(width)] + [
+        start - 1 - step for step in range(width)
+    ]
     borders = sorted({order[place % size] for place in around})
     told = {}
     for node in everybody:
         most = min(most_gone, len(borders))
-        left_out = chooser.sample(borders, chooser.randrange(most + 1)) if chooser.random() < 0.3 else ()
+        left_out = (
+            chooser.sample(borders, chooser.randrange(most + 1))
+            if chooser.random() < 0.3
+            else ()
+        )
         told[node] = everybody if node in left_out else without(everybody, left_out)
-    hostile.ask_vectors(dict.fromkeys(everybody, everybody) if chooser.random() < 0.5 else told)
+    hostile.ask_vectors(
+        dict.fromkeys(everybody, everybody) if chooser.random() < 0.5 else told
+    )
     named = {}
     for node in everybody:
         gone = [peer for peer in borders if peer in hostile.told[node] and peer != node]
@@ -181,7 +240,9 @@ def test_a_server_that_tells_everybody_what_it_likes_reads_no_part(
     for trial in range(100 if weakened else 12):
         if n_split:
             break
-        federation = RecoveryFederation.make(24, max_silent=6, rounds=(1, 1), n_attempts=1, seed=trial)
+        federation = RecoveryFederation.make(
+            24, max_silent=6, rounds=(1, 1), n_attempts=1, seed=trial
+        )
         federation.share()
         federation.session.open_round(1, 3)
         hostile = HostileServer(federation, (1, 0))
@@ -196,13 +257,23 @@ def test_a_server_that_tells_everybody_what_it_likes_reads_no_part(
 
 
 @pytest.mark.parametrize("weakened", [True, False])
-def test_the_late_vector_of_a_dropped_client_stays_unreadable(monkeypatch: pytest.MonkeyPatch, weakened: bool) -> None:
+def test_the_late_vector_of_a_dropped_client_stays_unreadable(
+    monkeypatch: pytest.MonkeyPatch, weakened: bool
+) -> None:
     if weakened:
         monkeypatch.setattr(
-            agreement, "self_mask", lambda seed, run, node, asked, script, length: np.zeros(length, dtype=np.uint64)
+            agreement,
+            "self_mask",
+            lambda seed, run, node, asked, script, length: np.zeros(
+                length, dtype=np.uint64
+            ),
         )
         keys = HostileServer.keys
-        monkeypatch.setattr(HostileServer, "keys", lambda self: (dict.fromkeys(self.sent, b""), keys(self)[1]))
+        monkeypatch.setattr(
+            HostileServer,
+            "keys",
+            lambda self: (dict.fromkeys(self.sent, b""), keys(self)[1]),
+        )
     federation = RecoveryFederation.make(10, max_silent=2)
     federation.share()
     federation.round(1, silent=[12])
@@ -224,27 +295,39 @@ def combinations(vectors: list[int]) -> np.ndarray:
 
 
 def stripped(hostile: HostileServer) -> list[int]:
-    """Every vector that reached the server, early or late, without the masks that the server knows."""
+    """Every vector that reached the server, early or late, without the masks that the
+    server knows.
+    """
     selves, privates = hostile.keys()
     place = hostile._any.slots.place(*hostile.asked)
     found = []
     for node, reply in hostile.sent.items():
         values, transcript = reply.masked.values.copy(), hostile.transcript(node)
         if node in selves:
-            values -= agreement.self_mask(selves[node], 7, node, hostile.asked, transcript, 1)
+            values -= agreement.self_mask(
+                selves[node], 7, node, hostile.asked, transcript, 1
+            )
         for peer in hostile.neighbours(node):
             mine, other = (node, peer) if node in privates else (peer, node)
             if peer in hostile.told[node] and mine in privates:
-                public = agreement.piece(hostile.federation.shared[other].public_keys, place)
+                public = agreement.piece(
+                    hostile.federation.shared[other].public_keys, place
+                )
                 pair = agree_pair_keys(privates[mine], {other: public}, 7, mine)[other]
-                values -= agreement.pair_mask(pair, node, peer, hostile.asked, transcript, 1)
+                values -= agreement.pair_mask(
+                    pair, node, peer, hostile.asked, transcript, 1
+                )
         found.append(int(values[0]))
     return found
 
 
 def run_with_dropouts(authored: bool, scenario: str) -> list[HostileServer]:
-    """Six clients, one of which is lost on the way, and what the server has of each aggregation."""
-    federation = RecoveryFederation.make(6, max_silent=1, authored=authored, length=1, seed=3)
+    """Six clients, one of which is lost on the way, and what the server has of each
+    aggregation.
+    """
+    federation = RecoveryFederation.make(
+        6, max_silent=1, authored=authored, length=1, seed=3
+    )
     federation.share()
     if scenario == "late in round 2":
         federation.round(1, blinded=authored)
@@ -254,7 +337,8 @@ def run_with_dropouts(authored: bool, scenario: str) -> list[HostileServer]:
         federation.round(1, silent=[11], blinded=authored)
         federation.round(2, blinded=authored)
         return [HostileServer.watching(federation, (index, 0)) for index in (1, 2)]
-    # Shares of attempt 0 are given, but the server forgets one and asks for another attempt.
+    # Shares of attempt 0 are given, but the server forgets one and asks for another
+    # attempt.
     federation.session.open_round(1, 1)
     federation.send(blinded=authored)
     federation.give_shares()
@@ -267,13 +351,18 @@ def run_with_dropouts(authored: bool, scenario: str) -> list[HostileServer]:
     return [HostileServer.watching(federation, (1, attempt)) for attempt in (0, 1)]
 
 
-@pytest.mark.parametrize("scenario", ["late in round 1", "late in round 2", "retry after shares"])
+@pytest.mark.parametrize(
+    "scenario", ["late in round 1", "late in round 2", "retry after shares"]
+)
 @pytest.mark.parametrize("authored", [False, True])
 def test_nothing_adds_up_to_plain_vectors(authored: bool, scenario: str) -> None:
     aggregations = run_with_dropouts(authored, scenario)
     held = [value for hostile in aggregations for value in stripped(hostile)]
     assert len(held) in (11, 12)
-    plain = [[int(values[0]) for values in hostile.vectors.values()] for hostile in aggregations]
+    plain = [
+        [int(values[0]) for values in hostile.vectors.values()]
+        for hostile in aggregations
+    ]
     # What may be read: the survivors' sums, if nobody blinds them.
     sums = [int(total[0]) for total in map(survivors_sum, aggregations)]
     allowed = set(combinations(sums).tolist()) if not authored else {0}
@@ -282,7 +371,9 @@ def test_nothing_adds_up_to_plain_vectors(authored: bool, scenario: str) -> None
     assert found & first <= allowed
     assert found & second <= allowed
     # Sums over two aggregations, one client's vectors at a time.
-    both = set(combinations([value for values in plain for value in values[:3]]).tolist())
+    both = set(
+        combinations([value for values in plain for value in values[:3]]).tolist()
+    )
     assert found & both <= allowed
     if not authored:
         assert all(value in found for value in sums)
@@ -290,7 +381,9 @@ def test_nothing_adds_up_to_plain_vectors(authored: bool, scenario: str) -> None
 
 def survivors_sum(hostile: HostileServer) -> Words:
     """The plain sum that one aggregation is for."""
-    return hostile.truth([node for node in hostile.sent if node in next(iter(hostile.named.values()))])
+    return hostile.truth(
+        [node for node in hostile.sent if node in next(iter(hostile.named.values()))]
+    )
 
 
 # (e) Few survivors.
@@ -303,7 +396,9 @@ def test_survivors_below_the_minimum_are_refused(n_left: int) -> None:
     federation.session.open_round(1, 3)
     federation.send()
     before = federation.states[10]
-    with pytest.raises(ProtocolError, match=r"at least 7 of 8 are needed|not in the survivors"):
+    with pytest.raises(
+        ProtocolError, match=r"at least 7 of 8 are needed|not in the survivors"
+    ):
         before.unmask(UnmaskRequest(1, 0, tuple(federation.states)[:n_left]))
 
 
@@ -312,7 +407,9 @@ def test_a_cohort_below_the_minimum_is_refused(n_left: int) -> None:
     federation = RecoveryFederation.make(8, max_silent=1)
     federation.share()
     federation.session.open_round(1, 3)
-    request = replace(federation.request_for(10), cohort=tuple(federation.states)[:n_left])
+    request = replace(
+        federation.request_for(10), cohort=tuple(federation.states)[:n_left]
+    )
     with pytest.raises(ProtocolError, match="at least 7 of 8 are needed"):
         federation.states[10].admit(request, 1)
 
@@ -343,7 +440,9 @@ def test_colluders_do_not_open_an_honest_vector(n_clients: int) -> None:
     federation.round(2)
     # The worst places: all next to one client.
     for index in (1, 2):
-        hostile = HostileServer.watching(federation, (index, 0), colluders=order[5 : 5 + max_silent])
+        hostile = HostileServer.watching(
+            federation, (index, 0), colluders=order[5 : 5 + max_silent]
+        )
         honest, keys = without(hostile.sent, hostile.colluders), hostile.keys()
         assert not any(hostile.reads([node], keys) for node in honest)
         chooser = random.Random(index)
@@ -362,7 +461,8 @@ def test_known_limit_everybody_but_one_together_read_the_last() -> None:
 
 
 def test_one_more_colluder_than_planned_is_what_it_takes() -> None:
-    # The threshold is exact: t colluders and half of the rest miss both keys by one share.
+    # The threshold is exact: t colluders and half of the rest miss both keys by one
+    # share.
     federation = RecoveryFederation.make(21, max_silent=4)
     graph = federation.session._graph
     assert 2 * graph.threshold > graph.degree + 4
@@ -373,7 +473,9 @@ def test_one_more_colluder_than_planned_is_what_it_takes() -> None:
 
 
 def parts_of(hostile_part: bytes) -> Iterator[bytes]:
-    """A reply's part with one bit changed: in the share, in the ticket, in the share of the lock."""
+    """A reply's part with one bit changed: in the share, in the ticket, in the share of
+    the lock.
+    """
     for place in (0, 31, 40, 95):
         changed = bytearray(hostile_part)
         changed[place] ^= 1
@@ -391,7 +493,9 @@ def test_a_wrong_share_is_noticed(which: int, silent: tuple[int, ...]) -> None:
         federation.give_shares()
         session = federation.session
         right = session._unmasked[10]
-        session._unmasked[10] = altered(right, owner, list(parts_of(right.shares[owner]))[which])
+        session._unmasked[10] = altered(
+            right, owner, list(parts_of(right.shares[owner]))[which]
+        )
         try:
             values = session.recover(PLAN, blinded=False).values
         except ProtocolError as error:
@@ -399,7 +503,9 @@ def test_a_wrong_share_is_noticed(which: int, silent: tuple[int, ...]) -> None:
             session._unmasked[10] = right
             values = session.recover(PLAN, blinded=False).values
         else:
-            sentence = "not give the key that it committed to"  # the share was one too many and not looked at
+            sentence = (  # the share was one too many and not looked at
+                "not give the key that it committed to"
+            )
         assert "not give the key that it committed to" in sentence
         assert values.tolist() == federation.truth().tolist()
 
@@ -413,15 +519,23 @@ def test_every_share_counts_and_none_goes_unnoticed(silent: tuple[int, ...]) -> 
     federation.send(silent)
     session = federation.session
     federation.give_shares()
-    holders = [node for node in session._unmasked if 11 in session._unmasked[node].shares][: session._graph.threshold]
+    holders = [
+        node for node in session._unmasked if 11 in session._unmasked[node].shares
+    ][: session._graph.threshold]
     for holder in holders:
         right = session._unmasked[holder]
         wrong = bytes(32) + right.shares[11][32:]
         session._unmasked[holder] = altered(right, 11, wrong)
-        with pytest.raises(ProtocolError, match="key of node 11 do not give the key that it committed to"):
+        with pytest.raises(
+            ProtocolError,
+            match="key of node 11 do not give the key that it committed to",
+        ):
             session.recover(PLAN, blinded=False)
         session._unmasked[holder] = right
-    assert session.recover(PLAN, blinded=False).values.tolist() == federation.truth().tolist()
+    assert (
+        session.recover(PLAN, blinded=False).values.tolist()
+        == federation.truth().tolist()
+    )
 
 
 def test_a_wrong_ticket_along_with_a_vector_is_noticed() -> None:
@@ -429,9 +543,13 @@ def test_a_wrong_ticket_along_with_a_vector_is_noticed() -> None:
     federation.share()
     federation.session.open_round(1, 3)
     federation.send()
-    federation.session._sealed[11] = {node: bytes(32) for node in federation.session._sealed[11]}
+    federation.session._sealed[11] = {
+        node: bytes(32) for node in federation.session._sealed[11]
+    }
     federation.give_shares()
-    with pytest.raises(ProtocolError, match="key of node 11 do not give the key that it committed to"):
+    with pytest.raises(
+        ProtocolError, match="key of node 11 do not give the key that it committed to"
+    ):
         federation.session.recover(PLAN, blinded=False)
 
 
@@ -451,10 +569,14 @@ def test_a_client_that_comes_back_changes_nothing_and_learns_nothing() -> None:
     with pytest.raises(ProtocolError, match="not awaited"):
         session.receive_unmask(12, federation.unmasked[1, 0][12])
     assert 12 not in session.roster.keys
-    # Whatever it is sent, it does not get on: the cohort and the survivors are without it.
+    # Whatever it is sent, it does not get on: the cohort and the survivors are without
+    # it.
     left = session.roster.node_ids
     state = federation.states[12]
-    for request in (SumRequest(3, 0, release=federation.release, cohort=left), SumRequest(2, 1, cohort=left)):
+    for request in (
+        SumRequest(3, 0, release=federation.release, cohort=left),
+        SumRequest(2, 1, cohort=left),
+    ):
         with pytest.raises(ProtocolError, match=r"replayed, late|not in the cohort"):
             state.admit(request, 1)
     with pytest.raises(ProtocolError, match="not in the survivors"):

@@ -1,4 +1,7 @@
-"""The client's transitions where sums are recovered: what it answers, and what it refuses with its state unchanged."""
+"""The client's transitions where sums are recovered.
+
+What it answers, and what it refuses with its state unchanged.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,26 @@ from support.recovery_federation import PLAN, RUN, RecoveryFederation
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import agreement, keys
 from flwr_dpkmeans.secagg import recover as client
-from flwr_dpkmeans.secagg.agreement import Slots, combine, least_survivors, lock, reconstruct, survivors_view
-from flwr_dpkmeans.secagg.keys import FixedPointVector, generate_private_key, public_key_of
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, ShareRequest, SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.agreement import (
+    Slots,
+    combine,
+    least_survivors,
+    lock,
+    reconstruct,
+    survivors_view,
+)
+from flwr_dpkmeans.secagg.keys import (
+    FixedPointVector,
+    generate_private_key,
+    public_key_of,
+)
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    Release,
+    ShareRequest,
+    SumRequest,
+    UnmaskRequest,
+)
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.roster import Roster
@@ -104,7 +124,9 @@ def message_of(kind: str, federation: RecoveryFederation, node: int = 10) -> Mes
     }[kind]
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.SUMMING])
+@pytest.mark.parametrize(
+    "phase", [phase for phase in Phase if phase is not Phase.SUMMING]
+)
 @pytest.mark.parametrize("kind", TAKEN)
 def test_every_line_of_the_transition_table(kind: str, phase: Phase) -> None:
     federation = made(n_attempts=3)
@@ -121,12 +143,20 @@ def test_every_line_of_the_transition_table(kind: str, phase: Phase) -> None:
                 message.attempt,
             )
     else:
-        refused(state, message, f"{OUT_OF_ORDER}|asked for twice|late, replayed or of another run")
+        refused(
+            state,
+            message,
+            f"{OUT_OF_ORDER}|asked for twice|late, replayed or of another run",
+        )
 
 
 REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]] = {
     "first: a later round": (Phase.SHARED, lambda r: {"round_index": 2}, OUT_OF_ORDER),
-    "first: an earlier round": (Phase.SHARED, lambda r: {"round_index": 0}, OUT_OF_ORDER),
+    "first: an earlier round": (
+        Phase.SHARED,
+        lambda r: {"round_index": 0},
+        OUT_OF_ORDER,
+    ),
     "first: another attempt": (Phase.SHARED, lambda r: {"attempt": 1}, OUT_OF_ORDER),
     "first: a release": (Phase.SHARED, lambda r: {"release": RELEASE}, OUT_OF_ORDER),
     "first: a roster": (
@@ -134,17 +164,53 @@ REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]]
         lambda r: {"roster": Roster.of(0, {1: b"a" * 32, 2: b"b" * 32})},
         "a roster came",
     ),
-    "first: a cohort without it": (Phase.SHARED, lambda r: {"cohort": r.cohort[1:]}, "not in the cohort"),
-    "first: a small cohort": (Phase.SHARED, lambda r: {"cohort": r.cohort[:6]}, "at least 7 of 8"),
+    "first: a cohort without it": (
+        Phase.SHARED,
+        lambda r: {"cohort": r.cohort[1:]},
+        "not in the cohort",
+    ),
+    "first: a small cohort": (
+        Phase.SHARED,
+        lambda r: {"cohort": r.cohort[:6]},
+        "at least 7 of 8",
+    ),
     "first: nobody": (Phase.SHARED, lambda r: {"cohort": ()}, "not in the cohort"),
-    "first: alone": (Phase.SHARED, lambda r: {"cohort": (10,)}, "has 1 clients, but at least 7"),
-    "first: a stranger": (Phase.SHARED, lambda r: {"cohort": (*r.cohort, 99)}, "one that had left"),
-    "first: twice": (Phase.SHARED, lambda r: {"cohort": (*r.cohort, 17)}, "a node twice, out of order"),
-    "first: out of order": (Phase.SHARED, lambda r: {"cohort": r.cohort[::-1]}, "a node twice, out of order"),
+    "first: alone": (
+        Phase.SHARED,
+        lambda r: {"cohort": (10,)},
+        "has 1 clients, but at least 7",
+    ),
+    "first: a stranger": (
+        Phase.SHARED,
+        lambda r: {"cohort": (*r.cohort, 99)},
+        "one that had left",
+    ),
+    "first: twice": (
+        Phase.SHARED,
+        lambda r: {"cohort": (*r.cohort, 17)},
+        "a node twice, out of order",
+    ),
+    "first: out of order": (
+        Phase.SHARED,
+        lambda r: {"cohort": r.cohort[::-1]},
+        "a node twice, out of order",
+    ),
     "first: no boxes": (Phase.SHARED, lambda r: {"boxes": {}}, "7 and 2 were due"),
-    "first: no group boxes": (Phase.SHARED, lambda r: {"group_boxes": {}}, "7 and 2 were due"),
-    "first: a box too many": (Phase.SHARED, lambda r: {"boxes": r.boxes | {99: b""}}, "7 and 2 were due"),
-    "first: its own box": (Phase.SHARED, lambda r: {"boxes": r.boxes | {10: b""}}, "7 and 2 were due"),
+    "first: no group boxes": (
+        Phase.SHARED,
+        lambda r: {"group_boxes": {}},
+        "7 and 2 were due",
+    ),
+    "first: a box too many": (
+        Phase.SHARED,
+        lambda r: {"boxes": r.boxes | {99: b""}},
+        "7 and 2 were due",
+    ),
+    "first: its own box": (
+        Phase.SHARED,
+        lambda r: {"boxes": r.boxes | {10: b""}},
+        "7 and 2 were due",
+    ),
     "first: boxes exchanged": (
         Phase.SHARED,
         lambda r: {"boxes": dict(zip(r.boxes, [*r.boxes.values()][::-1], strict=True))},
@@ -152,7 +218,11 @@ REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]]
     ),
     "first: group boxes exchanged": (
         Phase.SHARED,
-        lambda r: {"group_boxes": dict(zip(r.group_boxes, [*r.group_boxes.values()][::-1], strict=True))},
+        lambda r: {
+            "group_boxes": dict(
+                zip(r.group_boxes, [*r.group_boxes.values()][::-1], strict=True)
+            )
+        },
         "does not open",
     ),
     "first: boxes of both kinds exchanged": (
@@ -160,7 +230,11 @@ REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]]
         lambda r: {"group_boxes": {node: r.boxes[node] for node in r.group_boxes}},
         "does not open",
     ),
-    "first: empty boxes": (Phase.SHARED, lambda r: {"boxes": dict.fromkeys(r.boxes, b"")}, "does not open"),
+    "first: empty boxes": (
+        Phase.SHARED,
+        lambda r: {"boxes": dict.fromkeys(r.boxes, b"")},
+        "does not open",
+    ),
     "first: torn boxes": (
         Phase.SHARED,
         lambda r: {"boxes": {node: box[:-1] for node, box in r.boxes.items()}},
@@ -178,19 +252,43 @@ REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]]
         OUT_OF_ORDER,
     ),
     "next: another attempt": (Phase.UNMASKED, lambda r: {"attempt": 1}, OUT_OF_ORDER),
-    "next: a round skipped": (Phase.UNMASKED, lambda r: {"round_index": 3}, OUT_OF_ORDER),
+    "next: a round skipped": (
+        Phase.UNMASKED,
+        lambda r: {"round_index": 3},
+        OUT_OF_ORDER,
+    ),
     "next: the same": (Phase.UNMASKED, lambda r: {"round_index": 1}, OUT_OF_ORDER),
-    "next: the one before": (Phase.UNMASKED, lambda r: {"round_index": 0}, OUT_OF_ORDER),
+    "next: the one before": (
+        Phase.UNMASKED,
+        lambda r: {"round_index": 0},
+        OUT_OF_ORDER,
+    ),
     "next: boxes": (Phase.UNMASKED, lambda r: {"boxes": {11: b"box"}}, "none are due"),
-    "next: group boxes": (Phase.UNMASKED, lambda r: {"group_boxes": {11: b"box"}}, "none are due"),
+    "next: group boxes": (
+        Phase.UNMASKED,
+        lambda r: {"group_boxes": {11: b"box"}},
+        "none are due",
+    ),
     "next: a roster": (
         Phase.UNMASKED,
         lambda r: {"roster": Roster.of(0, {1: b"a" * 32, 2: b"b" * 32})},
         "a roster came",
     ),
-    "next: without it": (Phase.UNMASKED, lambda r: {"cohort": r.cohort[1:]}, "not in the cohort"),
-    "next: a small cohort": (Phase.UNMASKED, lambda r: {"cohort": r.cohort[:6]}, "at least 7 of 8"),
-    "retry: nobody left": (Phase.UNMASKED, lambda r: {"round_index": 1, "attempt": 1, "release": None}, "not smaller"),
+    "next: without it": (
+        Phase.UNMASKED,
+        lambda r: {"cohort": r.cohort[1:]},
+        "not in the cohort",
+    ),
+    "next: a small cohort": (
+        Phase.UNMASKED,
+        lambda r: {"cohort": r.cohort[:6]},
+        "at least 7 of 8",
+    ),
+    "retry: nobody left": (
+        Phase.UNMASKED,
+        lambda r: {"round_index": 1, "attempt": 1, "release": None},
+        "not smaller",
+    ),
     "retry: a release": (
         Phase.UNMASKED,
         lambda r: {"round_index": 1, "attempt": 1, "cohort": r.cohort[:7]},
@@ -198,16 +296,30 @@ REFUSED: dict[str, tuple[Phase, Callable[[SumRequest], dict[str, object]], str]]
     ),
     "retry: no keys": (
         Phase.UNMASKED,
-        lambda r: {"round_index": 1, "attempt": 2, "release": None, "cohort": r.cohort[:7]},
+        lambda r: {
+            "round_index": 1,
+            "attempt": 2,
+            "release": None,
+            "cohort": r.cohort[:7],
+        },
         "has no keys in this run",
     ),
     "retry: too small": (
         Phase.MASKED,
-        lambda r: {"round_index": 1, "attempt": 1, "release": None, "cohort": r.cohort[:6]},
+        lambda r: {
+            "round_index": 1,
+            "attempt": 1,
+            "release": None,
+            "cohort": r.cohort[:6],
+        },
         "at least 7 of 8",
     ),
     "masked: the next round": (Phase.MASKED, lambda r: {}, OUT_OF_ORDER),
-    "masked: the same round": (Phase.MASKED, lambda r: {"round_index": 1, "release": None}, OUT_OF_ORDER),
+    "masked: the same round": (
+        Phase.MASKED,
+        lambda r: {"round_index": 1, "release": None},
+        OUT_OF_ORDER,
+    ),
 }
 
 
@@ -221,7 +333,11 @@ def test_a_bad_request_is_refused(case: str) -> None:
     request = federation.request_for(10)
     if phase is not Phase.SHARED:
         request = SumRequest(2, 0, release=RELEASE, cohort=EVERYBODY)
-    refused(state, replace(request, **changes(request)), sentence.replace("and 2", f"and {len(others)}"))
+    refused(
+        state,
+        replace(request, **changes(request)),
+        sentence.replace("and 2", f"and {len(others)}"),
+    )
     # The right one is still taken.
     if phase is not Phase.MASKED:
         assert handled(state, request).phase is Phase.MASKED
@@ -247,14 +363,17 @@ def test_bad_survivors_are_refused(survivors: tuple[int, ...], sentence: str) ->
 
 @pytest.mark.parametrize("asked", [(1, 1), (2, 0), (0, 0), (2, 1)])
 def test_survivors_of_another_aggregation_are_refused(asked: tuple[int, int]) -> None:
-    refused(in_phase(made(), Phase.MASKED), UnmaskRequest(*asked, EVERYBODY), OUT_OF_ORDER)
+    refused(
+        in_phase(made(), Phase.MASKED), UnmaskRequest(*asked, EVERYBODY), OUT_OF_ORDER
+    )
 
 
 @pytest.mark.parametrize("asked", [(1, 1), (0, 0), (2, 0)])
 def test_the_end_of_another_aggregation_is_refused(asked: tuple[int, int]) -> None:
     state = in_phase(made(), Phase.UNMASKED)
     late = (
-        f"is of round {asked[0]}, attempt {asked[1]}, but this client unmasked round 1, attempt 0: it is late, replayed"
+        f"is of round {asked[0]}, attempt {asked[1]}, but this client unmasked round 1,"
+        " attempt 0: it is late, replayed"
     )
     refused(state, FinishRequest(Release(*asked, RELEASE.values)), late)
     refused(state, FinishRequest(RELEASE, boxes={11: b"box"}), "none are due")
@@ -268,15 +387,23 @@ def test_a_cohort_comes_from_the_survivors_and_the_cohort_before() -> None:
     left = without(range(10, 20), [12, 13])
     request = SumRequest(2, 0, release=federation.release, cohort=left)
     # One that was mute may come back, one whose vector was lost may not.
-    assert handled(state, replace(request, cohort=state.survivors)).phase is Phase.MASKED
+    assert (
+        handled(state, replace(request, cohort=state.survivors)).phase is Phase.MASKED
+    )
     refused(state, replace(request, cohort=tuple(range(10, 20))), "one that had left")
     masked = handled(state, request)
     refused(masked, SumRequest(2, 1, cohort=state.survivors), "not smaller")
     federation = made(11, max_silent=3)
     federation.round(1, silent=[12], mute=[13])
     fewer = without(range(10, 21), [12, 14, 15])
-    request = SumRequest(2, 0, release=federation.release, cohort=without(range(10, 21), [12, 13]))
-    refused(handled(federation.states[10], request), SumRequest(2, 1, cohort=fewer), "one that had left")
+    request = SumRequest(
+        2, 0, release=federation.release, cohort=without(range(10, 21), [12, 13])
+    )
+    refused(
+        handled(federation.states[10], request),
+        SumRequest(2, 1, cohort=fewer),
+        "one that had left",
+    )
 
 
 # The exchange of key shares.
@@ -286,21 +413,35 @@ def test_key_shares_are_refused_for_a_wrong_roster() -> None:
     federation = RecoveryFederation.make(8, min_cohort=7)
     state, roster = federation.states[10], federation.session.sharers
     swapped = roster.keys | {10: public_key_of(generate_private_key())}
-    refused(state, ShareRequest(Roster.of(0, swapped)), "does not list node 10 under its own key")
-    refused(state, ShareRequest(roster.without(0, [10])), "does not list node 10 under its own key")
-    refused(state, ShareRequest(roster.without(0, [11, 12])), "the roster has 6 clients")
+    refused(
+        state,
+        ShareRequest(Roster.of(0, swapped)),
+        "does not list node 10 under its own key",
+    )
+    refused(
+        state,
+        ShareRequest(roster.without(0, [10])),
+        "does not list node 10 under its own key",
+    )
+    refused(
+        state, ShareRequest(roster.without(0, [11, 12])), "the roster has 6 clients"
+    )
     refused(state, ShareRequest(Roster(1, roster.members)), "does not list node 10")
     low_order = roster.keys | {11: bytes(32)}
     refused(state, ShareRequest(Roster.of(0, low_order)), "not a usable X25519 key")
 
 
 def test_boxes_of_a_roster_that_others_saw_do_not_open() -> None:
-    # One client is shown a roster in which another one's key is exchanged, and the rest is as for everybody.
+    # One client is shown a roster in which another one's key is exchanged, and the rest
+    # is as for everybody.
     federation = RecoveryFederation.make(10, max_silent=2)
-    shown = Roster.of(0, federation.session.sharers.keys | {19: public_key_of(generate_private_key())})
+    shown = Roster.of(
+        0, federation.session.sharers.keys | {19: public_key_of(generate_private_key())}
+    )
     federation.states[10], _ = federation.states[10].share(ShareRequest(shown))
     replies = {
-        node: federation.states[node].share(ShareRequest(federation.session.sharers))[1] for node in range(11, 20)
+        node: federation.states[node].share(ShareRequest(federation.session.sharers))[1]
+        for node in range(11, 20)
     }
     boxes = {node: reply.boxes[10] for node, reply in replies.items()}
     request = SumRequest(1, 0, boxes=boxes, cohort=tuple(range(10, 20)))
@@ -318,7 +459,11 @@ def test_boxes_bind_run_roster_and_giver(change: str) -> None:
     if change == "roster":
         roster = Roster.of(0, roster.keys | {17: b"k" * 32})
     boxes = {
-        node: federation.states[node].share(ShareRequest(federation.session.sharers))[1].boxes[10]
+        node: (
+            federation.states[node]
+            .share(ShareRequest(federation.session.sharers))[1]
+            .boxes[10]
+        )
         for node in range(11, 18)
     }
     boxes[11] = giver.share(ShareRequest(roster))[1].boxes[10]
@@ -328,7 +473,9 @@ def test_boxes_bind_run_roster_and_giver(change: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 31, 96 * 6 - 1, 96 * 6 + 32])
-def test_a_box_of_another_length_is_refused(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_a_box_of_another_length_is_refused(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     federation = RecoveryFederation.make(8)
     real, wrong = keys.seal, bytes(size)
 
@@ -337,8 +484,12 @@ def test_a_box_of_another_length_is_refused(monkeypatch: pytest.MonkeyPatch, siz
 
     for node, state in federation.states.items():
         monkeypatch.setattr(keys, "seal", short if node == 11 else real)
-        federation.states[node], federation.shared[node] = state.share(ShareRequest(federation.session.sharers))
-    boxes = {node: reply.boxes[10] for node, reply in federation.shared.items() if node != 10}
+        federation.states[node], federation.shared[node] = state.share(
+            ShareRequest(federation.session.sharers)
+        )
+    boxes = {
+        node: reply.boxes[10] for node, reply in federation.shared.items() if node != 10
+    }
     refused(
         federation.states[10],
         SumRequest(1, 0, boxes=boxes, cohort=EVERYBODY),
@@ -353,29 +504,39 @@ def test_an_unusable_key_of_a_neighbour_stops_the_answer_and_changes_nothing() -
     held = dict(state.held)
     held[11] = held[11][: 64 * number] + bytes(32 * number) + held[11][-32:]
     broken = replace(state, held=tuple(held.items()))
-    with pytest.raises(ProtocolError, match="announced for node 11 is not a usable X25519 key"):
+    with pytest.raises(
+        ProtocolError, match="announced for node 11 is not a usable X25519 key"
+    ):
         broken.answer(SumRequest(1, 0), VECTOR, blinded=False, state_digest=b"")
     assert broken.phase is Phase.ADMITTED
 
 
 def test_the_server_cannot_exchange_the_keys_of_an_aggregation() -> None:
-    # What it is sent beside the boxes is for itself; neighbours read the copies in their boxes.
+    # What it is sent beside the boxes is for itself; neighbours read the copies in
+    # their boxes.
     federation = RecoveryFederation.make(8)
     federation.share()
     for node, reply in federation.shared.items():
         place = federation.states[node].slots.number
-        federation.session._shared[node] = replace(reply, public_keys=public_key_of(generate_private_key()) * place)
+        federation.session._shared[node] = replace(
+            reply, public_keys=public_key_of(generate_private_key()) * place
+        )
     federation.session.open_round(1, 3)
     federation.send()
     federation.give_shares()
-    assert federation.session.recover(PLAN, blinded=False).values.tolist() == federation.truth().tolist()
+    assert (
+        federation.session.recover(PLAN, blinded=False).values.tolist()
+        == federation.truth().tolist()
+    )
 
 
 # Nothing is answered twice.
 
 
 @pytest.mark.parametrize("authored", [False, True])
-def test_everything_that_was_ever_sent_is_refused_the_second_time(authored: bool) -> None:
+def test_everything_that_was_ever_sent_is_refused_the_second_time(
+    authored: bool,
+) -> None:
     federation = RecoveryFederation.make(9, max_silent=2, authored=authored)
     sent: list[tuple[int, Message]] = []
     chooser = random.Random(2)
@@ -384,7 +545,11 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time(authored: bool
         sent.append((node, message))
         federation.states[node] = handled(federation.states[node], message)
         for other, earlier in chooser.sample(sent, min(3, len(sent))):
-            refused(federation.states[other], earlier, "replayed|asked for twice|late|none are due|not smaller")
+            refused(
+                federation.states[other],
+                earlier,
+                "replayed|asked for twice|late|none are due|not smaller",
+            )
 
     session = federation.session
     for node in federation.states:
@@ -411,10 +576,16 @@ def test_everything_that_was_ever_sent_is_refused_the_second_time(authored: bool
     for node in everybody[2:]:
         deliver(node, FinishRequest(Release(2, 1, RELEASE.values)))
     for node, message in sent:
-        refused(federation.states[node], message, "replayed|asked for twice|late|none are due")
+        refused(
+            federation.states[node],
+            message,
+            "replayed|asked for twice|late|none are due",
+        )
 
 
-def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_or_stream_serves_two_aggregations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     used: list[tuple[bytes, tuple[int, int]]] = []
     stream = keys.stream
 
@@ -433,11 +604,15 @@ def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatc
             used.clear()
             request = federation.request_for(node)
             admitted = federation.states[node].admit(request, 1)
-            federation.states[node], reply = admitted.answer(request, VECTOR, blinded=True, state_digest=b"")
+            federation.states[node], reply = admitted.answer(
+                request, VECTOR, blinded=True, state_digest=b""
+            )
             session.receive(node, reply)
             own.setdefault(node, []).extend(used)
         federation.give_shares()
-        federation.release = Release(index, 0, session.recover(PLAN, blinded=True).values)
+        federation.release = Release(
+            index, 0, session.recover(PLAN, blinded=True).values
+        )
     for own_keys in own.values():
         # Self mask, seven neighbours, and perhaps a blinding stream, in two rounds.
         assert len(own_keys) in (16, 18)
@@ -445,7 +620,12 @@ def test_no_key_or_stream_serves_two_aggregations(monkeypatch: pytest.MonkeyPatc
         # Of one aggregation alone, but an author's key, which is never given away.
         assert len({key for key, _ in own_keys}) == 16 + (len(own_keys) == 18)
     slots = federation.states[10].slots
-    seeds = [seed for state in federation.states.values() for part in client._own_seeds(state) for seed in part]
+    seeds = [
+        seed
+        for state in federation.states.values()
+        for part in client._own_seeds(state)
+        for seed in part
+    ]
     assert len(set(seeds)) == len(seeds) == 2 * 8 * slots.number
     for state in federation.states.values():
         for place in range(slots.number):
@@ -459,7 +639,8 @@ def test_shares_of_a_reply_are_locked_afresh() -> None:
     replies = [state.unmask(UnmaskRequest(1, 0, EVERYBODY))[1] for _ in range(2)]
     for owner, first in replies[0].shares.items():
         second = replies[1].shares[owner]
-        # The ticket is a function of what was told; share and opening are hidden by fresh keys.
+        # The ticket is a function of what was told; share and opening are hidden by
+        # fresh keys.
         assert first[32:64] == second[32:64]
         assert first[:32] != second[:32]
         assert first[64:] != second[64:]
@@ -472,13 +653,17 @@ def test_a_lock_takes_as_many_tickets_as_a_key_takes_shares() -> None:
     view = survivors_view((1, 0), state.transcript, without(EVERYBODY, [13]))
     held, threshold = dict(state.held), state.graph.threshold
     parts = {
-        place: combine(reply.shares[peer][64:], agreement.ticket(held[peer][-32:], peer, 10, view))
+        place: combine(
+            reply.shares[peer][64:], agreement.ticket(held[peer][-32:], peer, 10, view)
+        )
         for place, peer in enumerate(state.neighbours, start=1)
     }
     private = agreement.piece(held[13], state.slots.number + state.slots.place(1, 0))
     for size in range(1, len(parts) + 1):
         opening = reconstruct(dict(list(parts.items())[:size]))
-        assert (combine(reply.shares[13][:32], lock(opening, 13)) == private) is (size >= threshold)
+        assert (combine(reply.shares[13][:32], lock(opening, 13)) == private) is (
+            size >= threshold
+        )
 
 
 def test_what_is_given_does_not_contain_the_shares_that_are_held() -> None:
@@ -487,7 +672,9 @@ def test_what_is_given_does_not_contain_the_shares_that_are_held() -> None:
     _, reply = state.unmask(UnmaskRequest(1, 0, without(EVERYBODY, [13])))
     sent = b"".join(reply.shares.values())
     for _, held in state.held:
-        assert all(held[start : start + 32] not in sent for start in range(0, len(held), 32))
+        assert all(
+            held[start : start + 32] not in sent for start in range(0, len(held), 32)
+        )
 
 
 # Answers, tags and blinding.
@@ -522,20 +709,41 @@ def test_blinding_that_cannot_be_is_refused() -> None:
 
 
 def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With t + 2 authors and at most t clients gone it cannot be otherwise; here more may go.
+    # With t + 2 authors and at most t clients gone it cannot be otherwise; here more
+    # may go.
     federation = made(12, max_silent=3, authored=True)
     authors = federation.session.sharers.authors(3)
     assert len(authors) == 5
-    monkeypatch.setattr(agreement, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2)
+    monkeypatch.setattr(
+        agreement, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2
+    )
     node = next(node for node in federation.states if node not in authors)
     request = federation.request_for(node)
     few = without(federation.states, authors[1:])
     fewer_boxes = {peer: box for peer, box in request.boxes.items() if peer in few}
-    first = replace(request, cohort=few, boxes=fewer_boxes, group_boxes={authors[0]: request.group_boxes[authors[0]]})
-    refused(federation.states[node], first, r"1 key author\(s\) shared keys, but 2 are needed")
+    first = replace(
+        request,
+        cohort=few,
+        boxes=fewer_boxes,
+        group_boxes={authors[0]: request.group_boxes[authors[0]]},
+    )
+    refused(
+        federation.states[node],
+        first,
+        r"1 key author\(s\) shared keys, but 2 are needed",
+    )
     masked = handled(federation.states[node], request)
-    refused(masked, UnmaskRequest(1, 0, few), r"1 key author\(s\) survived, but 2 are needed")
-    assert handled(masked, UnmaskRequest(1, 0, without(federation.states, authors[2:]))).phase is Phase.UNMASKED
+    refused(
+        masked,
+        UnmaskRequest(1, 0, few),
+        r"1 key author\(s\) survived, but 2 are needed",
+    )
+    assert (
+        handled(
+            masked, UnmaskRequest(1, 0, without(federation.states, authors[2:]))
+        ).phase
+        is Phase.UNMASKED
+    )
 
 
 def test_tags_are_keyed_and_bound() -> None:
@@ -566,7 +774,9 @@ def test_clients_that_were_told_different_survivors_have_different_tags() -> Non
         state = handled(federation.states[node], UnmaskRequest(1, 0, told))
         request = SumRequest(2, 0, release=RELEASE, cohort=left)
         admitted = state.admit(request, 1)
-        _, reply = admitted.answer(request, VECTOR, blinded=False, state_digest=b"state")
+        _, reply = admitted.answer(
+            request, VECTOR, blinded=False, state_digest=b"state"
+        )
         tags.add((told, reply.tag))
     assert len(tags) == 2
     assert len({tag for _, tag in tags}) == 2
@@ -581,7 +791,10 @@ def test_nothing_is_known_before_the_exchange() -> None:
 
 
 def test_an_older_state_that_shares_again_shares_other_keys() -> None:
-    """A reply is sent before its state is kept: two neighbourhoods would have both keys of one vector's masks."""
+    """A reply is sent before its state is kept.
+
+    Two neighbourhoods would have both keys of one vector's masks.
+    """
     federation = RecoveryFederation.make(8)
     state, request = federation.states[10], ShareRequest(federation.session.sharers)
     first, second = (state.share(request)[1] for _ in range(2))
@@ -590,13 +803,19 @@ def test_an_older_state_that_shares_again_shares_other_keys() -> None:
 
 
 def test_own_keys_follow_from_two_secrets_of_32_bytes() -> None:
-    """From an empty one everybody could make the keys; from a common one, of one kind those of the other."""
+    """From an empty one everybody could make the keys.
+
+    From a common one, of one kind those of the other.
+    """
     state = made().states[10]
     selves, privates = state.masters[:32], state.masters[32:]
     assert len(selves) == len(privates) == 32
     for place in (0, 5):
         bound = (RUN, 10, place)
-        expected = keys.derive_key(selves, "self seed", *bound), keys.derive_key(privates, "private key", *bound)
+        expected = (
+            keys.derive_key(selves, "self seed", *bound),
+            keys.derive_key(privates, "private key", *bound),
+        )
         assert client._own_seed(state, place) == expected
 
 
@@ -607,10 +826,16 @@ def test_secrets_are_not_printed() -> None:
     secrets = [state.private_key, state.masters, state.own_group_key, state.tag_key]
     secrets += [part for _, part in (*state.held, *state.group_keys)]
     secrets += list(federation.unmasked[1, 0][10].shares.values())
-    assert all(secret and repr(secret) not in printed and secret.hex() not in printed for secret in secrets)
+    assert all(
+        secret and repr(secret) not in printed and secret.hex() not in printed
+        for secret in secrets
+    )
 
 
-@pytest.mark.parametrize(("n", "t", "minimum", "least"), [(10, 2, 2, 8), (10, 2, 9, 9), (6, 1, 0, 5), (4, 9, 0, 2)])
+@pytest.mark.parametrize(
+    ("n", "t", "minimum", "least"),
+    [(10, 2, 2, 8), (10, 2, 9, 9), (6, 1, 0, 5), (4, 9, 0, 2)],
+)
 def test_least_survivors(n: int, t: int, minimum: int, least: int) -> None:
     assert least_survivors(n, t, minimum) == least
 
@@ -622,14 +847,18 @@ def test_a_new_plan_changes_the_masks() -> None:
         state.answer(SumRequest(1, 0), VECTOR, blinded=False, state_digest=b"")[1]
         for state in (admitted, admitted.with_plan(b"another plan", 3))
     ]
-    assert not set(replies[0].masked.values.tolist()) & set(replies[1].masked.values.tolist())
+    assert not set(replies[0].masked.values.tolist()) & set(
+        replies[1].masked.values.tolist()
+    )
     assert not set(replies[0].boxes.values()) & set(replies[1].boxes.values())
 
 
 def test_a_final_plan_is_no_longer_than_there_are_keys() -> None:
     state = RecoveryFederation.make(8).states[10]
     assert state.with_plan(b"the final plan", 3).plan_digest == b"the final plan"
-    with pytest.raises(ProtocolError, match="final plan has 4 rounds, but keys were shared for 3"):
+    with pytest.raises(
+        ProtocolError, match="final plan has 4 rounds, but keys were shared for 3"
+    ):
         state.with_plan(b"the final plan", 4)
 
 
@@ -638,7 +867,9 @@ def test_a_final_plan_is_no_longer_than_there_are_keys() -> None:
 
 def test_slots_are_places_in_order() -> None:
     slots = Slots(-1, 2, 3)
-    places = [slots.place(index, attempt) for index in range(-1, 3) for attempt in range(3)]
+    places = [
+        slots.place(index, attempt) for index in range(-1, 3) for attempt in range(3)
+    ]
     assert places == list(range(slots.number)) == list(range(12))
     for asked in ((-2, 0), (3, 0), (0, 3), (0, -1)):
         with pytest.raises(ProtocolError, match="has no keys in this run"):

@@ -1,4 +1,7 @@
-"""The server's session where sums are recovered: what it takes in, what it discards, and how it goes on."""
+"""The server's session where sums are recovered.
+
+What it takes in, what it discards, and how it goes on.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ import pytest
 from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
-from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, PlanError, ProtocolError
+from flwr_dpkmeans.errors import (
+    CohortError,
+    DisagreementError,
+    LocalMisuseError,
+    PlanError,
+    ProtocolError,
+)
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import MaskedVector
 from flwr_dpkmeans.secagg.messages import (
@@ -34,7 +43,11 @@ def contents(session: RecoverSession) -> dict[str, object]:
     plain = {}
     for name, value in vars(session).items():
         plain[name] = (
-            value.tolist() if isinstance(value, np.ndarray) else dict(value) if isinstance(value, dict) else value
+            value.tolist()
+            if isinstance(value, np.ndarray)
+            else dict(value)
+            if isinstance(value, dict)
+            else value
         )
     return plain
 
@@ -58,8 +71,12 @@ def opened(n_clients: int = 10, **options: object) -> RecoveryFederation:
 
 BAD_SHARES: dict[str, Callable[[ShareReply], ShareReply]] = {
     "no boxes": lambda r: replace(r, boxes={}),
-    "a box too many": lambda r: replace(r, boxes={**r.boxes, 99: next(iter(r.boxes.values()))}),
-    "a box for itself": lambda r: replace(r, boxes={**r.boxes, 10: next(iter(r.boxes.values()))}),
+    "a box too many": lambda r: replace(
+        r, boxes={**r.boxes, 99: next(iter(r.boxes.values()))}
+    ),
+    "a box for itself": lambda r: replace(
+        r, boxes={**r.boxes, 10: next(iter(r.boxes.values()))}
+    ),
     "a short box": lambda r: replace(r, boxes={**r.boxes, 11: r.boxes[11][:-1]}),
     "a huge box": lambda r: replace(r, boxes={**r.boxes, 11: bytes(10**6)}),
     "an empty box": lambda r: replace(r, boxes={**r.boxes, 11: b""}),
@@ -76,7 +93,11 @@ def test_malformed_key_shares_are_discarded(case: str) -> None:
     federation = RecoveryFederation.make(8)
     session = federation.session
     _, reply = federation.states[10].share(ShareRequest(session.sharers))
-    discarded(session, lambda: session.receive_shares(10, BAD_SHARES[case](reply)), "shared 7 boxes|shared 0|shared 8")
+    discarded(
+        session,
+        lambda: session.receive_shares(10, BAD_SHARES[case](reply)),
+        "shared 7 boxes|shared 0|shared 8",
+    )
     session.receive_shares(10, reply)
 
 
@@ -86,23 +107,42 @@ def test_group_boxes_are_due_from_authors_only() -> None:
     for node, state in federation.states.items():
         _, reply = state.share(ShareRequest(session.sharers))
         assert bool(reply.group_boxes) is (node in session.sharers.authors(1))
-        for changed in ({}, {99: bytes(60)}, dict.fromkeys(without(federation.states, [node]), bytes(61))):
+        for changed in (
+            {},
+            {99: bytes(60)},
+            dict.fromkeys(without(federation.states, [node]), bytes(61)),
+        ):
             if dict(reply.group_boxes) != changed:
                 wrong = replace(reply, group_boxes=changed)
-                discarded(session, lambda node=node, wrong=wrong: session.receive_shares(node, wrong), "boxes for 7")
+                discarded(
+                    session,
+                    lambda node=node, wrong=wrong: session.receive_shares(node, wrong),
+                    "boxes for 7",
+                )
         session.receive_shares(node, reply)
 
 
 def test_key_shares_are_taken_once_and_not_late() -> None:
     federation = RecoveryFederation.make(8)
     session = federation.session
-    replies = {n: state.share(ShareRequest(session.sharers))[1] for n, state in federation.states.items()}
+    replies = {
+        n: state.share(ShareRequest(session.sharers))[1]
+        for n, state in federation.states.items()
+    }
     for node in without(replies, [17]):
         session.receive_shares(node, replies[node])
-        discarded(session, lambda node=node: session.receive_shares(node, replies[node]), "unasked or twice")
-    discarded(session, lambda: session.receive_shares(99, replies[10]), "unasked or twice")
+        discarded(
+            session,
+            lambda node=node: session.receive_shares(node, replies[node]),
+            "unasked or twice",
+        )
+    discarded(
+        session, lambda: session.receive_shares(99, replies[10]), "unasked or twice"
+    )
     session.close_shares()
-    discarded(session, lambda: session.receive_shares(17, replies[17]), "unasked or twice")
+    discarded(
+        session, lambda: session.receive_shares(17, replies[17]), "unasked or twice"
+    )
     assert session.roster.node_ids == without(replies, [17])
     boxes, _ = session.take_boxes(10)
     assert sorted(boxes) == list(without(replies, [10, 17]))
@@ -110,23 +150,49 @@ def test_key_shares_are_taken_once_and_not_late() -> None:
 
 def test_too_few_key_shares_stop_the_run() -> None:
     federation = RecoveryFederation.make(8)
-    with pytest.raises(CohortError, match=r"6 of 8 clients shared their keys, but at least 7 are needed .*\[10, 11\]"):
+    with pytest.raises(
+        CohortError,
+        match=(
+            r"6 of 8 clients shared their keys, but at least 7 are needed .*\[10, 11\]"
+        ),
+    ):
         federation.share(silent=[10, 11])
 
 
 # Vectors.
 
 BAD_VECTORS: dict[str, tuple[Callable[[SumReply], SumReply], str]] = {
-    "too long": (lambda r: replace(r, masked=MaskedVector(np.zeros(4, dtype=np.uint64))), "sent 4 entries"),
-    "too short": (lambda r: replace(r, masked=MaskedVector(np.zeros(0, dtype=np.uint64))), "sent 0 entries"),
-    "two dimensions": (lambda r: replace(r, masked=MaskedVector(np.zeros((1, 3), dtype=np.uint64))), "sent 3 entries"),
-    "floats": (lambda r: replace(r, masked=MaskedVector(np.full(3, np.nan))), "float64"),
-    "signed": (lambda r: replace(r, masked=MaskedVector(np.zeros(3, dtype=np.int64))), "int64"),
+    "too long": (
+        lambda r: replace(r, masked=MaskedVector(np.zeros(4, dtype=np.uint64))),
+        "sent 4 entries",
+    ),
+    "too short": (
+        lambda r: replace(r, masked=MaskedVector(np.zeros(0, dtype=np.uint64))),
+        "sent 0 entries",
+    ),
+    "two dimensions": (
+        lambda r: replace(r, masked=MaskedVector(np.zeros((1, 3), dtype=np.uint64))),
+        "sent 3 entries",
+    ),
+    "floats": (
+        lambda r: replace(r, masked=MaskedVector(np.full(3, np.nan))),
+        "float64",
+    ),
+    "signed": (
+        lambda r: replace(r, masked=MaskedVector(np.zeros(3, dtype=np.int64))),
+        "int64",
+    ),
     "no tag": (lambda r: replace(r, tag=b""), "malformed tag"),
     "a long tag": (lambda r: replace(r, tag=bytes(33)), "malformed tag"),
     "no tickets": (lambda r: replace(r, boxes={}), "other tickets than are due"),
-    "a ticket too many": (lambda r: replace(r, boxes={**r.boxes, 99: bytes(32)}), "other tickets"),
-    "a short ticket": (lambda r: replace(r, boxes={**r.boxes, 11: bytes(31)}), "other tickets"),
+    "a ticket too many": (
+        lambda r: replace(r, boxes={**r.boxes, 99: bytes(32)}),
+        "other tickets",
+    ),
+    "a short ticket": (
+        lambda r: replace(r, boxes={**r.boxes, 11: bytes(31)}),
+        "other tickets",
+    ),
     "another round": (lambda r: replace(r, round_index=2), "late or replayed"),
     "another attempt": (lambda r: replace(r, attempt=1), "late or replayed"),
 }
@@ -148,7 +214,10 @@ def test_malformed_vectors_are_discarded(case: str) -> None:
     session.receive = checked
     federation.send()
     federation.give_shares()
-    assert session.recover(PLAN, blinded=False).values.tolist() == federation.truth().tolist()
+    assert (
+        session.recover(PLAN, blinded=False).values.tolist()
+        == federation.truth().tolist()
+    )
 
 
 def test_vectors_that_come_during_or_after_unmasking_are_discarded() -> None:
@@ -163,13 +232,19 @@ def test_vectors_that_come_during_or_after_unmasking_are_discarded() -> None:
     discarded(session, lambda: session.receive(12, late), "late or replayed")
     session.recover(PLAN, blinded=False)
     discarded(session, lambda: session.receive(12, late), "not in the roster")
-    discarded(session, lambda: session.receive(11, federation.masked[1, 0][11]), "late or replayed")
+    discarded(
+        session,
+        lambda: session.receive(11, federation.masked[1, 0][11]),
+        "late or replayed",
+    )
 
 
 def test_too_few_vectors_stop_the_run() -> None:
     federation = opened()
     federation.send(silent=[10, 11, 12])
-    with pytest.raises(CohortError, match="7 of 10 clients answered round 1, but at least 8 are needed"):
+    with pytest.raises(
+        CohortError, match="7 of 10 clients answered round 1, but at least 8 are needed"
+    ):
         federation.session.close_vectors()
 
 
@@ -187,7 +262,11 @@ def test_fewer_than_two_authors_stop_the_run(n_left: int) -> None:
     session = federation.session
     session._least = 2
     federation.send(silent=session.sharers.authors(2)[n_left:], blinded=True)
-    with pytest.raises(CohortError, match="fewer than 2 key authors") if n_left < 2 else nullcontext():
+    with (
+        pytest.raises(CohortError, match="fewer than 2 key authors")
+        if n_left < 2
+        else nullcontext()
+    ):
         session.close_vectors()
     assert (session.due is Stage.UNMASK) is (n_left == 2)
 
@@ -196,11 +275,26 @@ def test_fewer_than_two_authors_stop_the_run(n_left: int) -> None:
 
 BAD_UNMASKED: dict[str, tuple[Callable[[UnmaskReply], UnmaskReply], str]] = {
     "no shares": (lambda r: replace(r, shares={}), "malformed or not due"),
-    "a share too many": (lambda r: replace(r, shares={**r.shares, 99: bytes(96)}), "malformed or not due"),
-    "a share of its own": (lambda r: replace(r, shares={**r.shares, 10: bytes(96)}), "malformed or not due"),
-    "a short share": (lambda r: replace(r, shares={**r.shares, 11: bytes(95)}), "malformed or not due"),
-    "a long share": (lambda r: replace(r, shares={**r.shares, 11: bytes(10**6)}), "malformed or not due"),
-    "one missing": (lambda r: replace(r, shares=dict(list(r.shares.items())[1:])), "malformed or not due"),
+    "a share too many": (
+        lambda r: replace(r, shares={**r.shares, 99: bytes(96)}),
+        "malformed or not due",
+    ),
+    "a share of its own": (
+        lambda r: replace(r, shares={**r.shares, 10: bytes(96)}),
+        "malformed or not due",
+    ),
+    "a short share": (
+        lambda r: replace(r, shares={**r.shares, 11: bytes(95)}),
+        "malformed or not due",
+    ),
+    "a long share": (
+        lambda r: replace(r, shares={**r.shares, 11: bytes(10**6)}),
+        "malformed or not due",
+    ),
+    "one missing": (
+        lambda r: replace(r, shares=dict(list(r.shares.items())[1:])),
+        "malformed or not due",
+    ),
     "another round": (lambda r: replace(r, round_index=0), "not awaited"),
     "another attempt": (lambda r: replace(r, attempt=1), "not awaited"),
 }
@@ -223,7 +317,10 @@ def test_malformed_shares_are_discarded(case: str) -> None:
 
     session.receive_unmask = checked
     federation.give_shares()
-    assert session.recover(PLAN, blinded=False).values.tolist() == federation.truth().tolist()
+    assert (
+        session.recover(PLAN, blinded=False).values.tolist()
+        == federation.truth().tolist()
+    )
 
 
 def test_shares_before_or_after_they_are_due_are_discarded() -> None:
@@ -254,7 +351,8 @@ def test_the_next_cohort_is_those_that_gave_shares() -> None:
 
 
 def test_too_few_shares_are_an_attempt_with_those_that_are_left() -> None:
-    # n = 12, t = 3: the threshold is 8 of 11; with five gone it cannot be reached, and with three it can.
+    # n = 12, t = 3: the threshold is 8 of 11; with five gone it cannot be reached, and
+    # with three it can.
     federation = opened(12, max_silent=3)
     session = federation.session
     federation.send(silent=[10])
@@ -272,7 +370,8 @@ def test_too_few_shares_are_an_attempt_with_those_that_are_left() -> None:
 
 
 def test_a_wrong_share_is_an_attempt_without_nobody() -> None:
-    # Somebody sent a wrong share, but nobody knows who: only if somebody is silent as well is there another attempt.
+    # Somebody sent a wrong share, but nobody knows who: only if somebody is silent as
+    # well is there another attempt.
     federation = opened()
     session = federation.session
     federation.send()
@@ -285,11 +384,18 @@ def test_a_wrong_share_is_an_attempt_without_nobody() -> None:
     del session._unmasked[19]
     session.retry()
     federation.gone.add(19)
-    assert (session.attempt, session.roster.node_ids, session.due) == (1, tuple(range(10, 19)), Stage.SUM)
+    assert (session.attempt, session.roster.node_ids, session.due) == (
+        1,
+        tuple(range(10, 19)),
+        Stage.SUM,
+    )
     assert session.take_boxes(10) == ({}, {})
     federation.send(repeated=True)
     federation.give_shares()
-    assert session.recover(PLAN, blinded=False).values.tolist() == federation.truth().tolist()
+    assert (
+        session.recover(PLAN, blinded=False).values.tolist()
+        == federation.truth().tolist()
+    )
 
 
 def test_an_attempt_before_survivors_were_named_brings_no_boxes_again() -> None:
@@ -300,7 +406,10 @@ def test_an_attempt_before_survivors_were_named_brings_no_boxes_again() -> None:
     assert session.take_boxes(10) == ({}, {})
     federation.send(repeated=True)
     federation.give_shares()
-    assert session.recover(PLAN, blinded=False).values.tolist() == federation.truth().tolist()
+    assert (
+        session.recover(PLAN, blinded=False).values.tolist()
+        == federation.truth().tolist()
+    )
 
 
 def test_retries_are_those_of_the_plan() -> None:
@@ -321,7 +430,9 @@ def test_an_attempt_goes_on_to_the_next_round() -> None:
     federation.gone.add(21)
     federation.send(repeated=True, blinded=True)
     federation.give_shares()
-    federation.release = replace_release(federation, session.recover(PLAN, blinded=True).values)
+    federation.release = replace_release(
+        federation, session.recover(PLAN, blinded=True).values
+    )
     federation.round(2, silent=[20], blinded=True)
     assert session.attempt == 1
     assert federation.read(10, blinded=True).tolist() == federation.truth().tolist()
@@ -337,7 +448,10 @@ def test_signatures_go_with_the_release_that_they_confirm() -> None:
     session = federation.session
     node, *others = session.sharers.node_ids
     session._signatures = dict.fromkeys(others, b"signed")
-    for release, signers in ((None, ()), (replace_release(federation, np.zeros(1)), session.neighbours(node))):
+    for release, signers in (
+        (None, ()),
+        (replace_release(federation, np.zeros(1)), session.neighbours(node)),
+    ):
         asked = session.request(node, release, b"")
         assert isinstance(asked, SumRequest)
         assert asked.release is release
@@ -352,12 +466,22 @@ def test_each_stage_closes_with_who_is_missing_and_what_they_did_not_send() -> N
         if node != late:
             federation.states[node], reply = state.share(ShareRequest(session.sharers))
             session.receive_shares(node, reply)
-    assert session.close(PLAN, blinded=False) == (None, Silence((late,), "shared no keys"))
-    assert (session.due, session.attempt, late in session.roster.node_ids) == (Stage.SUM, 0, False)
+    assert session.close(PLAN, blinded=False) == (
+        None,
+        Silence((late,), "shared no keys"),
+    )
+    assert (session.due, session.attempt, late in session.roster.node_ids) == (
+        Stage.SUM,
+        0,
+        False,
+    )
     federation.gone.add(late)
     session.open_round(1, 3)
     federation.send(silent=(12,))
-    assert session.close(PLAN, blinded=False) == (None, Silence((12,), "sent no vector"))
+    assert session.close(PLAN, blinded=False) == (
+        None,
+        Silence((12,), "sent no vector"),
+    )
     assert (session.due, session.attempt) == (Stage.UNMASK, 0)
 
 
@@ -371,7 +495,8 @@ def test_a_session_needs_enough_clients_and_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "attempts"), [((1, 0), 1), ((1, 1), 0), ((0, 256), 1), ((0, 85), 3), ((0, 10**9), 1)]
+    ("rounds", "attempts"),
+    [((1, 0), 1), ((1, 1), 0), ((0, 256), 1), ((0, 85), 3), ((0, 10**9), 1)],
 )
 def test_slots_are_bounded(rounds: tuple[int, int], attempts: int) -> None:
     with pytest.raises(PlanError, match="shares keys for at most 256"):
@@ -393,13 +518,23 @@ def test_sums_are_recovered_on_the_sparse_graph() -> None:
     assert len(federation.session.neighbours(order[0])) < 39
     # Next to each other on the circle, and authors besides.
     federation.round(1, silent=order[:2], mute=order[3:4], blinded=True)
-    assert federation.read(order[20], blinded=True).tolist() == federation.truth().tolist()
+    assert (
+        federation.read(order[20], blinded=True).tolist() == federation.truth().tolist()
+    )
     federation.round(2, silent=order[2:3], blinded=True)
-    assert federation.read(order[20], blinded=True).tolist() == federation.truth().tolist()
+    assert (
+        federation.read(order[20], blinded=True).tolist() == federation.truth().tolist()
+    )
 
 
 def test_only_those_in_the_sum_are_asked_to_unmask() -> None:
-    for due, asked in ((Stage.SHARE, (3, 5, 8)), (Stage.SUM, (3, 5, 8)), (Stage.UNMASK, (3, 8))):
-        session: Any = SimpleNamespace(due=due, survivors=(3, 8), roster=SimpleNamespace(node_ids=(3, 5, 8)))
+    for due, asked in (
+        (Stage.SHARE, (3, 5, 8)),
+        (Stage.SUM, (3, 5, 8)),
+        (Stage.UNMASK, (3, 8)),
+    ):
+        session: Any = SimpleNamespace(
+            due=due, survivors=(3, 8), roster=SimpleNamespace(node_ids=(3, 5, 8))
+        )
         assert RecoverSession.asked.fget(session) == asked  # type: ignore[attr-defined]
         assert RecoverSession.n_summed.fget(session) == 2  # type: ignore[attr-defined]

@@ -9,7 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS, HALF_RING, FixedPointVector, Ring, encode, require_no_wrap
+from flwr_dpkmeans.secagg.keys import (
+    FRACTION_BITS,
+    HALF_RING,
+    FixedPointVector,
+    Ring,
+    encode,
+    require_no_wrap,
+)
 
 STEP = 2.0**-FRACTION_BITS
 LIMIT = 2.0 ** (53 - FRACTION_BITS)
@@ -26,12 +33,17 @@ def test_encode_is_two_s_complement_on_the_grid() -> None:
     assert encode(values).values.tolist() == expected
 
 
-@pytest.mark.parametrize("value", [LIMIT, -LIMIT, LIMIT - STEP, STEP - LIMIT, 0.0, -0.0])
+@pytest.mark.parametrize(
+    "value", [LIMIT, -LIMIT, LIMIT - STEP, STEP - LIMIT, 0.0, -0.0]
+)
 def test_round_trip_at_the_extremes(value: float) -> None:
     assert decode(encode(np.array([value])).values).tolist() == [value]
 
 
-@pytest.mark.parametrize("value", [math.nextafter(LIMIT, math.inf), -2 * LIMIT, 1e300, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(
+    "value",
+    [math.nextafter(LIMIT, math.inf), -2 * LIMIT, 1e300, math.inf, -math.inf, math.nan],
+)
 def test_what_float64_cannot_hold_exactly_is_refused(value: float) -> None:
     with pytest.raises(LocalMisuseError, match="which float64 cannot hold"):
         encode(np.array([0.0, value]))
@@ -76,6 +88,9 @@ def test_a_sum_that_may_wrap_is_refused(largest: float, noise: float) -> None:
         require_no_wrap(largest, noise, "counts")
 
 
-@pytest.mark.parametrize(("largest", "noise"), [(0.999 * HALF_RING * STEP, 0.0), (0.0, 0.999 * HALF_RING * STEP / 91)])
+@pytest.mark.parametrize(
+    ("largest", "noise"),
+    [(0.999 * HALF_RING * STEP, 0.0), (0.0, 0.999 * HALF_RING * STEP / 91)],
+)
 def test_a_sum_that_cannot_wrap_is_accepted(largest: float, noise: float) -> None:
     require_no_wrap(largest, noise, "counts")

@@ -1,4 +1,6 @@
-"""Rosters: well formed or refused, the same for everybody, and a mask graph that t removals cannot split."""
+"""Rosters: well formed or refused, the same for everybody, and a mask graph that t
+removals cannot split.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def key_of(node: int) -> bytes:
 
 
 def cohort(size: int, attempt: int = 0, start: int = 2) -> Roster:
-    return Roster.of(attempt, {node: key_of(node) for node in range(start, start + size)})
+    return Roster.of(
+        attempt, {node: key_of(node) for node in range(start, start + size)}
+    )
 
 
 def graph(roster: Roster, max_silent: int) -> dict[int, set[int]]:
@@ -53,7 +57,9 @@ def is_connected(edges: dict[int, set[int]], without: frozenset[int]) -> bool:
         (0, ((1, key_of(1)), (2**64, key_of(2))), "outside 0 to"),
     ],
 )
-def test_malformed_rosters_are_refused(attempt: int, members: tuple[tuple[int, bytes], ...], sentence: str) -> None:
+def test_malformed_rosters_are_refused(
+    attempt: int, members: tuple[tuple[int, bytes], ...], sentence: str
+) -> None:
     with pytest.raises(ProtocolError, match=sentence):
         Roster(attempt, members)
 
@@ -96,9 +102,19 @@ def test_the_hashed_order_is_a_fresh_permutation_of_each_attempt() -> None:
 
 
 def test_the_hashed_order_is_of_digest_and_node_in_8_bytes() -> None:
-    roster = Roster.of(2, {node: key_of(place) for place, node in enumerate((0, 1, 256, 2**64 - 1))})
-    written = {0: bytes(8), 1: b"\x01" + bytes(7), 256: b"\x00\x01" + bytes(6), 2**64 - 1: b"\xff" * 8}
-    hashed = {hashlib.sha256(roster.digest + number).digest(): node for node, number in written.items()}
+    roster = Roster.of(
+        2, {node: key_of(place) for place, node in enumerate((0, 1, 256, 2**64 - 1))}
+    )
+    written = {
+        0: bytes(8),
+        1: b"\x01" + bytes(7),
+        256: b"\x00\x01" + bytes(6),
+        2**64 - 1: b"\xff" * 8,
+    }
+    hashed = {
+        hashlib.sha256(roster.digest + number).digest(): node
+        for node, number in written.items()
+    }
     assert list(roster.hashed_order) == [hashed[found] for found in sorted(hashed)]
 
 
@@ -118,8 +134,13 @@ def test_every_node_becomes_an_author_about_equally_often() -> None:
     assert all(abs(count - 200) < 76 for count in counts.values())
 
 
-@pytest.mark.parametrize(("size", "max_silent", "expected"), [(2, 0, 2), (10, 0, 2), (10, 1, 3), (10, 5, 7), (4, 9, 4)])
-def test_authors_are_t_plus_2_and_at_least_two(size: int, max_silent: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "max_silent", "expected"),
+    [(2, 0, 2), (10, 0, 2), (10, 1, 3), (10, 5, 7), (4, 9, 4)],
+)
+def test_authors_are_t_plus_2_and_at_least_two(
+    size: int, max_silent: int, expected: int
+) -> None:
     roster = cohort(size)
     assert roster.authors(max_silent) == roster.hashed_order[:expected]
     assert len(roster.authors(max_silent)) == expected
@@ -127,7 +148,9 @@ def test_authors_are_t_plus_2_and_at_least_two(size: int, max_silent: int, expec
 
 @pytest.mark.parametrize("size", [2, 3, 17, ALL_PAIRS_UP_TO])
 def test_small_cohorts_mask_all_pairs(size: int) -> None:
-    assert graph(cohort(size), 0) == {n: set(range(2, 2 + size)) - {n} for n in range(2, 2 + size)}
+    assert graph(cohort(size), 0) == {
+        n: set(range(2, 2 + size)) - {n} for n in range(2, 2 + size)
+    }
 
 
 @pytest.mark.parametrize("size", [ALL_PAIRS_UP_TO + 1, 40, 101])
@@ -135,8 +158,12 @@ def test_small_cohorts_mask_all_pairs(size: int) -> None:
 def test_sparse_graphs_are_symmetric_and_regular(size: int, max_silent: int) -> None:
     edges = graph(cohort(size), max_silent)
     degree = next(even for even in range(2, size + 2, 2) if even > max_silent)
-    assert all(node not in others and len(others) == degree for node, others in edges.items())
-    assert all(node in edges[other] for node, others in edges.items() for other in others)
+    assert all(
+        node not in others and len(others) == degree for node, others in edges.items()
+    )
+    assert all(
+        node in edges[other] for node, others in edges.items() for other in others
+    )
 
 
 @pytest.mark.parametrize("max_silent", [36, 37])
@@ -144,7 +171,10 @@ def test_a_bound_below_leaves_out_who_stands_opposite(max_silent: int) -> None:
     roster = cohort(40)
     order = roster.hashed_order
     for place, node in enumerate(order):
-        assert set(roster.node_ids) - graph(roster, max_silent)[node] == {node, order[place - 20]}
+        assert set(roster.node_ids) - graph(roster, max_silent)[node] == {
+            node,
+            order[place - 20],
+        }
 
 
 @pytest.mark.parametrize("max_silent", [38, 39, 40, 100])
@@ -152,22 +182,30 @@ def test_a_bound_near_the_cohort_masks_all_pairs(max_silent: int) -> None:
     assert all(len(others) == 39 for others in graph(cohort(40), max_silent).values())
 
 
-@pytest.mark.parametrize(("size", "max_silent"), [(33, 0), (33, 1), (34, 2), (40, 2), (33, 3)])
+@pytest.mark.parametrize(
+    ("size", "max_silent"), [(33, 0), (33, 1), (34, 2), (40, 2), (33, 3)]
+)
 def test_no_t_nodes_split_the_graph_by_brute_force(size: int, max_silent: int) -> None:
     edges = graph(cohort(size), max_silent)
     for gone in itertools.combinations(edges, max_silent):
         assert is_connected(edges, frozenset(gone))
 
 
-@pytest.mark.parametrize(("size", "max_silent"), [(5, 1), (7, 2), (8, 3), (9, 4), (11, 6)])
-def test_no_t_nodes_split_small_sparse_graphs(monkeypatch: pytest.MonkeyPatch, size: int, max_silent: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "max_silent"), [(5, 1), (7, 2), (8, 3), (9, 4), (11, 6)]
+)
+def test_no_t_nodes_split_small_sparse_graphs(
+    monkeypatch: pytest.MonkeyPatch, size: int, max_silent: int
+) -> None:
     monkeypatch.setattr(roster_module, "ALL_PAIRS_UP_TO", 2)
     edges = graph(cohort(size), max_silent)
     for gone in itertools.combinations(edges, max_silent):
         assert is_connected(edges, frozenset(gone))
 
 
-@pytest.mark.parametrize(("size", "max_silent"), [(33, 1), (40, 3), (60, 5), (200, 11), (300, 20)])
+@pytest.mark.parametrize(
+    ("size", "max_silent"), [(33, 1), (40, 3), (60, 5), (200, 11), (300, 20)]
+)
 def test_every_pair_has_more_than_t_disjoint_paths(size: int, max_silent: int) -> None:
     edges = graph(cohort(size), max_silent)
     chooser = random.Random(size)
@@ -177,26 +215,35 @@ def test_every_pair_has_more_than_t_disjoint_paths(size: int, max_silent: int) -
 
 
 def test_the_path_counter_finds_a_cut() -> None:
-    # Two triangles that share node 3: one removal splits them, so there is one disjoint path.
+    # Two triangles that share node 3: one removal splits them, so there is one disjoint
+    # path.
     edges = {1: {2, 3}, 2: {1, 3}, 3: {1, 2, 4, 5}, 4: {3, 5}, 5: {3, 4}}
     assert disjoint_paths(edges, 1, 5) == 1
     assert not is_connected(edges, frozenset({3}))
 
 
 @pytest.mark.parametrize(("size", "max_silent"), [(40, 3), (100, 8), (300, 20)])
-def test_runs_of_neighbours_on_the_circle_do_not_split_it(size: int, max_silent: int) -> None:
-    # The cheapest cuts of a circulant graph are two arcs: all pairs of arcs of t nodes together.
+def test_runs_of_neighbours_on_the_circle_do_not_split_it(
+    size: int, max_silent: int
+) -> None:
+    # The cheapest cuts of a circulant graph are two arcs: all pairs of arcs of t nodes
+    # together.
     roster = cohort(size)
     edges = graph(roster, max_silent)
     order = roster.hashed_order
     for offset in range(1, size - max_silent):
         half = max_silent // 2
-        gone = {order[i] for i in range(half)} | {order[(half + offset + i) % size] for i in range(max_silent - half)}
+        gone = {order[i] for i in range(half)} | {
+            order[(half + offset + i) % size] for i in range(max_silent - half)
+        }
         assert is_connected(edges, frozenset(gone))
 
 
 def disjoint_paths(edges: dict[int, set[int]], source: int, sink: int) -> int:
-    """Count internally disjoint paths (Menger): unit flow where every node but the ends is split in two."""
+    """Count internally disjoint paths (Menger).
+
+    Unit flow where every node but the ends is split in two.
+    """
     capacity: dict[tuple[int, bool], dict[tuple[int, bool], int]] = {}
 
     def add(tail: tuple[int, bool], head: tuple[int, bool], units: int) -> None:
@@ -215,7 +262,9 @@ def disjoint_paths(edges: dict[int, set[int]], source: int, sink: int) -> int:
 
 
 def _augment(
-    capacity: dict[tuple[int, bool], dict[tuple[int, bool], int]], start: tuple[int, bool], end: tuple[int, bool]
+    capacity: dict[tuple[int, bool], dict[tuple[int, bool], int]],
+    start: tuple[int, bool],
+    end: tuple[int, bool],
 ) -> bool:
     """Push one unit along a shortest path with capacity left."""
     came_from = {start: start}

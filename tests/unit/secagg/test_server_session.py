@@ -1,4 +1,6 @@
-"""The server's session: what it accepts, and that nothing it ever holds can be read under blinding."""
+"""The server's session: what it accepts, and that nothing it ever holds can be read
+under blinding.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import numpy as np
 import pytest
 from support.masked_federation import Federation, altered, ring
 
-from flwr_dpkmeans.errors import CohortError, DisagreementError, LocalMisuseError, ProtocolError
+from flwr_dpkmeans.errors import (
+    CohortError,
+    DisagreementError,
+    LocalMisuseError,
+    ProtocolError,
+)
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.keys import MaskedVector, Ring, digest, mask
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
@@ -23,7 +30,9 @@ NOISE = ring(-4242)
 
 
 def plain_vectors(nodes: Sequence[int] = NODES) -> dict[int, Ring]:
-    """Vectors of one entry, drawn from the whole ring, so that no coincidence is likely."""
+    """Vectors of one entry, drawn from the whole ring, so that no coincidence is
+    likely.
+    """
     chooser = random.Random(5)
     return {node: ring(chooser.getrandbits(64)) for node in nodes}
 
@@ -35,14 +44,20 @@ def open_round(**settings: Any) -> tuple[Federation, dict[int, SumReply]]:
     """A federation with round 1 open, and everybody's replies, not delivered yet."""
     federation = Federation(NODES, **settings)
     federation.open(1, 1)
-    replies = {node: federation.answer(node, request, VECTORS[node]) for node, request in federation.requests().items()}
+    replies = {
+        node: federation.answer(node, request, VECTORS[node])
+        for node, request in federation.requests().items()
+    }
     return federation, replies
 
 
 def snapshot(server: RetrySession) -> tuple[Any, ...]:
     """Everything a session remembers."""
     fields = vars(server)
-    return tuple(dict(value) if isinstance(value, dict) else value for _, value in sorted(fields.items()))
+    return tuple(
+        dict(value) if isinstance(value, dict) else value
+        for _, value in sorted(fields.items())
+    )
 
 
 def refused(federation: Federation, node: int, reply: SumReply, sentence: str) -> None:
@@ -54,13 +69,22 @@ def refused(federation: Federation, node: int, reply: SumReply, sentence: str) -
 
 
 def test_nothing_is_taken_before_a_round_is_open() -> None:
-    """Not even an empty vector for no round, which has the numbers that a session begins with."""
-    refused(Federation(NODES), 3, SumReply(NO_ROUND, 0, MaskedVector(ring()), b""), "is complete")
+    """Not even an empty vector for no round, which has the numbers that a session
+    begins with.
+    """
+    refused(
+        Federation(NODES),
+        3,
+        SumReply(NO_ROUND, 0, MaskedVector(ring()), b""),
+        "is complete",
+    )
 
 
 @pytest.mark.parametrize("min_cohort", [5, 100])
 def test_a_cohort_below_the_minimum_is_refused(min_cohort: int) -> None:
-    with pytest.raises(CohortError, match=f"4 clients take part, but at least {min_cohort}"):
+    with pytest.raises(
+        CohortError, match=f"4 clients take part, but at least {min_cohort}"
+    ):
         Federation(NODES, min_cohort=min_cohort)
 
 
@@ -73,23 +97,44 @@ def test_a_cohort_below_the_minimum_is_refused(min_cohort: int) -> None:
         (3, lambda reply: replace(reply, attempt=1), "late or replayed"),
         (3, lambda reply: altered(reply, ring(1, 2)), "sent 2 entries"),
         (3, lambda reply: altered(reply, ring()), "sent 0 entries"),
-        (3, lambda reply: altered(reply, ring(1).reshape(1, 1)), "the plan has 1 of uint64"),
+        (
+            3,
+            lambda reply: altered(reply, ring(1).reshape(1, 1)),
+            "the plan has 1 of uint64",
+        ),
         (3, lambda reply: altered(reply, np.array([0.5])), "1 entries of float64"),  # type: ignore[arg-type]
         (3, lambda reply: altered(reply, np.array([5])), "1 entries of int64"),  # type: ignore[arg-type]
         (3, lambda reply: replace(reply, tag=b"x" * 31), "a tag of 31 bytes"),
         (3, lambda reply: replace(reply, boxes={}), "for 0 clients, but 3 were due"),
-        (3, lambda reply: replace(reply, boxes=dict(list(reply.boxes.items())[1:])), "for 2 clients, but 3 were due"),
-        (3, lambda reply: replace(reply, boxes=reply.boxes | {3: b"box"}), "for 4 clients, but 3 were due"),
-        (3, lambda reply: replace(reply, boxes=reply.boxes | {99: b"box"}), "for 4 clients, but 3 were due"),
+        (
+            3,
+            lambda reply: replace(reply, boxes=dict(list(reply.boxes.items())[1:])),
+            "for 2 clients, but 3 were due",
+        ),
+        (
+            3,
+            lambda reply: replace(reply, boxes=reply.boxes | {3: b"box"}),
+            "for 4 clients, but 3 were due",
+        ),
+        (
+            3,
+            lambda reply: replace(reply, boxes=reply.boxes | {99: b"box"}),
+            "for 4 clients, but 3 were due",
+        ),
     ],
 )
-def test_a_malformed_reply_is_refused(node: int, change: Callable[[SumReply], SumReply], sentence: str) -> None:
+def test_a_malformed_reply_is_refused(
+    node: int, change: Callable[[SumReply], SumReply], sentence: str
+) -> None:
     federation, replies = open_round(max_silent=2)
     refused(federation, node, change(replies[3]), sentence)
     for each, reply in replies.items():
         federation.deliver(each, reply)
     federation.close(NOISE)
-    assert federation.read_release()[3].tolist() == (sum(VECTORS.values()) + NOISE).tolist()
+    assert (
+        federation.read_release()[3].tolist()
+        == (sum(VECTORS.values()) + NOISE).tolist()
+    )
 
 
 def test_boxes_from_nodes_that_are_not_authors_are_refused() -> None:
@@ -105,7 +150,12 @@ def test_boxes_from_nodes_that_are_not_authors_are_refused() -> None:
     federation.open(2, 1)
     author = authors[0]
     reply = federation.answer(author, federation.requests()[author], VECTORS[author])
-    refused(federation, author, replace(reply, boxes=replies[author].boxes), "but 0 were due")
+    refused(
+        federation,
+        author,
+        replace(reply, boxes=replies[author].boxes),
+        "but 0 were due",
+    )
 
 
 def test_duplicates_and_replays_are_refused() -> None:
@@ -116,13 +166,21 @@ def test_duplicates_and_replays_are_refused() -> None:
         refused(federation, node, altered(reply, ring(0)), "twice")
     federation.close(NOISE)
     for node, reply in replies.items():
-        refused(federation, node, reply, "attempt 0 is complete: the reply is late or replayed")
+        refused(
+            federation,
+            node,
+            reply,
+            "attempt 0 is complete: the reply is late or replayed",
+        )
     federation.open(2, 1)
     for node, reply in replies.items():
         refused(federation, node, reply, "late or replayed")
     federation.attempt(VECTORS)
     federation.close(NOISE)
-    assert federation.read_release()[3].tolist() == (sum(VECTORS.values()) + NOISE).tolist()
+    assert (
+        federation.read_release()[3].tolist()
+        == (sum(VECTORS.values()) + NOISE).tolist()
+    )
 
 
 def test_replies_before_a_round_is_open_are_refused() -> None:
@@ -136,7 +194,9 @@ def test_an_incomplete_round_is_not_aggregated() -> None:
     for node in (3, 8):
         federation.deliver(node, replies[node])
     assert federation.server.missing() == (11, 20)
-    with pytest.raises(CohortError, match=r"nodes \[11, 20\] have not answered round 1"):
+    with pytest.raises(
+        CohortError, match=r"nodes \[11, 20\] have not answered round 1"
+    ):
         federation.close(NOISE)
 
 
@@ -148,7 +208,9 @@ def test_the_blinded_flag_follows_from_key_authors() -> None:
     plain = Federation(NODES, authored=False)
     plain.open(1, 1)
     plain.attempt(VECTORS)
-    with pytest.raises(LocalMisuseError, match="without key authors has no blinded sums"):
+    with pytest.raises(
+        LocalMisuseError, match="without key authors has no blinded sums"
+    ):
         plain.server.aggregate(blinded=True)
     aggregate = plain.server.aggregate(blinded=False)
     assert not aggregate.blinded
@@ -177,7 +239,8 @@ def test_a_retry_leaves_no_old_boxes_and_asks_with_a_new_roster() -> None:
     federation.close(NOISE)
     assert federation.server.request(3, None, b"").roster is None
     federation.open(2, 1)
-    # Boxes of attempt 0 that were never relayed, because the round is opened again at once.
+    # Boxes of attempt 0 that were never relayed, because the round is opened again at
+    # once.
     federation.server._tags = {node: replies[node].tag for node in NODES if node != 8}
     federation.server.retry()
     assert federation.server.attempt == 1
@@ -201,7 +264,10 @@ def test_too_few_survivors_or_no_retries_left_stop_the_run() -> None:
     for node in (3, 8):
         federation.deliver(node, replies[node])
     before = snapshot(federation.server)
-    with pytest.raises(CohortError, match=r"nodes \[11, 20\] did not answer round 1; 2 clients are left"):
+    with pytest.raises(
+        CohortError,
+        match=r"nodes \[11, 20\] did not answer round 1; 2 clients are left",
+    ):
         federation.server.retry()
     federation, replies = open_round(max_retries=1)
     for node in (3, 8, 11):
@@ -231,7 +297,10 @@ def test_a_reply_that_arrives_after_its_attempt_was_replaced_is_refused() -> Non
     refused(federation, 8, replies[8], "not in the roster of attempt 1")
     federation.close(NOISE)
     expected = VECTORS[3] + VECTORS[11] + VECTORS[20] + NOISE
-    assert all(values.tolist() == expected.tolist() for values in federation.read_release().values())
+    assert all(
+        values.tolist() == expected.tolist()
+        for values in federation.read_release().values()
+    )
 
 
 # Tags.
@@ -253,8 +322,13 @@ def test_equal_tags_pass() -> None:
         ({1: b"a", 2: b"", 3: b"a"}, r"\[2\]"),
     ],
 )
-def test_unequal_tags_name_the_minority_or_everybody(tags: dict[int, bytes], named: str) -> None:
-    with pytest.raises(DisagreementError, match=rf"node\(s\) {named} differs from the others' in round 3"):
+def test_unequal_tags_name_the_minority_or_everybody(
+    tags: dict[int, bytes], named: str
+) -> None:
+    with pytest.raises(
+        DisagreementError,
+        match=rf"node\(s\) {named} differs from the others' in round 3",
+    ):
         require_equal_tags(tags, 3)
 
 
@@ -278,8 +352,14 @@ def combinations(vectors: Sequence[Ring]) -> Ring:
     return sums
 
 
-def readable(federation: Federation, late: Sequence[SumReply] = (), vectors: dict[int, Ring] = VECTORS) -> set[int]:
-    """What the server can compute by adding and subtracting all it holds that is a function of plain vectors."""
+def readable(
+    federation: Federation,
+    late: Sequence[SumReply] = (),
+    vectors: dict[int, Ring] = VECTORS,
+) -> set[int]:
+    """What the server can compute by adding and subtracting all it holds that is a
+    function of plain vectors.
+    """
     held = [reply.masked.values for _, reply in federation.received]
     held += [reply.masked.values for reply in late]
     held += federation.noises
@@ -290,7 +370,10 @@ def readable(federation: Federation, late: Sequence[SumReply] = (), vectors: dic
 def play_with_dropout(
     federation: Federation, silent: tuple[int, ...], *, drop_in_round: int
 ) -> tuple[dict[int, SumReply], list[SumReply]]:
-    """Rounds up to the dropout, then a retry that completes; returns the replies that came late."""
+    """Rounds up to the dropout, then a retry that completes.
+
+    Returns the replies that came late.
+    """
     if drop_in_round == 2:
         federation.run_round(1, VECTORS, NOISE)
     federation.open(drop_in_round, 1)
@@ -304,26 +387,41 @@ def play_with_dropout(
 @pytest.mark.parametrize("late_replies", [False, True], ids=["silent", "late"])
 @pytest.mark.parametrize("drop_in_round", [1, 2], ids=["before-boxes", "after-boxes"])
 @pytest.mark.parametrize("who", ["one author", "all authors", "no author"])
-def test_a_dropout_reveals_nothing_under_blinding(who: str, drop_in_round: int, late_replies: bool) -> None:
+def test_a_dropout_reveals_nothing_under_blinding(
+    who: str, drop_in_round: int, late_replies: bool
+) -> None:
     federation = Federation(NODES)
     authors = federation.server.roster.authors(0)
     others = tuple(node for node in NODES if node not in authors)
-    silent = {"one author": authors[:1], "all authors": authors, "no author": others[:1]}[who]
+    silent = {
+        "one author": authors[:1],
+        "all authors": authors,
+        "no author": others[:1],
+    }[who]
     late, replies = play_with_dropout(federation, silent, drop_in_round=drop_in_round)
     assert readable(federation, replies if late_replies else ()) == set()
     for node, reply in late.items():
         refused(federation, node, reply, "not in the roster")
     left = [node for node in NODES if node not in silent]
     expected = sum(VECTORS[node] for node in left) + ring(777_777_777)
-    assert all(values.tolist() == expected.tolist() for values in federation.read_release().values())
+    assert all(
+        values.tolist() == expected.tolist()
+        for values in federation.read_release().values()
+    )
 
 
 def test_two_dropouts_in_a_row_reveal_nothing_under_blinding() -> None:
     federation = Federation(NODES)
     federation.open(1, 1)
-    late = list(federation.attempt(VECTORS, silent=federation.server.roster.authors(0)[:1]).values())
+    late = list(
+        federation.attempt(
+            VECTORS, silent=federation.server.roster.authors(0)[:1]
+        ).values()
+    )
     federation.server.retry()
-    late += federation.attempt(VECTORS, silent=federation.server.roster.authors(0)[:1], repeated=True).values()
+    late += federation.attempt(
+        VECTORS, silent=federation.server.roster.authors(0)[:1], repeated=True
+    ).values()
     federation.server.retry()
     federation.attempt(VECTORS, repeated=True)
     federation.close(NOISE)
@@ -340,7 +438,8 @@ def test_undisturbed_rounds_reveal_nothing_under_blinding() -> None:
 
 
 def test_the_attack_finds_what_is_readable_without_authors() -> None:
-    # The very same search, on a run where the server may read sums: with a late reply it reads one client.
+    # The very same search, on a run where the server may read sums: with a late reply
+    # it reads one client.
     federation = Federation(NODES, authored=False)
     _, late = play_with_dropout(federation, (8,), drop_in_round=1)
     found = readable(federation)
@@ -351,7 +450,8 @@ def test_the_attack_finds_what_is_readable_without_authors() -> None:
 
 @pytest.mark.parametrize("authored", [False, True])
 def test_survivors_of_an_incomplete_attempt_cannot_be_read(authored: bool) -> None:
-    # Before the retry, every client's masks with the silent one are still in every partial sum.
+    # Before the retry, every client's masks with the silent one are still in every
+    # partial sum.
     federation = Federation(NODES, authored=authored)
     federation.open(1, 1)
     federation.attempt(VECTORS, silent=(8,))
@@ -364,10 +464,15 @@ def test_what_is_relayed_does_not_contain_keys() -> None:
     federation.read_release()
     secrets = [state.private_key for state in federation.states.values()]
     for state in federation.states.values():
-        secrets += [state.own_group_key, state.tag_key, *dict(state.group_keys).values()]
+        secrets += [
+            state.own_group_key,
+            state.tag_key,
+            *dict(state.group_keys).values(),
+        ]
         secrets += dict(state.pair_keys).values()
     held = b"".join(
-        reply.tag + reply.masked.values.tobytes() + b"".join(reply.boxes.values()) for _, reply in federation.received
+        reply.tag + reply.masked.values.tobytes() + b"".join(reply.boxes.values())
+        for _, reply in federation.received
     )
     held += b"".join(key for _, key in federation.server.roster.members)
     boxes = sum(len(reply.boxes) for _, reply in federation.received)
@@ -376,7 +481,8 @@ def test_what_is_relayed_does_not_contain_keys() -> None:
 
 
 def test_a_difference_of_the_aggregates_of_two_attempts_is_not_readable() -> None:
-    # A stream that two attempts shared would cancel whenever both have the same authors: one case in three.
+    # A stream that two attempts shared would cancel whenever both have the same
+    # authors: one case in three.
     differences = set()
     for _ in range(30):
         federation = Federation(NODES)
@@ -384,7 +490,10 @@ def test_a_difference_of_the_aggregates_of_two_attempts_is_not_readable() -> Non
         silent = next(node for node in NODES if node not in authors)
         federation.open(1, 1)
         late = federation.attempt(VECTORS, silent=(silent,))
-        first = sum((reply.masked.values for _, reply in federation.received), late[silent].masked.values)
+        first = sum(
+            (reply.masked.values for _, reply in federation.received),
+            late[silent].masked.values,
+        )
         federation.server.retry()
         federation.attempt(VECTORS, repeated=True)
         differences.add(int((first - federation.close(NOISE))[0]))
@@ -392,21 +501,29 @@ def test_a_difference_of_the_aggregates_of_two_attempts_is_not_readable() -> Non
     assert differences.isdisjoint(combinations(list(VECTORS.values())).tolist())
 
 
-def test_one_author_with_a_known_key_does_not_open_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Why there are at least two: an author whose random numbers are bad protects nobody, but harms nobody either.
+def test_one_author_with_a_known_key_does_not_open_the_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Why there are at least two: an author whose random numbers are bad protects
+    # nobody, but harms nobody either.
     federation = Federation(NODES)
     weak = federation.server.roster.authors(0)[0]
     honest = keys.generate_group_key
     federation.open(1, 1)
     for node, request in federation.requests().items():
-        monkeypatch.setattr(keys, "generate_group_key", (lambda: bytes(32)) if node == weak else honest)
+        monkeypatch.setattr(
+            keys, "generate_group_key", (lambda: bytes(32)) if node == weak else honest
+        )
         federation.deliver(node, federation.answer(node, request, VECTORS[node]))
     aggregate = federation.close(NOISE)
     roster = federation.server.roster
     transcript = digest("transcript", b"digest of the plan", roster.digest)
     known = mask(bytes(32), (1, 0), 1, "blind", 77, weak, transcript)
     assert (aggregate - known).tolist() != sum(VECTORS.values()).tolist()
-    assert federation.read_release()[weak].tolist() == (sum(VECTORS.values()) + NOISE).tolist()
+    assert (
+        federation.read_release()[weak].tolist()
+        == (sum(VECTORS.values()) + NOISE).tolist()
+    )
 
 
 @pytest.mark.parametrize("min_cohort", [0, 1, 2])

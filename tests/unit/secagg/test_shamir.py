@@ -1,4 +1,6 @@
-"""Secret sharing over GF(2^8): the field, what shares give back, and what they do not say."""
+"""Secret sharing over GF(2^8): the field, what shares give back, and what they do not
+say.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,26 @@ def test_every_product_of_the_field() -> None:
 
 
 def test_rows_are_multiplied_by_their_constants() -> None:
-    rows = shamir._times(np.array([3, 0, 255], dtype=np.uint8), np.array([[1, 2], [7, 9], [0, 80]], dtype=np.uint8))
+    rows = shamir._times(
+        np.array([3, 0, 255], dtype=np.uint8),
+        np.array([[1, 2], [7, 9], [0, 80]], dtype=np.uint8),
+    )
     assert rows.tolist() == [[3, 6], [0, 0], [0, product(255, 80)]]
 
 
 @settings(max_examples=60)
 @given(data=st.data(), secret=st.binary(max_size=70))
-def test_any_threshold_of_shares_gives_the_secret_back(data: st.DataObject, secret: bytes) -> None:
+def test_any_threshold_of_shares_gives_the_secret_back(
+    data: st.DataObject, secret: bytes
+) -> None:
     n_holders = data.draw(st.integers(1, 255))
     threshold = data.draw(st.integers(1, n_holders))
     shares = share(secret, n_holders, threshold)
     assert [len(part) for part in shares] == [len(secret)] * n_holders
     chooser = random.Random(data.draw(st.integers(0, 99)))
-    holders = chooser.sample(range(1, n_holders + 1), chooser.randint(threshold, n_holders))
+    holders = chooser.sample(
+        range(1, n_holders + 1), chooser.randint(threshold, n_holders)
+    )
     assert reconstruct({x: shares[x - 1] for x in holders}) == secret
 
 
@@ -59,10 +68,15 @@ def test_every_choice_of_holders(threshold: int) -> None:
 
 
 @pytest.mark.parametrize("threshold", [2, 3])
-def test_fewer_shares_are_uniform_whatever_the_secret(monkeypatch: pytest.MonkeyPatch, threshold: int) -> None:
-    # All coefficients, one after the other: exact, not sampled. Two shares of three for 2^16 polynomials.
+def test_fewer_shares_are_uniform_whatever_the_secret(
+    monkeypatch: pytest.MonkeyPatch, threshold: int
+) -> None:
+    # All coefficients, one after the other: exact, not sampled. Two shares of three for
+    # 2^16 polynomials.
     n_polynomials = 256 ** (threshold - 1)
-    every = np.array(list(itertools.product(range(256), repeat=threshold - 1)), dtype=np.uint8).T
+    every = np.array(
+        list(itertools.product(range(256), repeat=threshold - 1)), dtype=np.uint8
+    ).T
     monkeypatch.setattr(shamir.os, "urandom", lambda n_bytes: every.tobytes())
     for secret in (0, 1, 0x80, 255):
         shares = share(bytes([secret]) * n_polynomials, 4, threshold)
@@ -83,24 +97,41 @@ def test_one_wrong_share_changes_what_is_read() -> None:
     for wrong in (1, 3, 5):
         holders = {1, 3, 5}
         changed = bytes([shares[wrong][0] ^ 1]) + shares[wrong][1:]
-        assert reconstruct({x: changed if x == wrong else shares[x] for x in holders}) != b"secret"
+        assert (
+            reconstruct({x: changed if x == wrong else shares[x] for x in holders})
+            != b"secret"
+        )
 
 
-@pytest.mark.parametrize(("n_holders", "threshold"), [(0, 0), (3, 0), (3, 4), (256, 3), (-1, -1)])
+@pytest.mark.parametrize(
+    ("n_holders", "threshold"), [(0, 0), (3, 0), (3, 4), (256, 3), (-1, -1)]
+)
 def test_impossible_numbers_are_refused(n_holders: int, threshold: int) -> None:
     with pytest.raises(LocalMisuseError, match="share-holders with a threshold"):
         share(b"secret", n_holders, threshold)
 
 
 @pytest.mark.parametrize(
-    "shares", [{}, {0: b"a"}, {256: b"a"}, {-1: b"a"}, {1: b"a", 2: b"ab"}, {1: b"a", 0: b"a"}, {256: b"a", 255: b"a"}]
+    "shares",
+    [
+        {},
+        {0: b"a"},
+        {256: b"a"},
+        {-1: b"a"},
+        {1: b"a", 2: b"ab"},
+        {1: b"a", 0: b"a"},
+        {256: b"a", 255: b"a"},
+    ],
 )
 def test_impossible_shares_are_refused(shares: dict[int, bytes]) -> None:
-    with pytest.raises(ProtocolError, match="missing, of different lengths or of unknown holders"):
+    with pytest.raises(
+        ProtocolError, match="missing, of different lengths or of unknown holders"
+    ):
         reconstruct(shares)
 
 
 def test_weights_of_all_holders() -> None:
     weights = lagrange_weights(range(1, 256))
-    # The sum over the whole field without 0 of any polynomial of lower degree is its value at 0.
+    # The sum over the whole field without 0 of any polynomial of lower degree is its
+    # value at 0.
     assert set(weights.tolist()) == {1}

@@ -1,4 +1,6 @@
-"""Recovered sums by hand: whose noise is counted on, and what a client receives and sends besides vectors."""
+"""Recovered sums by hand: whose noise is counted on, and what a client receives and
+sends besides vectors.
+"""
 
 from __future__ import annotations
 
@@ -13,50 +15,97 @@ from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import AGGREGATORS
 
 RECOVERED = AGGREGATORS["recover"]
-# Six clients share three keys with all five others; whoever adds up may lose one of them.
-PLAN: Any = SimpleNamespace(n_clients=6, max_silent=1, min_cohort=2, slots=SimpleNamespace(number=3))
+# Six clients share three keys with all five others; whoever adds up may lose one of
+# them.
+PLAN: Any = SimpleNamespace(
+    n_clients=6, max_silent=1, min_cohort=2, slots=SimpleNamespace(number=3)
+)
 
 
-@pytest.mark.parametrize(("n_asked", "n_sharers", "max_lost"), [(6, None, 1), (5, 6, 0), (4, 6, 0), (7, 7, 1)])
-def test_shares_may_be_lost_down_to_the_fewest_that_open_a_sum(n_asked: int, n_sharers: int, max_lost: int) -> None:
-    """Of six, five open it. Counting on a lost share would leave less noise than the report says."""
+@pytest.mark.parametrize(
+    ("n_asked", "n_sharers", "max_lost"),
+    [(6, None, 1), (5, 6, 0), (4, 6, 0), (7, 7, 1)],
+)
+def test_shares_may_be_lost_down_to_the_fewest_that_open_a_sum(
+    n_asked: int, n_sharers: int, max_lost: int
+) -> None:
+    """Of six, five open it.
+
+    Counting on a lost share would leave less noise than the report says.
+    """
     shares = RECOVERED.shares(PLAN, n_asked, n_sharers)
-    assert (shares.n_clients, shares.max_silent, shares.max_lost) == (n_asked, 1, max_lost)
+    assert (shares.n_clients, shares.max_silent, shares.max_lost) == (
+        n_asked,
+        1,
+        max_lost,
+    )
 
 
 def test_bytes_of_key_shares_tickets_and_survivors() -> None:
-    """A box: who, its length, 28 of encryption, 3 x 3 words of 32. A sum: 5 tickets and 5 times 96 given back."""
+    """A box: who, its length, 28 of encryption, 3 x 3 words of 32.
+
+    A sum: 5 tickets and 5 times 96 given back.
+    """
     boxes = 5 * (12 + 28 + 288)
     for n_sums in (1, 4):
         down, up = RECOVERED.bytes_besides(PLAN, n_sums)
         assert down == boxes + n_sums * (2 * 6 * 8 + 100)
-        assert up == boxes + 250 + 2 * 96 + n_sums * (5 * (12 + 32) + 5 * (12 + 96) + 80)
+        assert up == boxes + 250 + 2 * 96 + n_sums * (
+            5 * (12 + 32) + 5 * (12 + 96) + 80
+        )
 
 
 @pytest.mark.parametrize(
     ("n_clients", "recovered", "repeated"),
-    [(4, 1, 0), (16, 2, 0), (32, 4, 0), (33, 4, 3), (39, 4, 3), (40, 5, 4), (199, 24, 19), (500, 62, 20)],
+    [
+        (4, 1, 0),
+        (16, 2, 0),
+        (32, 4, 0),
+        (33, 4, 3),
+        (39, 4, 3),
+        (40, 5, 4),
+        (199, 24, 19),
+        (500, 62, 20),
+    ],
 )
-def test_usual_numbers_of_silent_clients(n_clients: int, recovered: int, repeated: int) -> None:
-    """An eighth, at least one; and where each repetition costs budget none of up to 32, then a tenth, at most 20."""
+def test_usual_numbers_of_silent_clients(
+    n_clients: int, recovered: int, repeated: int
+) -> None:
+    """An eighth, at least one.
+
+    And where each repetition costs budget none of up to 32, then a tenth, at most 20.
+    """
     assert RECOVERED.usual_max_silent(n_clients) == recovered
     assert AGGREGATORS["retry"].usual_max_silent(n_clients) == repeated
 
 
 def test_recovery_takes_masks() -> None:
     """Masks that are off stay off in a large cohort, and asking for both is refused."""
-    given: dict[str, Any] = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "masking": False}
+    given: dict[str, Any] = {
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+        "masking": False,
+    }
     assert parse_config(**given).settings.dropout_of(101) is Dropout.RETRY
-    assert parse_config(**given | {"masking": True}).settings.dropout_of(101) is Dropout.RECOVER
-    with pytest.raises(ConfigurationError, match="masking is False, but dropout is 'recover'"):
+    assert (
+        parse_config(**given | {"masking": True}).settings.dropout_of(101)
+        is Dropout.RECOVER
+    )
+    with pytest.raises(
+        ConfigurationError, match="masking is False, but dropout is 'recover'"
+    ):
         parse_config(**given, dropout="recover")
 
 
-@pytest.mark.parametrize(("n_clients", "max_silent", "chance"), [(6, 1, False), (200, 25, True)])
+@pytest.mark.parametrize(
+    ("n_clients", "max_silent", "chance"), [(6, 1, False), (200, 25, True)]
+)
 def test_where_not_everybody_holds_shares_the_report_says_what_is_left_to_chance(
     n_clients: int, max_silent: int, chance: bool
 ) -> None:
-    """Of two hundred 117 are the fewest whose sum can be opened, of whom 25 may work with the server."""
+    """Of two hundred 117 are the fewest whose sum can be opened, of whom 25 may work
+    with the server.
+    """
     plan: Any = SimpleNamespace(n_clients=n_clients, max_silent=max_silent)
     (said,) = RECOVERED.assumptions(plan)
     assert ("a chance of at most 2^-40" in said) is chance

@@ -1,4 +1,6 @@
-"""Which plans follow from what is known, and which of those that arrive are refused, at the edge of each check."""
+"""Which plans follow from what is known, and which of those that arrive are refused, at
+the edge of each check.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,38 @@ TWO = ((-1.0, 0.0), (1.0, 2.0))
 FACTS = ServerFacts(3, (0.0, 0.0), 0.5, 0.2)
 POINTS = PublicPoints.of(np.array([[0.5, 0.0], [-0.5, 0.25], [0.0, -0.25]]))
 FEDDP: dict[str, Any] = {"algorithm": "feddp_kmeans", "n_examples": 5000}
-SAMPLED: dict[str, Any] = {"algorithm": "proxy_lloyd", "unit": "client", "trust": "central"}
+SAMPLED: dict[str, Any] = {
+    "algorithm": "proxy_lloyd",
+    "unit": "client",
+    "trust": "central",
+}
 
 
-def plan_of(n_clients: int = 5, width: int | None = 2, known: dict[str, Any] | None = None, **values: Any) -> Plan:
-    settings = {"algorithm": "glloyd", "n_clusters": 2, "bounds": BOX, "n_examples": 1000}
+def plan_of(
+    n_clients: int = 5,
+    width: int | None = 2,
+    known: dict[str, Any] | None = None,
+    **values: Any,
+) -> Plan:
+    settings = {
+        "algorithm": "glloyd",
+        "n_clusters": 2,
+        "bounds": BOX,
+        "n_examples": 1000,
+    }
     settings |= {"max_iter": 2} if values.get("algorithm") != "feddp_kmeans" else {}
     config = parse_config(**(settings | values))
-    return draft_plan(config, run_id=4, n_clients=n_clients, seed=11, n_features=width, **(known or {}))
+    return draft_plan(
+        config,
+        run_id=4,
+        n_clients=n_clients,
+        seed=11,
+        n_features=width,
+        **(known or {}),
+    )
 
 
-# -- what is drafted ---------------------------------------------------------------------------------------------
+# -- what is drafted -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,7 +83,12 @@ def plan_of(n_clients: int = 5, width: int | None = 2, known: dict[str, Any] | N
         ({"n_examples": None, "algorithm": "lloyd"}, 2, {}, True),
         ({"private_bounds": True}, 2, {}, False),
         ({"private_bounds": True}, 2, {"box": ((-0.5,) * 2, (0.5,) * 2)}, True),
-        ({"private_bounds": True, "n_examples": None}, 2, {"box": ((-0.5,) * 2, (0.5,) * 2)}, False),
+        (
+            {"private_bounds": True, "n_examples": None},
+            2,
+            {"box": ((-0.5,) * 2, (0.5,) * 2)},
+            False,
+        ),
     ],
 )
 def test_a_plan_is_final_once_rows_width_and_box_are_known(
@@ -70,7 +98,9 @@ def test_a_plan_is_final_once_rows_width_and_box_are_known(
     assert plan.is_final is final
     assert plan.n_features == values.get("n_features", width)
     declared = values.get("n_examples", 1000)
-    assert plan.n_examples == (declared if declared is not None else known.get("n_examples"))
+    assert plan.n_examples == (
+        declared if declared is not None else known.get("n_examples")
+    )
 
 
 def test_names_of_the_configuration_win_over_what_clients_answer() -> None:
@@ -80,7 +110,12 @@ def test_names_of_the_configuration_win_over_what_clients_answer() -> None:
     assert named.columns_digest == columns_digest(4, ("a", "b")) != "7" * 64
     again = redraft_plan(plan_of(known=answered), n_features=2)
     assert again == plan_of(known=answered)
-    assert redraft_plan(plan_of(known=answered), n_features=2, columns="8" * 64).columns_digest == "8" * 64
+    assert (
+        redraft_plan(
+            plan_of(known=answered), n_features=2, columns="8" * 64
+        ).columns_digest
+        == "8" * 64
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,12 +130,22 @@ def test_names_of_the_configuration_win_over_what_clients_answer() -> None:
         # Of noise that is a few steps of the grid.
         ({"n_examples": None, "epsilon": 100.0}, {}, "infinite"),
         ({"n_examples": None, "max_retries": 1}, {}, "two of the whole"),
-        ({"n_examples": None, "max_retries": 1}, {"n_examples": 700}, "two of the whole"),
+        (
+            {"n_examples": None, "max_retries": 1},
+            {"n_examples": 700},
+            "two of the whole",
+        ),
         ({"n_examples": None, "max_retries": 1, "max_epsilon": 1.3}, {}, "limit"),
-        ({"n_examples": None, "max_retries": 1, "max_epsilon": 9.0}, {}, "two of the whole"),
+        (
+            {"n_examples": None, "max_retries": 1, "max_epsilon": 9.0},
+            {},
+            "two of the whole",
+        ),
     ],
 )
-def test_what_ledgers_are_charged_first(values: dict[str, Any], known: dict[str, Any], expected: str) -> None:
+def test_what_ledgers_are_charged_first(
+    values: dict[str, Any], known: dict[str, Any], expected: str
+) -> None:
     plan = plan_of(known=known, **values)
     box = {"box": ((-1.0,) * 2, (1.0,) * 2)}
     whole = whole_multiplier(plan.config, 1e-6)
@@ -110,18 +155,29 @@ def test_what_ledgers_are_charged_first(values: dict[str, Any], known: dict[str,
         "the final plan's": lambda: plan_of(known=box, **values).epsilon_worst_case,
         "epsilon": lambda: 1.0,
         "limit": lambda: 1.3,
-        "two of the whole": lambda: compose_epsilon([GaussianRelease("a", whole)] * 2, 1e-6),
+        "two of the whole": lambda: compose_epsilon(
+            [GaussianRelease("a", whole)] * 2, 1e-6
+        ),
     }
     assert worst_case(plan) == pytest.approx(prices[expected](), rel=1e-6)
 
 
 def squares_of(plan: Plan, index: int) -> float:
-    return math.fsum(block.noise_multiplier**-2 for block in plan.round_at(index).blocks)
+    return math.fsum(
+        block.noise_multiplier**-2 for block in plan.round_at(index).blocks
+    )
 
 
 def test_all_gaussian_releases_besides_are_one() -> None:
-    """Count and histograms as they are planned; an evaluation of a twentieth of the budget."""
-    plan = plan_of(known={"n_examples": 900, "box": ((-0.5,) * 2, (0.5,) * 2)}, n_examples=None, private_bounds=True)
+    """Count and histograms as they are planned.
+
+    An evaluation of a twentieth of the budget.
+    """
+    plan = plan_of(
+        known={"n_examples": 900, "box": ((-0.5,) * 2, (0.5,) * 2)},
+        n_examples=None,
+        private_bounds=True,
+    )
     before = math.fsum(squares_of(plan, index) for index in range(plan.first_round, 1))
     found = _known(plan)
     assert found.released_multiplier == pytest.approx(before**-0.5, rel=1e-12)
@@ -129,41 +185,65 @@ def test_all_gaussian_releases_besides_are_one() -> None:
     assert found.released_closeness.log_ratio > 0.0
     measured = plan_of(evaluation="private")
     found = _known(measured)
-    assert found.released_multiplier == pytest.approx(squares_of(measured, 3) ** -0.5, rel=1e-12)
+    assert found.released_multiplier == pytest.approx(
+        squares_of(measured, 3) ** -0.5, rel=1e-12
+    )
     own = whole_multiplier(measured.config, measured.delta) / math.sqrt(0.05)
     assert found.released_multiplier == pytest.approx(own, rel=1e-9)
     assert measured.rounds[-1].blocks == found.evaluation
-    described = plan_of(schema_digest="0" * 64, profile_widths=(1, 1), profile_share=0.125)
+    described = plan_of(
+        schema_digest="0" * 64, profile_widths=(1, 1), profile_share=0.125
+    )
     found = _known(described)
     assert described.rounds[-1].blocks == found.profile
     eighth = whole_multiplier(described.config, described.delta) / math.sqrt(0.125)
     assert found.released_multiplier == pytest.approx(eighth, rel=1e-12)
     bare = _known(plan_of(evaluation="exact"))
-    assert (bare.released_multiplier, bare.released_closeness) == (None, Closeness(0.0, 0.0, 0.0))
+    assert (bare.released_multiplier, bare.released_closeness) == (
+        None,
+        Closeness(0.0, 0.0, 0.0),
+    )
     assert bare.evaluation
 
 
 @pytest.mark.parametrize("algorithm", ["sulloyd", "glloyd", "lloyd"])
-def test_an_exact_evaluation_takes_no_part_of_the_budget_from_any_noise(algorithm: str) -> None:
+def test_an_exact_evaluation_takes_no_part_of_the_budget_from_any_noise(
+    algorithm: str,
+) -> None:
     """Also beside Laplace rounds and declared rows, where nothing has a share."""
-    exact, without = plan_of(algorithm=algorithm, evaluation="exact"), plan_of(algorithm=algorithm)
+    exact, without = (
+        plan_of(algorithm=algorithm, evaluation="exact"),
+        plan_of(algorithm=algorithm),
+    )
     assert exact.rounds[:-1] == without.rounds
     assert {block.noise for block in exact.rounds[-1].blocks} == {NoiseShape.NONE}
-    assert (exact.delta, exact.epsilon, exact.is_private) == (without.delta, math.inf, False)
+    assert (exact.delta, exact.epsilon, exact.is_private) == (
+        without.delta,
+        math.inf,
+        False,
+    )
     verify_plan(exact)
 
 
-def test_a_start_follows_from_the_points_that_the_plan_holds_or_that_are_given() -> None:
-    plan = plan_of(known={"server": FACTS, "public_points": POINTS}, trust="oblivious", **FEDDP)
+def test_a_start_follows_from_the_points_that_the_plan_holds_or_that_are_given() -> (
+    None
+):
+    plan = plan_of(
+        known={"server": FACTS, "public_points": POINTS}, trust="oblivious", **FEDDP
+    )
     kept = plan_of(known={"server": FACTS}, trust="distributed", **FEDDP)
     shown, given = initial_state(plan), initial_state(kept, POINTS.table)
     assert shown.digest == given.digest
-    assert not any(array.flags.writeable for state in (shown, given) for array in state.arrays.values())
+    assert not any(
+        array.flags.writeable
+        for state in (shown, given)
+        for array in state.arrays.values()
+    )
     with pytest.raises(PlanError, match="the number of features is not known yet"):
         build_algorithm(plan_of(width=None))
 
 
-# -- what arrives ------------------------------------------------------------------------------------------------
+# -- what arrives ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,18 +251,38 @@ def test_a_start_follows_from_the_points_that_the_plan_holds_or_that_are_given()
     [
         ({}, None),
         ({"columns_digest": "0" * 64}, None),
-        ({"columns_digest": "0" * 63}, "the plan's digest of columns is no SHA-256 in hexadecimal"),
-        ({"columns_digest": "0" * 65}, "the plan's digest of columns is no SHA-256 in hexadecimal"),
-        ({"columns_digest": "A" * 64}, "the plan's digest of columns is no SHA-256 in hexadecimal"),
-        ({"columns_digest": "0" * 64 + "\n"}, "the plan's digest of columns is no SHA-256 in hexadecimal"),
-        ({"server": FACTS, "n_features": 3}, "the server points' centre has another width than the plan"),
-        ({"public_points": POINTS}, "the plan's server points have another shape than it says"),
+        (
+            {"columns_digest": "0" * 63},
+            "the plan's digest of columns is no SHA-256 in hexadecimal",
+        ),
+        (
+            {"columns_digest": "0" * 65},
+            "the plan's digest of columns is no SHA-256 in hexadecimal",
+        ),
+        (
+            {"columns_digest": "A" * 64},
+            "the plan's digest of columns is no SHA-256 in hexadecimal",
+        ),
+        (
+            {"columns_digest": "0" * 64 + "\n"},
+            "the plan's digest of columns is no SHA-256 in hexadecimal",
+        ),
+        (
+            {"server": FACTS, "n_features": 3},
+            "the server points' centre has another width than the plan",
+        ),
+        (
+            {"public_points": POINTS},
+            "the plan's server points have another shape than it says",
+        ),
         ({"delta": 2e-4}, "the plan does not follow from its own configuration"),
         ({"rounds": ()}, "the plan does not follow from its own configuration"),
         ({"version": 6}, "the plan does not follow from its own configuration"),
     ],
 )
-def test_a_plan_that_does_not_follow_from_itself(change: dict[str, Any], sentence: str | None) -> None:
+def test_a_plan_that_does_not_follow_from_itself(
+    change: dict[str, Any], sentence: str | None
+) -> None:
     plan = replace(plan_of(), **change)
     if sentence is None:
         verify_plan(plan)
@@ -213,17 +313,30 @@ def test_a_later_plan_says_what_was_still_to_be_found(
     plan = plan_of(width=None, n_examples=None)
     found = Found(800 if "n_examples" in changes else None)
     if taken is True:
-        require_next(plan, replace(plan, **changes), found, begun=begun, released=released)
+        require_next(
+            plan, replace(plan, **changes), found, begun=begun, released=released
+        )
     else:
         with pytest.raises(ProtocolError, match=re.escape(str(taken))):
-            require_next(plan, replace(plan, **changes), found, begun=begun, released=released)
+            require_next(
+                plan, replace(plan, **changes), found, begun=begun, released=released
+            )
 
 
 def test_one_client_and_one_row_are_enough_for_a_plan() -> None:
-    alone = {"trust": "curator", "masking": False, "n_clusters": 1, "n_examples": 1, "delta": 1e-6}
+    alone = {
+        "trust": "curator",
+        "masking": False,
+        "n_clusters": 1,
+        "n_examples": 1,
+        "delta": 1e-6,
+    }
     verify_plan(plan_of(1, **alone))
     exact = plan_of(n_examples=None, algorithm="lloyd")
-    for change, sentence in (({"n_examples": 1000}, "neither declared nor counted"), ({"n_examples": 0}, "for nobody")):
+    for change, sentence in (
+        ({"n_examples": 1000}, "neither declared nor counted"),
+        ({"n_examples": 0}, "for nobody"),
+    ):
         with pytest.raises(ProtocolError, match=sentence):
             verify_plan(replace(exact, **change))
 
@@ -232,21 +345,57 @@ def test_width_and_columns_that_are_known_stay_as_they_are() -> None:
     plan = plan_of(n_examples=None, known={"columns": "0" * 64})
     for changes in ({"n_features": 3}, {"columns_digest": "1" * 64}):
         for begun, released in ((False, None), (True, 0)):
-            with pytest.raises(ProtocolError, match=f"another {next(iter(changes))} than the one in force"):
-                require_next(plan, replace(plan, **changes), Found(), begun=begun, released=released)
+            with pytest.raises(
+                ProtocolError,
+                match=f"another {next(iter(changes))} than the one in force",
+            ):
+                require_next(
+                    plan,
+                    replace(plan, **changes),
+                    Found(),
+                    begun=begun,
+                    released=released,
+                )
     box = ((-0.5,) * 2, (0.5,) * 2)
     waiting = plan_of(private_bounds=True)
-    require_next(waiting, replace(waiting, box=box), Found(box=box), begun=True, released=0)
+    require_next(
+        waiting, replace(waiting, box=box), Found(box=box), begun=True, released=0
+    )
     for said, told, released in ((box, BOX, 0), (None, box, 0), (box, None, 0)):
-        with pytest.raises(ProtocolError, match="another box than the private histograms released"):
-            require_next(waiting, replace(waiting, box=said), Found(box=told), begun=True, released=released)
+        with pytest.raises(
+            ProtocolError, match="another box than the private histograms released"
+        ):
+            require_next(
+                waiting,
+                replace(waiting, box=said),
+                Found(box=told),
+                begun=True,
+                released=released,
+            )
     with pytest.raises(ProtocolError, match="another box than the one in force"):
-        require_next(waiting, replace(waiting, box=box), Found(box=box), begun=True, released=None)
+        require_next(
+            waiting,
+            replace(waiting, box=box),
+            Found(box=box),
+            begun=True,
+            released=None,
+        )
 
 
-def test_a_server_sends_what_the_round_reads_and_after_the_last_one_the_result() -> None:
-    """An outer product, weights, centres, two iterations and an evaluation; its metrics are part of the result."""
-    plan = plan_of(known={"server": FACTS}, trust="distributed", max_iter=2, evaluation="private", **FEDDP)
+def test_a_server_sends_what_the_round_reads_and_after_the_last_one_the_result() -> (
+    None
+):
+    """An outer product, weights, centres, two iterations and an evaluation.
+
+    Its metrics are part of the result.
+    """
+    plan = plan_of(
+        known={"server": FACTS},
+        trust="distributed",
+        max_iter=2,
+        evaluation="private",
+        **FEDDP,
+    )
     bare = State({"centroids": np.zeros((2, 2)), "counts": np.zeros(2)})
     weighed = bare.changed(projection=np.eye(2), projected_points=np.zeros((3, 2)))
     for state, rounds in ((bare, (1, 4, 5, 6)), (weighed, (2,))):
@@ -254,13 +403,18 @@ def test_a_server_sends_what_the_round_reads_and_after_the_last_one_the_result()
             if index in rounds:
                 require_server_state(plan, index, state)
             else:
-                with pytest.raises(ProtocolError, match=f"the server's state for round {index} does not fit the plan"):
+                with pytest.raises(
+                    ProtocolError,
+                    match=f"the server's state for round {index} does not fit the plan",
+                ):
                     require_server_state(plan, index, state)
 
 
-# -- what is released --------------------------------------------------------------------------------------------
+# -- what is released ------------------------------------------------------------------
 
 
 def test_the_evaluation_alone_looks_at_labels() -> None:
     *own, last = build_algorithm(plan_of(evaluation="private", n_classes=2)).rounds
-    assert [step.labelled is None for step in (*own, last)] == [True] * len(own) + [False]
+    assert [step.labelled is None for step in (*own, last)] == [True] * len(own) + [
+        False
+    ]

@@ -1,4 +1,7 @@
-"""Virtual clients that look up what their peer has agreed on: the same bytes, from half as many agreements."""
+"""Virtual clients that look up what their peer has agreed on.
+
+The same bytes, from half as many agreements.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ NODES = (3, 8, 11, 40, 99)
 def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     monkeypatch: pytest.MonkeyPatch, authored: bool, shared: bool
 ) -> None:
-    """Bit for bit, in two rounds and a retry; masks that are too long to wait for the other end are made twice."""
+    """Bit for bit, in two rounds and a retry.
+
+    Masks that are too long to wait for the other end are made twice.
+    """
     agreed: list[int] = []
     expanded: list[int] = []
     agree, expand = keys.agree_pair_keys, keys.stream
@@ -47,7 +53,9 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     monkeypatch.setattr(keys, "generate_group_key", lambda: bytes(range(32)))
     federation = Federation(NODES, authored=authored)
     server, alone, table = federation.server, federation.states, dict[bytes, bytes]()
-    paired = {node: Paired(**vars(state), agreed=table) for node, state in alone.items()}
+    paired = {
+        node: Paired(**vars(state), agreed=table) for node, state in alone.items()
+    }
     vectors = {node: np.arange(3, dtype=np.uint64) + np.uint64(node) for node in NODES}
     found: list[tuple[list[Any], int, int]] = []
     for states in (alone, paired):
@@ -70,9 +78,16 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
 
 
 def test_few_masks_wait_for_their_other_end() -> None:
-    """Clients are asked along the circle on which they have neighbours, so that no table grows with their number."""
+    """Clients are asked along the circle on which they have neighbours, so that no
+    table grows with their number.
+    """
     config = parse_config(
-        n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=500, algorithm="fastlloyd", trust="central", max_silent=4
+        n_clusters=2,
+        bounds=((-1.0,), (1.0,)),
+        n_examples=500,
+        algorithm="fastlloyd",
+        trust="central",
+        max_silent=4,
     )
     waiting: list[int] = []
 
@@ -84,7 +99,9 @@ def test_few_masks_wait_for_their_other_end() -> None:
     for n_clients in (40, 80):
         waiting.clear()
         plan = draft_plan(config, run_id=9, n_clients=n_clients, seed=7, n_features=2)
-        run = Noted(plan, [np.full((5, 2), place / 128) for place in range(n_clients)]).play()
+        run = Noted(
+            plan, [np.full((5, 2), place / 128) for place in range(n_clients)]
+        ).play()
         # Of each of the first three and the last three: its keys and its mask.
         assert max(waiting) <= 2 * 3 * 6
         assert not run._pairs

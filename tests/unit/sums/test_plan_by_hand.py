@@ -1,4 +1,6 @@
-"""What a plan answers of itself, and which tables it is for, at the edges of each answer."""
+"""What a plan answers of itself, and which tables it is for, at the edges of each
+answer.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,25 @@ EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
 NAMED: dict[str, Any] = {"feature_names": ("age", "pay")}
 
 
-def plan_of(n_clients: int = 5, width: int | None = 2, counted: int | None = None, **values: Any) -> Plan:
-    settings = {"algorithm": "glloyd", "n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000, "max_iter": 2}
+def plan_of(
+    n_clients: int = 5, width: int | None = 2, counted: int | None = None, **values: Any
+) -> Plan:
+    settings = {
+        "algorithm": "glloyd",
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+        "n_examples": 1000,
+        "max_iter": 2,
+    }
     config = parse_config(**(settings | values))
-    return draft_plan(config, run_id=4, n_clients=n_clients, seed=11, n_features=width, n_examples=counted)
+    return draft_plan(
+        config,
+        run_id=4,
+        n_clients=n_clients,
+        seed=11,
+        n_features=width,
+        n_examples=counted,
+    )
 
 
 def sampled(rate: float, **values: Any) -> Plan:
@@ -51,7 +68,7 @@ def sampled(rate: float, **values: Any) -> Plan:
     return replace(plan, config=plan.config.changed(client_sampling_rate=rate))
 
 
-# -- the server's points -----------------------------------------------------------------------------------------
+# -- the server's points ---------------------------------------------------------------
 
 
 def test_points_travel_as_whole_numbers_of_grid_steps() -> None:
@@ -81,27 +98,46 @@ def test_points_of_a_plan_are_base64_of_as_many_values_inside_the_box(
 ) -> None:
     text = mark + base64.b64encode(np.array(steps, dtype="<i4").tobytes()).decode()
     if sentence is None:
-        assert PublicPoints(*shape, text).table.tolist() == (np.array(steps).reshape(shape) / 65536).tolist()
+        assert (
+            PublicPoints(*shape, text).table.tolist()
+            == (np.array(steps).reshape(shape) / 65536).tolist()
+        )
     else:
         with pytest.raises(ProtocolError, match=sentence):
             _ = PublicPoints(*shape, text).table
 
 
-# -- rounds ------------------------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------
 
 
 def closed_by(plan: Plan, *names: str) -> Plan:
-    return replace(plan, rounds=(*plan.rounds, *[replace(plan.rounds[0], name=name) for name in names]))
+    return replace(
+        plan,
+        rounds=(*plan.rounds, *[replace(plan.rounds[0], name=name) for name in names]),
+    )
 
 
 def test_rounds_that_close_a_run_come_after_all_others() -> None:
     plan = plan_of(trust="central", tolerance=0.5)
-    for names, last in (((), 2), ((EVALUATION_ROUND,), 3), ((PROFILE_ROUND, EVALUATION_ROUND), 4)):
+    for names, last in (
+        ((), 2),
+        ((EVALUATION_ROUND,), 3),
+        ((PROFILE_ROUND, EVALUATION_ROUND), 4),
+    ):
         closed = closed_by(plan, *names)
-        assert (closed.first_round, closed.last_round, closed.closing_round, closed.skips_to) == (1, last, 3, 3)
+        assert (
+            closed.first_round,
+            closed.last_round,
+            closed.closing_round,
+            closed.skips_to,
+        ) == (1, last, 3, 3)
     assert (plan_of().skips_to, plan_of(evaluation="private").skips_to) == (0, 0)
     preliminary = plan_of(n_examples=None, trust="central", tolerance=0.5)
-    assert (preliminary.first_round, preliminary.last_round, preliminary.skips_to) == (0, 0, 0)
+    assert (preliminary.first_round, preliminary.last_round, preliminary.skips_to) == (
+        0,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +161,11 @@ def test_rounds_that_close_a_run_come_after_all_others() -> None:
 def test_rounds_are_left_out_once_one_has_moved_the_result_no_farther_than_the_tolerance(
     index: int, movements: tuple[float, ...] | None, follows: int
 ) -> None:
-    plan = closed_by(plan_of(trust="central", tolerance=2.0, max_iter=4), PROFILE_ROUND, EVALUATION_ROUND)
+    plan = closed_by(
+        plan_of(trust="central", tolerance=2.0, max_iter=4),
+        PROFILE_ROUND,
+        EVALUATION_ROUND,
+    )
     state = None if movements is None else State({}, movements)
     assert plan.round_after(index, state) == follows
     assert replace(plan, config=plan_of().config).round_after(index, state) == index + 1
@@ -137,7 +177,12 @@ def test_without_noise_a_result_may_stand_still() -> None:
     still = State({}, (0.0,))
     assert plan.round_after(1, still) == 5
     exact, noisy = plan.rounds[0].blocks[0], plan_of().rounds[0].blocks[1]
-    assert replace(plan, rounds=(replace(plan.rounds[0], blocks=(exact, noisy)),) * 4).round_after(1, still) == 2
+    assert (
+        replace(
+            plan, rounds=(replace(plan.rounds[0], blocks=(exact, noisy)),) * 4
+        ).round_after(1, still)
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,13 +199,20 @@ def test_without_noise_a_result_may_stand_still() -> None:
 def test_keys_are_shared_for_every_aggregation_that_a_run_may_have(
     values: dict[str, Any], width: int | None, slots: tuple[int, int, int]
 ) -> None:
-    settings = {"algorithm": "glloyd", "n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "n_examples": 1000}
+    settings = {
+        "algorithm": "glloyd",
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+        "n_examples": 1000,
+    }
     config = parse_config(**(settings | values), dropout="recover")
     found = draft_plan(config, run_id=4, n_clients=8, seed=11, n_features=width).slots
     assert (found.first_round, found.last_round, found.n_attempts) == slots
 
 
-def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest() -> None:
+def test_everybody_takes_part_in_what_steers_the_plan_and_a_sample_in_the_rest() -> (
+    None
+):
     plan = sampled(0.25)
     assert set(plan.rates.values()) == {0.25}
     before = replace(plan, preliminary=(plan.rounds[0],) * 2)
@@ -174,37 +226,59 @@ def test_data_are_scaled_by_the_released_box_if_there_is_one() -> None:
     assert (plan.bounds, replace(plan, box=box).bounds) == (((-1.0,), (1.0,)), box)
 
 
-# -- coins and noise ---------------------------------------------------------------------------------------------
+# -- coins and noise -------------------------------------------------------------------
 
 
 def stream_of(*purpose: str | int) -> int:
-    """The first eight bytes of a hash of the plan's seed, 11, and of what the stream is for."""
-    return int.from_bytes(hashlib.sha256(repr((11, *purpose)).encode()).digest()[:8], "little")
+    """The first eight bytes of a hash of the plan's seed, 11, and of what the stream is
+    for.
+    """
+    return int.from_bytes(
+        hashlib.sha256(repr((11, *purpose)).encode()).digest()[:8], "little"
+    )
 
 
 def test_seeded_coins_follow_from_seed_node_round_and_attempt() -> None:
     plan = sampled(0.25, noise="seeded")
-    places = [(node, index, attempt) for node in range(40) for index in (1, 2) for attempt in (0, 1)]
-    coins = [int(np.random.default_rng(stream_of("coin", *place)).integers(2**53)) < 2**51 for place in places]
+    places = [
+        (node, index, attempt)
+        for node in range(40)
+        for index in (1, 2)
+        for attempt in (0, 1)
+    ]
+    coins = [
+        int(np.random.default_rng(stream_of("coin", *place)).integers(2**53)) < 2**51
+        for place in places
+    ]
     assert [takes_part(plan, *place) for place in places] == coins
     assert 20 < sum(coins) < 60
 
 
 @pytest.mark.parametrize(
-    ("rate", "threshold"), [(0.25, 2**51), (0.1, int(0.1 * 2**53)), (math.nextafter(1.0, 0.0), 2**53 - 1), (1e-300, 0)]
+    ("rate", "threshold"),
+    [
+        (0.25, 2**51),
+        (0.1, int(0.1 * 2**53)),
+        (math.nextafter(1.0, 0.0), 2**53 - 1),
+        (1e-300, 0),
+    ],
 )
 def test_a_client_takes_part_below_a_threshold_that_is_rounded_down(
     rate: float, threshold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everybody, plan, coins = sampled(1.0), sampled(rate), list[int]()
     for drawn in (max(0, threshold - 1), threshold):
-        monkeypatch.setattr(secrets, "randbelow", lambda sides, drawn=drawn: coins.append(sides) or drawn)
+        monkeypatch.setattr(
+            secrets,
+            "randbelow",
+            lambda sides, drawn=drawn: coins.append(sides) or drawn,
+        )
         assert takes_part(plan, 7, 1, 0) is (drawn < threshold)
         assert takes_part(everybody, 7, 1, 0) is True
     assert coins == [2**53] * 2
 
 
-# -- tables ------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,7 +297,13 @@ def test_the_order_of_names_that_a_run_agrees_on(
 ) -> None:
     plan = plan_of(**values)
     assert agreed_names(plan, names) == agreed
-    expected = hashlib.sha256(json.dumps(["flwr-dpkmeans columns", 4, *agreed]).encode()).hexdigest() if agreed else ""
+    expected = (
+        hashlib.sha256(
+            json.dumps(["flwr-dpkmeans columns", 4, *agreed]).encode()
+        ).hexdigest()
+        if agreed
+        else ""
+    )
     if names:
         assert require_columns(plan, names) == columns_digest(4, agreed) == expected
     else:
@@ -236,9 +316,21 @@ def test_the_order_of_names_that_a_run_agrees_on(
         (("a", "b", "c"), ("c", "a", "b"), [2, 0, 1]),
         (("a", "b"), ("a", "b"), None),
         ((), ("a", "b"), None),
-        (("a", "b"), ("a", "d"), "1 of 2 columns that were agreed on are not in a table of 2"),
-        (("a", "b", "c"), ("a", "b"), "0 of 2 columns that were agreed on are not in a table of 3"),
-        (("a",), ("a", "b"), "1 of 2 columns that were agreed on are not in a table of 1"),
+        (
+            ("a", "b"),
+            ("a", "d"),
+            "1 of 2 columns that were agreed on are not in a table of 2",
+        ),
+        (
+            ("a", "b", "c"),
+            ("a", "b"),
+            "0 of 2 columns that were agreed on are not in a table of 3",
+        ),
+        (
+            ("a",),
+            ("a", "b"),
+            "1 of 2 columns that were agreed on are not in a table of 1",
+        ),
     ],
 )
 def test_where_the_columns_of_an_order_stand(
@@ -279,12 +371,28 @@ def test_tables_have_the_plans_width_and_its_bounds(
     [
         ("", "", None),
         ("", "other", "the plan has no schema, but this client's table follows one"),
-        ("ab" * 32, "", "the plan follows the schema abababababab, but this client's table has none"),
-        ("ab" * 32, "other", "the plan follows the schema abababababab, but this client's table follows another one"),
+        (
+            "ab" * 32,
+            "",
+            (
+                "the plan follows the schema abababababab, but this client's table has"
+                " none"
+            ),
+        ),
+        (
+            "ab" * 32,
+            "other",
+            (
+                "the plan follows the schema abababababab, but this client's table"
+                " follows another one"
+            ),
+        ),
         ("ab" * 32, "same", None),
     ],
 )
-def test_a_plan_and_a_table_follow_one_schema(planned: str, own: str, words: str | None) -> None:
+def test_a_plan_and_a_table_follow_one_schema(
+    planned: str, own: str, words: str | None
+) -> None:
     plan = plan_of(**NAMED)
     settings = replace(plan.settings, schema_digest=planned)
     plan = replace(plan, config=replace(plan.config, settings=settings))
@@ -293,7 +401,12 @@ def test_a_plan_and_a_table_follow_one_schema(planned: str, own: str, words: str
     schema = digest if own == "same" else own
     if words is None:
         require_schema(plan, schema)
-        assert schema_agreement(planned, ["age", "pay"], ((-1.0,), (1.0,)), (), (), (0.05,), ()) == schema
+        assert (
+            schema_agreement(
+                planned, ["age", "pay"], ((-1.0,), (1.0,)), (), (), (0.05,), ()
+            )
+            == schema
+        )
     else:
         with pytest.raises(RefusalError, match=re.escape(words)):
             require_schema(plan, schema)
@@ -302,16 +415,41 @@ def test_a_plan_and_a_table_follow_one_schema(planned: str, own: str, words: str
 @pytest.mark.parametrize(
     ("values", "server", "names", "sentence"),
     [
-        (NAMED, False, (), "this client's table has no column names, but the plan names 2"),
+        (
+            NAMED,
+            False,
+            (),
+            "this client's table has no column names, but the plan names 2",
+        ),
         (NAMED | {"allow_unnamed": True}, False, (), None),
         ({}, False, ("x", "y"), None),
-        ({}, True, ("x", "y"), "the server's points have no column names, but this client's table has"),
+        (
+            {},
+            True,
+            ("x", "y"),
+            "the server's points have no column names, but this client's table has",
+        ),
         ({}, True, (), None),
         ({"allow_unnamed": True}, True, ("x", "y"), None),
         (NAMED, True, ("pay", "age"), None),
-        (NAMED, False, ("age", "rent"), "names 2 columns, of which this client's table of 2 lacks 1"),
-        (NAMED, False, ("age", "pay", "rent"), "names 2 columns, of which this client's table of 3 lacks 0"),
-        (NAMED, False, ("age",), "names 2 columns, of which this client's table of 1 lacks 1"),
+        (
+            NAMED,
+            False,
+            ("age", "rent"),
+            "names 2 columns, of which this client's table of 2 lacks 1",
+        ),
+        (
+            NAMED,
+            False,
+            ("age", "pay", "rent"),
+            "names 2 columns, of which this client's table of 3 lacks 0",
+        ),
+        (
+            NAMED,
+            False,
+            ("age",),
+            "names 2 columns, of which this client's table of 1 lacks 1",
+        ),
     ],
 )
 def test_names_of_tables_are_held_against_the_plans(
@@ -338,10 +476,15 @@ def test_names_of_tables_are_held_against_the_plans(
         ("", "1" * 64, True, True),
     ],
 )
-def test_a_digest_of_columns_is_the_tables_own(said: str, own: str, allowed: bool, refused: bool) -> None:
+def test_a_digest_of_columns_is_the_tables_own(
+    said: str, own: str, allowed: bool, refused: bool
+) -> None:
     plan = replace(plan_of(allow_unnamed=allowed), columns_digest=said)
     if refused:
-        with pytest.raises(RefusalError, match="the plan's digest of columns is not that of this client's table"):
+        with pytest.raises(
+            RefusalError,
+            match="the plan's digest of columns is not that of this client's table",
+        ):
             require_agreed_columns(plan, own)
     else:
         require_agreed_columns(plan, own)

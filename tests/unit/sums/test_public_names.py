@@ -27,5 +27,8 @@ def test_other_names_are_not() -> None:
 
 
 def test_the_room_itself_loads_nothing() -> None:
-    program = "import sys, flwr_dpkmeans.sums; sys.exit(any(name.startswith('numpy') for name in sys.modules))"
+    program = (
+        "import sys, flwr_dpkmeans.sums; sys.exit(any(name.startswith('numpy') for name"
+        " in sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

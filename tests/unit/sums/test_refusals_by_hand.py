@@ -14,11 +14,25 @@ import numpy as np
 import pytest
 from support.recovery_federation import RecoveryFederation
 
-from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import (
+    BudgetError,
+    ConfigurationError,
+    PlanError,
+    ProtocolError,
+    RefusalError,
+)
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import SecureNoise
-from flwr_dpkmeans.privacy.release import Block, ExactRelease, NoiseShape, Norm, PrivacyUnit, Sensitivity, draw_noise
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    ExactRelease,
+    NoiseShape,
+    Norm,
+    PrivacyUnit,
+    Sensitivity,
+    draw_noise,
+)
 from flwr_dpkmeans.secagg.messages import MAX_BOXES, NO_ROUND, pack_boxes, unpack_boxes
 from flwr_dpkmeans.sums import client, draft, neighbours, server
 from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
@@ -35,14 +49,24 @@ def test_no_wait_is_too_long_to_be_a_number() -> None:
         _ = Packet({"wait": 10**400}).wait
 
 
-@pytest.mark.parametrize("place", [(), ("config",), ("config", "task"), ("rounds", 0), ("rounds", 0, "blocks", 0)])
-def test_a_plan_that_says_more_or_less_than_is_read_is_refused(place: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize(
+    "place",
+    [(), ("config",), ("config", "task"), ("rounds", 0), ("rounds", 0, "blocks", 0)],
+)
+def test_a_plan_that_says_more_or_less_than_is_read_is_refused(
+    place: tuple[Any, ...],
+) -> None:
     blob = dump_plan(final_plan())
     assert load_plan(json.dumps(json.loads(blob), indent=1).encode()) == final_plan()
-    for change in (lambda found: found.update(more=1), lambda found: found.pop(list(found)[-1])):
+    for change in (
+        lambda found: found.update(more=1),
+        lambda found: found.pop(list(found)[-1]),
+    ):
         said = json.loads(blob)
         change(reduce(lambda found, key: found[key], place, said))
-        with pytest.raises(ProtocolError, match=r"malformed|says more or less|computes"):
+        with pytest.raises(
+            ProtocolError, match=r"malformed|says more or less|computes"
+        ):
             load_plan(json.dumps(said).encode())
 
 
@@ -77,41 +101,74 @@ def test_a_table_may_have_the_columns_that_its_owner_listed_and_no_others() -> N
     policy = ClientPolicy(allowed_columns=("age", "weight"))
     policy.check_columns(("weight",))
     policy.check_columns(("weight", "age"))
-    with pytest.raises(RefusalError, match="allows 2 columns, and its table of 2 names has 1 besides them"):
+    with pytest.raises(
+        RefusalError,
+        match="allows 2 columns, and its table of 2 names has 1 besides them",
+    ):
         policy.check_columns(("age", "height"))
-    with pytest.raises(RefusalError, match="allows 2 columns, and its table of 0 names has 1 besides"):
+    with pytest.raises(
+        RefusalError, match="allows 2 columns, and its table of 0 names has 1 besides"
+    ):
         policy.check_columns(())
     ClientPolicy().check_columns(())
 
 
 def test_a_table_of_clusters_and_classes_has_at_most_100_000_cells() -> None:
-    given = {"bounds": BOX, "n_examples": 10**6, "evaluation": "private", "n_classes": 1000}
+    given = {
+        "bounds": BOX,
+        "n_examples": 10**6,
+        "evaluation": "private",
+        "n_classes": 1000,
+    }
     assert parse_config(n_clusters=100, **given).settings.n_classes == 1000
-    with pytest.raises(ConfigurationError, match="101 clusters and 1000 classes make a table of 101000 cells"):
+    with pytest.raises(
+        ConfigurationError,
+        match="101 clusters and 1000 classes make a table of 101000 cells",
+    ):
         parse_config(n_clusters=101, **given)
 
 
 def test_a_private_count_is_the_number_of_rows_unless_a_task_needs_more() -> None:
-    task = cast(Any, SimpleNamespace(least_rows=3, why_rows="'a task' needs at least 3: add data."))
+    task = cast(
+        Any,
+        SimpleNamespace(least_rows=3, why_rows="'a task' needs at least 3: add data."),
+    )
     assert Task.counted_examples(task, 3.4) == 3
     assert Task.counted_examples(task, 1234.6) == 1235
-    with pytest.raises(PlanError, match="the private count found about 1 rows, but 'a task' needs at least 3: add"):
+    with pytest.raises(
+        PlanError,
+        match=(
+            "the private count found about 1 rows, but 'a task' needs at least 3: add"
+        ),
+    ):
         Task.counted_examples(task, -5.0)
 
 
 def test_one_pair_of_bounds_leaves_the_width_open_and_two_pairs_do_not() -> None:
-    """A preliminary plan is priced for the narrowest and for a wide table, where nothing tells how wide it will be."""
+    """A preliminary plan is priced for the narrowest and for a wide table, where
+    nothing tells how wide it will be.
+    """
     for bounds, widths in ((BOX, {1, draft._WIDE}), (((-1.0, 0.0), (1.0, 2.0)), {2})):
-        config = parse_config(n_clusters=2, bounds=bounds, n_examples=None, algorithm="glloyd", max_iter=2)
+        config = parse_config(
+            n_clusters=2, bounds=bounds, n_examples=None, algorithm="glloyd", max_iter=2
+        )
         plan = draft.draft_plan(config, run_id=1, n_clients=4, seed=1, n_features=None)
         assert {final.n_features for final in draft._continuations(plan)} == widths
-        assert {final.n_examples for final in draft._continuations(plan)} == {3, draft._MANY}
-    declared = draft.draft_plan(config.changed(n_examples=50), run_id=1, n_clients=4, seed=1, n_features=None)
+        assert {final.n_examples for final in draft._continuations(plan)} == {
+            3,
+            draft._MANY,
+        }
+    declared = draft.draft_plan(
+        config.changed(n_examples=50), run_id=1, n_clients=4, seed=1, n_features=None
+    )
     assert {final.n_examples for final in draft._continuations(declared)} == {50}
 
 
 def test_sensitivities_are_tried_on_tables_of_four_sizes_and_nine_rows_each() -> None:
-    """For each size four tables; to each come one of its own rows (if it has any) and two of each of four kinds."""
+    """For each size four tables.
+
+    To each come one of its own rows (if it has any) and two of each of four kinds.
+    """
     sizes: list[int] = []
 
     def rows(points: Array) -> list[Array]:
@@ -123,14 +180,27 @@ def test_sensitivities_are_tried_on_tables_of_four_sizes_and_nine_rows_each() ->
     assert check_sensitivity([block], rows, 2, n_tables=1) == {"rows": 1.0}
     before, after = sizes[::2], sizes[1::2]
     assert after == [size + 1 for size in before]
-    assert {size: before.count(size) for size in before} == {0: 4 * 8, 1: 4 * 9, 4: 4 * 9, 40: 4 * 9}
+    assert {size: before.count(size) for size in before} == {
+        0: 4 * 8,
+        1: 4 * 9,
+        4: 4 * 9,
+        40: 4 * 9,
+    }
 
 
-@pytest.mark.parametrize(("change", "share"), [([1, 0], 0.25), ([0, -1], 0.25), ([2, -1], 0.75), ([0, 0], 0.0)])
+@pytest.mark.parametrize(
+    ("change", "share"),
+    [([1, 0], 0.25), ([0, -1], 0.25), ([2, -1], 0.75), ([0, 0], 0.0)],
+)
 def test_a_change_of_a_single_grid_step_counts(change: list[int], share: float) -> None:
     """Of a sum that may move by four steps in L1."""
     bound = Sensitivity(Norm.L1, 4.0 / 2**16, PrivacyUnit.RECORD, "four steps")
-    assert _share_of_bound(Block("sums", (2,), bound, NoiseShape.LAPLACE, 9.0, 1.0), np.array(change)) == share
+    assert (
+        _share_of_bound(
+            Block("sums", (2,), bound, NoiseShape.LAPLACE, 9.0, 1.0), np.array(change)
+        )
+        == share
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,14 +208,22 @@ def test_a_change_of_a_single_grid_step_counts(change: list[int], share: float) 
     [
         (Norm.L1, [2, 2], 1.0),
         (Norm.L1, [3, 2], None),
-        (Norm.L1, [5, 0], None),  # within what a client's rounding may add to an entry, but not within the bound
+        (
+            Norm.L1,
+            [5, 0],
+            None,
+            # within what a client's rounding may add to an entry, but not within the
+            # bound
+        ),
         (Norm.L2, [0, -4], 1.0),
         (Norm.L2, [2, 3], pytest.approx(13**0.5 / 4)),
         (Norm.L2, [4, 1], None),
         (Norm.L2, [3, -3], None),
     ],
 )
-def test_a_change_is_measured_in_the_declared_norm(norm: Norm, change: list[int], share: Any) -> None:
+def test_a_change_is_measured_in_the_declared_norm(
+    norm: Norm, change: list[int], share: Any
+) -> None:
     """Of four steps."""
     bound = Sensitivity(norm, 4.0 / 2**16, PrivacyUnit.RECORD, "four steps")
     noise = NoiseShape.LAPLACE if norm is Norm.L1 else NoiseShape.GAUSSIAN
@@ -157,29 +235,67 @@ def test_a_change_is_measured_in_the_declared_norm(norm: Norm, change: list[int]
         assert _share_of_bound(block, np.array(change)) == share
 
 
-@pytest.mark.parametrize(("change", "fits"), [([1, 3], True), ([3, 1], True), ([1, -4], False), ([-4, 1], False)])
-def test_one_entry_moves_by_no_more_than_its_bound_and_a_rounding(change: list[int], fits: bool) -> None:
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [([1, 3], True), ([3, 1], True), ([1, -4], False), ([-4, 1], False)],
+)
+def test_one_entry_moves_by_no_more_than_its_bound_and_a_rounding(
+    change: list[int], fits: bool
+) -> None:
     """Of two steps, in an array that may move by a hundred."""
     bound = Sensitivity(Norm.L2, 100.0 / 2**16, PrivacyUnit.RECORD, "a hundred steps")
     block = Block("sums", (2,), bound, NoiseShape.GAUSSIAN, 9.0, 2.0 / 2**16)
     if fits:
         assert _share_of_bound(block, np.array(change)) == pytest.approx(10**0.5 / 100)
     else:
-        with pytest.raises(PlanError, match="for one entry: clip the statistic or declare the bound that holds"):
+        with pytest.raises(
+            PlanError,
+            match="for one entry: clip the statistic or declare the bound that holds",
+        ):
             _share_of_bound(block, np.array(change))
 
 
-@pytest.mark.parametrize(("unit", "largest"), [(PrivacyUnit.RECORD, 1.0 / 40), (PrivacyUnit.CLIENT, 1.0)])
-def test_the_largest_change_of_all_tables_is_told(unit: PrivacyUnit, largest: float) -> None:
-    """Of a count that may move by forty: by one where a row comes along, by a client's forty at most."""
-    counted = Block("rows", (1,), Sensitivity(Norm.L2, 40.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0, 40.0)
-    still = Block("still", (1,), Sensitivity(Norm.L2, 1.0, unit, "so"), NoiseShape.GAUSSIAN, 9.0, 1.0)
+@pytest.mark.parametrize(
+    ("unit", "largest"), [(PrivacyUnit.RECORD, 1.0 / 40), (PrivacyUnit.CLIENT, 1.0)]
+)
+def test_the_largest_change_of_all_tables_is_told(
+    unit: PrivacyUnit, largest: float
+) -> None:
+    """Of a count that may move by forty: by one where a row comes along, by a client's
+    forty at most.
+    """
+    counted = Block(
+        "rows",
+        (1,),
+        Sensitivity(Norm.L2, 40.0, unit, "so"),
+        NoiseShape.GAUSSIAN,
+        9.0,
+        40.0,
+    )
+    still = Block(
+        "still",
+        (1,),
+        Sensitivity(Norm.L2, 1.0, unit, "so"),
+        NoiseShape.GAUSSIAN,
+        9.0,
+        1.0,
+    )
     most = 40.0 if unit is PrivacyUnit.CLIENT else math.inf
-    statistic = lambda rows: [np.array([min(float(len(rows)), most)]), np.zeros(1)]  # noqa: E731
-    assert check_sensitivity([counted, still], statistic, 2, n_tables=1) == {"rows": largest, "still": 0.0}
+    statistic = lambda rows: [  # noqa: E731
+        np.array([min(float(len(rows)), most)]),
+        np.zeros(1),
+    ]
+    assert check_sensitivity([counted, still], statistic, 2, n_tables=1) == {
+        "rows": largest,
+        "still": 0.0,
+    }
     if unit is PrivacyUnit.CLIENT:
-        with pytest.raises(PlanError, match="'rows' moves by 4000 between two neighbouring tables"):
-            check_sensitivity([counted], lambda rows: [np.array([float(len(rows))])], 2, n_tables=1)
+        with pytest.raises(
+            PlanError, match="'rows' moves by 4000 between two neighbouring tables"
+        ):
+            check_sensitivity(
+                [counted], lambda rows: [np.array([float(len(rows))])], 2, n_tables=1
+            )
 
 
 @pytest.mark.parametrize(
@@ -190,17 +306,27 @@ def test_the_largest_change_of_all_tables_is_told(unit: PrivacyUnit, largest: fl
         ([0.0, -(2.0**-16)], "has an entry below 0, but it is declared nonnegative"),
     ],
 )
-def test_what_is_not_as_it_was_declared_is_refused(array: list[float], sentence: str) -> None:
+def test_what_is_not_as_it_was_declared_is_refused(
+    array: list[float], sentence: str
+) -> None:
     sensitivity = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "so", nonnegative=True)
     block = Block("sums", (2,), sensitivity, NoiseShape.GAUSSIAN, 9.0, 1.0)
     with pytest.raises(PlanError, match=re.escape(sentence)):
         check_sensitivity([block], lambda _: [np.array(array)], 2)
     signed = replace(block, sensitivity=replace(sensitivity, nonnegative=False))
-    assert check_sensitivity([signed], lambda _: [np.array([0.0, -(2.0**-16)])], 2, n_tables=1) == {"sums": 0.0}
+    assert check_sensitivity(
+        [signed], lambda _: [np.array([0.0, -(2.0**-16)])], 2, n_tables=1
+    ) == {"sums": 0.0}
 
 
 def final_plan(**values: Any) -> Plan:
-    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="glloyd", n_examples=1_000, **values)
+    config = parse_config(
+        n_clusters=2,
+        bounds=((-1.0,), (1.0,)),
+        algorithm="glloyd",
+        n_examples=1_000,
+        **values,
+    )
     return draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
 
 
@@ -208,11 +334,21 @@ def final_plan(**values: Any) -> Plan:
     ("fitting", "refused", "sentence"),
     [
         ({"seed": 0}, {"seed": -1}, "the plan's seed is -1"),
-        ({"n_examples": None, "delta": 1e-5}, {"n_examples": None, "delta": 1.1e-5}, "it may be at most 1e-05"),
-        ({"n_examples": 7, "delta": 5e-4}, {"n_examples": None, "delta": 5e-4}, "without a declared number of rows"),
+        (
+            {"n_examples": None, "delta": 1e-5},
+            {"n_examples": None, "delta": 1.1e-5},
+            "it may be at most 1e-05",
+        ),
+        (
+            {"n_examples": 7, "delta": 5e-4},
+            {"n_examples": None, "delta": 5e-4},
+            "without a declared number of rows",
+        ),
     ],
 )
-def test_where_the_numbers_of_a_plan_end(fitting: dict[str, Any], refused: dict[str, Any], sentence: str) -> None:
+def test_where_the_numbers_of_a_plan_end(
+    fitting: dict[str, Any], refused: dict[str, Any], sentence: str
+) -> None:
     plan = final_plan()
     draft.check_plan(replace(plan, **fitting))
     with pytest.raises((PlanError, ConfigurationError), match=sentence):
@@ -221,22 +357,36 @@ def test_where_the_numbers_of_a_plan_end(fitting: dict[str, Any], refused: dict[
 
 def test_delta_of_clients_is_below_one_over_their_number() -> None:
     config = parse_config(
-        n_clusters=2, bounds=((-1.0,), (1.0,)), algorithm="sphere_packing", unit="client", trust="central"
+        n_clusters=2,
+        bounds=((-1.0,), (1.0,)),
+        algorithm="sphere_packing",
+        unit="client",
+        trust="central",
     )
     plan = draft.draft_plan(config, run_id=1, n_clients=8, seed=0, n_features=2)
     draft.check_plan(replace(plan, delta=0.124))
-    with pytest.raises(ConfigurationError, match=r"at client level it must be below 1/M = 0\.125"):
+    with pytest.raises(
+        ConfigurationError, match=r"at client level it must be below 1/M = 0\.125"
+    ):
         draft.check_plan(replace(plan, delta=0.125))
 
 
-@pytest.mark.parametrize(("unit", "rows"), [(PrivacyUnit.RECORD, draft.MAX_ROWS_PER_CLIENT), (PrivacyUnit.CLIENT, 1)])
+@pytest.mark.parametrize(
+    ("unit", "rows"),
+    [(PrivacyUnit.RECORD, draft.MAX_ROWS_PER_CLIENT), (PrivacyUnit.CLIENT, 1)],
+)
 def test_sums_have_room_for_all_rows_of_all_clients(
     unit: PrivacyUnit, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
     plan = final_plan()
     if unit is PrivacyUnit.CLIENT:
-        client = {"algorithm": "sphere_packing", "unit": "client", "trust": "central", "delta": 1e-5}
+        client = {
+            "algorithm": "sphere_packing",
+            "unit": "client",
+            "trust": "central",
+            "delta": 1e-5,
+        }
         config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), **client)
         plan = draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
     monkeypatch.setattr(draft, "require_no_wrap", lambda *room: asked.append(room))
@@ -251,17 +401,32 @@ def test_a_sensitivity_is_for_the_unit_that_the_run_protects() -> None:
     because = Sensitivity(Norm.L2, 2.0, PrivacyUnit.CLIENT, "so")
     block = Block("sums", (2,), because, NoiseShape.GAUSSIAN, 3.0, 0.25)
     with pytest.raises(
-        PlanError, match="'sums' is bounded for one client, but the run protects one record: declare that"
+        PlanError,
+        match=(
+            "'sums' is bounded for one client, but the run protects one record: declare"
+            " that"
+        ),
     ):
         draft._check_round(final_plan(), PlannedRound("r", "oblivious", (block,)))
 
 
-@pytest.mark.parametrize(("noise", "norm"), [(NoiseShape.GAUSSIAN, Norm.L2), (NoiseShape.LAPLACE, Norm.L1)])
-def test_noise_that_no_source_draws_is_refused_before_anybody_is_charged(noise: NoiseShape, norm: Norm) -> None:
+@pytest.mark.parametrize(
+    ("noise", "norm"), [(NoiseShape.GAUSSIAN, Norm.L2), (NoiseShape.LAPLACE, Norm.L1)]
+)
+def test_noise_that_no_source_draws_is_refused_before_anybody_is_charged(
+    noise: NoiseShape, norm: Norm
+) -> None:
     """Under trust oblivious the server draws it when clients have charged the round."""
     plan, drawn = final_plan(), 0
     for power in np.arange(36.0, 48.0, 0.125):
-        block = Block("counts", (2,), Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "so"), noise, 2.0**power, 0.0)
+        block = Block(
+            "counts",
+            (2,),
+            Sensitivity(norm, 1.0, PrivacyUnit.RECORD, "so"),
+            noise,
+            2.0**power,
+            0.0,
+        )
         try:
             draft._check_round(plan, PlannedRound("r", "oblivious", (block,)))
         except PlanError:
@@ -281,7 +446,9 @@ def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
     check(Block("sums", (2,), because, NoiseShape.GAUSSIAN, step, 1.0))
     check(*[Block(name, (2**23,), because, NoiseShape.NONE, 0.0, 1.0) for name in "ab"])
     with pytest.raises(PlanError, match="but the grid has steps of"):
-        check(Block("sums", (2,), because, NoiseShape.GAUSSIAN, step * (1.0 - 1e-15), 1.0))
+        check(
+            Block("sums", (2,), because, NoiseShape.GAUSSIAN, step * (1.0 - 1e-15), 1.0)
+        )
     with pytest.raises(PlanError, match="has 16777217 entries, but at most 16777216"):
         check(Block("sums", (2**24 + 1,), because, NoiseShape.NONE, 0.0, 1.0))
     with pytest.raises(PlanError, match="releases two arrays of one name"):
@@ -292,7 +459,13 @@ def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
     ("epsilon", "worst", "limit", "charged", "sentence"),
     [
         (1.0 + 9e-10, 2.0, None, math.inf, None),
-        (1.0 + 1.1e-9, 2.0, None, math.inf, "the plan costs epsilon 1.000000001, but the budget is 1"),
+        (
+            1.0 + 1.1e-9,
+            2.0,
+            None,
+            math.inf,
+            "the plan costs epsilon 1.000000001, but the budget is 1",
+        ),
         (1.0, 2.0 + 1e-9, 2.0, math.inf, None),
         (1.0, 2.0 + 3e-9, 2.0, math.inf, "but max_epsilon is 2"),
         (1.0, 2.0 + 1e-9, None, 2.0, None),
@@ -301,10 +474,16 @@ def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
     ],
 )
 def test_a_billionth_more_than_a_budget_is_allowed(
-    epsilon: float, worst: float, limit: float | None, charged: float, sentence: str | None
+    epsilon: float,
+    worst: float,
+    limit: float | None,
+    charged: float,
+    sentence: str | None,
 ) -> None:
     settings = SimpleNamespace(epsilon=1.0, max_epsilon=limit, max_retries=1)
-    plan: Any = SimpleNamespace(settings=settings, epsilon=epsilon, epsilon_worst_case=worst, events=lambda: ())
+    plan: Any = SimpleNamespace(
+        settings=settings, epsilon=epsilon, epsilon_worst_case=worst, events=lambda: ()
+    )
     if sentence is None:
         draft.check_budget(plan, charged)
     else:
@@ -322,13 +501,22 @@ def test_a_plan_is_for_so_many_clients_at_most() -> None:
         replace(plan, n_clients=MAX_CLIENTS + 1)
 
 
-@pytest.mark.parametrize("values", [{"n_clients": -1}, {"n_clients": 0}, {"n_examples": -(10**18)}, {"n_examples": 0}])
-def test_a_plan_for_nobody_is_refused_before_it_is_priced(values: dict[str, Any]) -> None:
-    level: dict[str, Any] = {"unit": "client", "delta": 1e-6} if "n_clients" in values else {}
+@pytest.mark.parametrize(
+    "values",
+    [{"n_clients": -1}, {"n_clients": 0}, {"n_examples": -(10**18)}, {"n_examples": 0}],
+)
+def test_a_plan_for_nobody_is_refused_before_it_is_priced(
+    values: dict[str, Any],
+) -> None:
+    level: dict[str, Any] = (
+        {"unit": "client", "delta": 1e-6} if "n_clients" in values else {}
+    )
     level |= {"algorithm": "proxy_lloyd", "evaluation": "private"}
     config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), **level)
     known = {"n_examples": 1_000} if "n_examples" in values else {}
-    plan = draft.draft_plan(config, run_id=1, n_clients=5, seed=0, n_features=2, **known)
+    plan = draft.draft_plan(
+        config, run_id=1, n_clients=5, seed=0, n_features=2, **known
+    )
     with pytest.raises(ProtocolError, match="at least one client and one row"):
         draft.verify_plan(replace(plan, **values))
 
@@ -342,27 +530,43 @@ def test_a_plan_for_nobody_is_refused_before_it_is_priced(values: dict[str, Any]
         ({"allow_unnamed": True}, True),
     ],
 )
-def test_what_is_said_for_each_column_needs_their_order(values: dict[str, Any], by_position: bool) -> None:
-    settings = {"n_clusters": 2, "bounds": ((-1.0,), (1.0,)), "algorithm": "glloyd", "n_examples": 1_000}
-    plan = draft.draft_plan(parse_config(**settings | values), run_id=1, n_clients=3, seed=0, n_features=2)
+def test_what_is_said_for_each_column_needs_their_order(
+    values: dict[str, Any], by_position: bool
+) -> None:
+    settings = {
+        "n_clusters": 2,
+        "bounds": ((-1.0,), (1.0,)),
+        "algorithm": "glloyd",
+        "n_examples": 1_000,
+    }
+    plan = draft.draft_plan(
+        parse_config(**settings | values), run_id=1, n_clients=3, seed=0, n_features=2
+    )
     assert plan.by_position is by_position
 
 
 def test_tables_that_sensitivities_are_tried_on() -> None:
-    anywhere, corners, middle, alike = neighbours._tables(40, 3, np.random.default_rng(5))
+    anywhere, corners, middle, alike = neighbours._tables(
+        40, 3, np.random.default_rng(5)
+    )
     generator = np.random.default_rng(5)
     uniform = generator.uniform(-1.0, 1.0, (40, 3))
     assert np.abs(anywhere - uniform).max() <= 2.0**-17
     assert np.unique(corners).tolist() == [-1.0, 1.0]
     assert (np.unique(middle) * 2.0**16).tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
     assert (alike == corners[0]).all()
-    assert all(np.array_equal(table * 2.0**16, np.rint(table * 2.0**16)) for table in (anywhere, middle))
+    assert all(
+        np.array_equal(table * 2.0**16, np.rint(table * 2.0**16))
+        for table in (anywhere, middle)
+    )
     assert {table.shape for table in (anywhere, corners, middle, alike)} == {(40, 3)}
 
 
 def test_the_count_of_a_run_is_the_round_that_releases_it() -> None:
     """Private bounds find it in one round with the magnitudes."""
-    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), private_bounds=True, algorithm="glloyd")
+    config = parse_config(
+        n_clusters=2, bounds=((-1.0,), (1.0,)), private_bounds=True, algorithm="glloyd"
+    )
     plan = draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
     assert plan.count is not None
     assert (plan.count.name, [block.name for block in plan.count.blocks]) == (
@@ -372,9 +576,13 @@ def test_the_count_of_a_run_is_the_round_that_releases_it() -> None:
     assert final_plan().count is None
 
 
-@pytest.mark.parametrize("box", [((-1.0,) * 3, (1.0,) * 2), ((-1.0,) * 2, (1.0,) * 3), ((-1.0,), (1.0,))])
+@pytest.mark.parametrize(
+    "box", [((-1.0,) * 3, (1.0,) * 2), ((-1.0,) * 2, (1.0,) * 3), ((-1.0,), (1.0,))]
+)
 def test_a_box_has_one_range_for_each_feature(box: Any) -> None:
-    config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), private_bounds=True, algorithm="glloyd")
+    config = parse_config(
+        n_clusters=2, bounds=((-1.0,), (1.0,)), private_bounds=True, algorithm="glloyd"
+    )
     config.task.require_box(config, ((-1.0,) * 2, (1.0,) * 2), 2)
     config.task.require_box(config, None, None)
     for n_features in (2, None):
@@ -383,9 +591,15 @@ def test_a_box_has_one_range_for_each_feature(box: Any) -> None:
 
 
 @pytest.mark.parametrize("why", ["", "node 3 said two things"])
-def test_why_somebody_is_left_out_is_said_once(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_somebody_is_left_out_is_said_once(
+    why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
-    monkeypatch.setattr(server.logger, "warning", lambda text, *values, **more: said.append(text % values))
+    monkeypatch.setattr(
+        server.logger,
+        "warning",
+        lambda text, *values, **more: said.append(text % values),
+    )
     session = SimpleNamespace(roster=SimpleNamespace(members=(1, 2)), attempt=4)
     silence = SimpleNamespace(why=why, nodes=(3,), left_out=None)
     server.Server._log_silence(SimpleNamespace(session=session), silence)  # type: ignore[arg-type]
@@ -398,8 +612,14 @@ def test_so_many_nodes_are_named_that_are_left_out(
     n_nodes: int, more: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(server.logger, "warning", lambda text, *values, **known: said.append(text % values))
-    silence = SimpleNamespace(why="", nodes=tuple(range(n_nodes)), left_out="sent no key shares")
+    monkeypatch.setattr(
+        server.logger,
+        "warning",
+        lambda text, *values, **known: said.append(text % values),
+    )
+    silence = SimpleNamespace(
+        why="", nodes=tuple(range(n_nodes)), left_out="sent no key shares"
+    )
     server.Server._log_silence(SimpleNamespace(session=None), silence)  # type: ignore[arg-type]
     names = ", ".join(map(str, range(20)))
     told = f"{n_nodes} node(s) sent no key shares and are left out: {names}{more}"
@@ -413,4 +633,6 @@ def test_numbers_of_the_format_are_what_other_parties_have() -> None:
 def test_a_statistic_that_no_row_moves_comes_no_nearer_to_its_bound() -> None:
     one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "nothing")
     still = Block("still", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
-    assert check_sensitivity([still], lambda points: [np.zeros(1)], n_features=2) == {"still": 0.0}
+    assert check_sensitivity([still], lambda points: [np.zeros(1)], n_features=2) == {
+        "still": 0.0
+    }

@@ -38,16 +38,23 @@ def settings_of(**values: Any) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("n_clients", "masked", "recovers"), [(100, True, False), (101, True, True), (101, False, False)]
+    ("n_clients", "masked", "recovers"),
+    [(100, True, False), (101, True, True), (101, False, False)],
 )
-def test_large_cohorts_recover_sums_unless_told_otherwise(n_clients: int, masked: bool, recovers: bool) -> None:
+def test_large_cohorts_recover_sums_unless_told_otherwise(
+    n_clients: int, masked: bool, recovers: bool
+) -> None:
     usual = Dropout.RECOVER if recovers else Dropout.RETRY
-    assert Dropout.usual(n_clients, masked=masked) is settings_of(masking=masked).dropout_of(n_clients) is usual
+    assert (
+        Dropout.usual(n_clients, masked=masked)
+        is settings_of(masking=masked).dropout_of(n_clients)
+        is usual
+    )
     assert settings_of(dropout="recover").dropout_of(2) is Dropout.RECOVER
     assert settings_of(dropout="retry").dropout_of(n_clients) is Dropout.RETRY
 
 
-# -- one option --------------------------------------------------------------------------------------------------
+# -- one option ------------------------------------------------------------------------
 
 
 class Colour(Enum):
@@ -63,24 +70,66 @@ class Some(Options):
     least: float = real(2.0, -5e-324, math.inf, "2.0", "zero, too")
     colour: Colour = choice(Colour, Colour.RED, "a colour")
     sure: bool = flag(False, "whether")
-    numbers: Any = option((1.0,), lambda name, value: None, "numbers", as_numbers)  # noqa: RUF009 - frozen
+    numbers: Any = option((1.0,), lambda name, value: None, "numbers", as_numbers)  # noqa: RUF009
     plain: str = "x"
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"part": 0.0}, "part is 0.0, but it must be a finite number strictly between 0 and 1: give 0.5."),
-        ({"part": 1}, "part is 1.0, but it must be a finite number strictly between 0 and 1: give 0.5."),
-        ({"part": math.nan}, "part is nan, but it must be a finite number strictly between 0 and 1: give 0.5."),
-        ({"part": "1"}, "part is '1', but it must be a finite number strictly between 0 and 1: give 0.5."),
-        ({"size": 0.0}, "size is 0.0, but it must be a finite number greater than 0: give 2.0."),
-        ({"size": 10**400}, "size is inf, but it must be a finite number greater than 0: give 2.0."),
-        ({"least": -1}, "least is -1.0, but it must be a finite number of at least 0: give 2.0."),
+        (
+            {"part": 0.0},
+            (
+                "part is 0.0, but it must be a finite number strictly between 0 and 1:"
+                " give 0.5."
+            ),
+        ),
+        (
+            {"part": 1},
+            (
+                "part is 1.0, but it must be a finite number strictly between 0 and 1:"
+                " give 0.5."
+            ),
+        ),
+        (
+            {"part": math.nan},
+            (
+                "part is nan, but it must be a finite number strictly between 0 and 1:"
+                " give 0.5."
+            ),
+        ),
+        (
+            {"part": "1"},
+            (
+                "part is '1', but it must be a finite number strictly between 0 and 1:"
+                " give 0.5."
+            ),
+        ),
+        (
+            {"size": 0.0},
+            "size is 0.0, but it must be a finite number greater than 0: give 2.0.",
+        ),
+        (
+            {"size": 10**400},
+            "size is inf, but it must be a finite number greater than 0: give 2.0.",
+        ),
+        (
+            {"least": -1},
+            "least is -1.0, but it must be a finite number of at least 0: give 2.0.",
+        ),
         ({"colour": "rad"}, "colour is 'rad', which is not known: did you mean 'red'?"),
-        ({"colour": None}, "colour is None, which is not known: choose one of 'blue', 'red'."),
+        (
+            {"colour": None},
+            "colour is None, which is not known: choose one of 'blue', 'red'.",
+        ),
         ({"sure": 1}, "sure is 1, but it must be a boolean: give True or False."),
-        ({"part": None}, "part is None, but it must be a finite number strictly between 0 and 1: give 0.5."),
+        (
+            {"part": None},
+            (
+                "part is None, but it must be a finite number strictly between 0 and 1:"
+                " give 0.5."
+            ),
+        ),
     ],
 )
 def test_what_an_option_is_told(values: dict[str, Any], sentence: str) -> None:
@@ -89,79 +138,200 @@ def test_what_an_option_is_told(values: dict[str, Any], sentence: str) -> None:
     assert str(caught.value) == sentence
 
 
-def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fit() -> None:
-    some = Some(n=4.0, part=0.75, size=3, least=0, colour="blue", sure=True, numbers="1,2")  # type: ignore[arg-type]
+def test_options_are_read_by_their_rules_and_stay_the_same_objects_where_they_fit() -> (
+    None
+):
+    some = Some(
+        n=4.0, part=0.75, size=3, least=0, colour="blue", sure=True, numbers="1,2"
+    )  # type: ignore[arg-type]
     assert some == Some(4, 0.75, 3.0, 0.0, Colour.BLUE, True, numbers := (1.0, 2.0))
     assert Some(numbers=numbers).numbers is numbers
     assert [type(one) for one in (some.n, some.size, some.least)] == [int, float, float]
     rules = {one.name: rule_of(one) for one in fields(Some)}
     assert [name for name, rule in rules.items() if rule is None] == ["plain"]
-    assert [name for name, rule in rules.items() if rule is not None and rule.optional] == ["n"]
+    assert [
+        name for name, rule in rules.items() if rule is not None and rule.optional
+    ] == ["n"]
     assert rules["colour"].about == "a colour (red, blue)"  # type: ignore[union-attr]
     assert Some.defaults() == Some().get_params() == vars(Some())
     assert "bounds" not in Settings.defaults()
     for default, optional in ((None, True), (MISSING, False), (3, False)):
         declared = whole(default, 2, 3, "a count")
-        assert (declared.default, declared.metadata["rule"].optional) == (default, optional)
-    with pytest.raises(ConfigurationError, match="the default is 7, but it must be at most 5"):
+        assert (declared.default, declared.metadata["rule"].optional) == (
+            default,
+            optional,
+        )
+    with pytest.raises(
+        ConfigurationError, match="the default is 7, but it must be at most 5"
+    ):
         whole(7, 2, 3, "a count", most=5)
 
 
-# -- what does not go together -----------------------------------------------------------------------------------
+# -- what does not go together ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("fitting", "change", "sentence"),
     [
-        (STANDARD | {"standard_columns": ((1, 1.0),)}, {"schema_digest": ""}, "standard_columns follow from a schema"),
-        (STANDARD | {"standard_columns": ((1, 1.0),)}, {"private_bounds": False}, "standard_columns follow from"),
-        (STANDARD | {"standard_columns": ((1, 1.0),)}, {"standard_columns": ((2, 1.0),)}, "standard_columns follow"),
-        (STANDARD | {"bounds": TWO, "standard_columns": ((2, 0.5),)}, {"standard_columns": ((1, 0.5),)}, "standard_co"),
-        (STANDARD | {"bounds": TWO, "standard_columns": ((1, 0.5),) * 2}, {"bounds": ONE}, "standard_columns follow"),
+        (
+            STANDARD | {"standard_columns": ((1, 1.0),)},
+            {"schema_digest": ""},
+            "standard_columns follow from a schema",
+        ),
+        (
+            STANDARD | {"standard_columns": ((1, 1.0),)},
+            {"private_bounds": False},
+            "standard_columns follow from",
+        ),
+        (
+            STANDARD | {"standard_columns": ((1, 1.0),)},
+            {"standard_columns": ((2, 1.0),)},
+            "standard_columns follow",
+        ),
+        (
+            STANDARD | {"bounds": TWO, "standard_columns": ((2, 0.5),)},
+            {"standard_columns": ((1, 0.5),)},
+            "standard_co",
+        ),
+        (
+            STANDARD | {"bounds": TWO, "standard_columns": ((1, 0.5),) * 2},
+            {"bounds": ONE},
+            "standard_columns follow",
+        ),
         (PROFILED, {"schema_digest": ""}, "profile_widths follow from a schema"),
-        (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (1,)}, "profile_widths follow from a schema"),
+        (
+            PROFILED | {"profile_widths": (0, 1)},
+            {"profile_widths": (1,)},
+            "profile_widths follow from a schema",
+        ),
         (PROFILED, {"profile_widths": "2,1,2"}, "profile_widths follow from a schema"),
-        (PROFILED, {"profile_widths": (2, 1, 2.0)}, "profile_widths follow from a schema"),
-        (PROFILED | {"profile_widths": (0, 1)}, {"profile_widths": (0, 0)}, "profile_widths follow from a schema"),
-        (PROFILED | {"profile_widths": (1, 0)}, {"profile_widths": (3, -1)}, "profile_widths follow from a schema"),
-        (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 0, 0)}, "profile_widths follow from"),
-        (PROFILED | {"profile_widths": (1, 0, 1)}, {"profile_widths": (1, 1, 0)}, "profile_widths follow from"),
-        (PROFILED | {"profile_widths": (65_535, 1)}, {"profile_widths": (65_535, 2)}, "profile_widths follow from"),
+        (
+            PROFILED,
+            {"profile_widths": (2, 1, 2.0)},
+            "profile_widths follow from a schema",
+        ),
+        (
+            PROFILED | {"profile_widths": (0, 1)},
+            {"profile_widths": (0, 0)},
+            "profile_widths follow from a schema",
+        ),
+        (
+            PROFILED | {"profile_widths": (1, 0)},
+            {"profile_widths": (3, -1)},
+            "profile_widths follow from a schema",
+        ),
+        (
+            PROFILED | {"profile_widths": (1, 0, 1)},
+            {"profile_widths": (1, 0, 0)},
+            "profile_widths follow from",
+        ),
+        (
+            PROFILED | {"profile_widths": (1, 0, 1)},
+            {"profile_widths": (1, 1, 0)},
+            "profile_widths follow from",
+        ),
+        (
+            PROFILED | {"profile_widths": (65_535, 1)},
+            {"profile_widths": (65_535, 2)},
+            "profile_widths follow from",
+        ),
         (PROFILED, {"profile_share": 0.5}, "profile_widths follow from a schema"),
         (PROFILED, {"profile_share": 0.0}, "profile_widths follow from a schema"),
-        (PROFILED | {"profile_share": 0.05}, {"profile_share": -0.1}, "profile_widths follow from a schema"),
-        ({"profile_share": 0.05}, {"profile_share": 0.06}, "profile_widths follow from a schema"),
+        (
+            PROFILED | {"profile_share": 0.05},
+            {"profile_share": -0.1},
+            "profile_widths follow from a schema",
+        ),
+        (
+            {"profile_share": 0.05},
+            {"profile_share": 0.06},
+            "profile_widths follow from a schema",
+        ),
         (GAPS, {"schema_digest": ""}, "profile_widths follow from a schema"),
         (GAPS, {"profile_share": 0.5}, "profile_widths follow from a schema"),
         (GAPS, {"gap_columns": ()}, "profile_widths follow from a schema"),
         (GAPS, {"gap_columns": (0,)}, "gap_columns follow from a schema"),
-        (GAPS | {"gap_columns": (-1,) * 65_536}, {"gap_columns": (-1,) * 65_537}, "gap_columns follow from"),
+        (
+            GAPS | {"gap_columns": (-1,) * 65_536},
+            {"gap_columns": (-1,) * 65_537},
+            "gap_columns follow from",
+        ),
         (BOTH, {"gap_columns": (4,)}, "gap_columns follow from a schema"),
         (BOTH, {"gap_columns": (-2,)}, "gap_columns follow from a schema"),
         (BOTH, {"gap_columns": (1, 1)}, "gap_columns follow from a schema"),
         (BOTH, {"gap_columns": (1.0,)}, "gap_columns follow from a schema"),
-        ({"n_examples": 100, "delta": math.nextafter(0.01, 0.0)}, {"delta": 0.01}, "it must be below 1/N = 0.01"),
-        ({"n_examples": 100, "delta": 0.5, "unit": "client"}, {"unit": "record"}, "it must be below 1/N = 0.01"),
+        (
+            {"n_examples": 100, "delta": math.nextafter(0.01, 0.0)},
+            {"delta": 0.01},
+            "it must be below 1/N = 0.01",
+        ),
+        (
+            {"n_examples": 100, "delta": 0.5, "unit": "client"},
+            {"unit": "record"},
+            "it must be below 1/N = 0.01",
+        ),
         ({"delta": 0.5}, {"n_examples": 2}, "it must be below 1/N = 0.5"),
-        ({"masking": False, "dropout": "retry"}, {"dropout": "recover"}, "dropout is 'recover', which always masks"),
-        ({"masking": False}, {"dropout": "recover"}, "dropout is 'recover', which always masks"),
-        ({"dropout": "recover"}, {"masking": False}, "dropout is 'recover', which always masks"),
-        ({"n_clients": 4, "min_clients": 4}, {"min_clients": 5}, "min_clients asks for at least 5"),
-        ({"min_clients": 9}, {"n_clients": 8}, "n_clients is 8, but min_clients asks for at least 9"),
-        ({"unit": "client", "client_sampling_rate": 1.0}, {"client_sampling_rate": 1.0000001}, "it is a probability"),
-        ({"unit": "client", "client_sampling_rate": 0.5}, {"unit": "record"}, "amplifies client-level privacy only"),
-        ({"evaluation": "exact", "unit": "client"}, {"client_sampling_rate": 0.5}, "so that clients sit out"),
-        ({"evaluation": "private", "unit": "client", "client_sampling_rate": 0.5}, {"evaluation": "exact"}, "sit out"),
+        (
+            {"masking": False, "dropout": "retry"},
+            {"dropout": "recover"},
+            "dropout is 'recover', which always masks",
+        ),
+        (
+            {"masking": False},
+            {"dropout": "recover"},
+            "dropout is 'recover', which always masks",
+        ),
+        (
+            {"dropout": "recover"},
+            {"masking": False},
+            "dropout is 'recover', which always masks",
+        ),
+        (
+            {"n_clients": 4, "min_clients": 4},
+            {"min_clients": 5},
+            "min_clients asks for at least 5",
+        ),
+        (
+            {"min_clients": 9},
+            {"n_clients": 8},
+            "n_clients is 8, but min_clients asks for at least 9",
+        ),
+        (
+            {"unit": "client", "client_sampling_rate": 1.0},
+            {"client_sampling_rate": 1.0000001},
+            "it is a probability",
+        ),
+        (
+            {"unit": "client", "client_sampling_rate": 0.5},
+            {"unit": "record"},
+            "amplifies client-level privacy only",
+        ),
+        (
+            {"evaluation": "exact", "unit": "client"},
+            {"client_sampling_rate": 0.5},
+            "so that clients sit out",
+        ),
+        (
+            {"evaluation": "private", "unit": "client", "client_sampling_rate": 0.5},
+            {"evaluation": "exact"},
+            "sit out",
+        ),
         ({"trust": "elsewhere"}, {"trust": 3}, "trust is 3, but it must be a name"),
     ],
 )
-def test_settings_that_do_not_go_together(fitting: dict[str, Any], change: dict[str, Any], sentence: str) -> None:
+def test_settings_that_do_not_go_together(
+    fitting: dict[str, Any], change: dict[str, Any], sentence: str
+) -> None:
     settings = settings_of(**fitting)
     with pytest.raises(ConfigurationError, match=re.escape(sentence)):
         replace(settings, **change)
 
 
-QUARTERS: dict[str, Any] = {"count_share": 0.25, "bounds_share": 0.25, "evaluation_share": 0.25} | PROFILED
+QUARTERS: dict[str, Any] = {
+    "count_share": 0.25,
+    "bounds_share": 0.25,
+    "evaluation_share": 0.25,
+} | PROFILED
 FOUR: dict[str, Any] = QUARTERS | {"private_bounds": True, "evaluation": "private"}
 
 
@@ -178,9 +348,14 @@ FOUR: dict[str, Any] = QUARTERS | {"private_bounds": True, "evaluation": "privat
         (FOUR | {"n_examples": 9}, 0.25, 0.5),
     ],
 )
-def test_shares_of_the_budget_that_are_not_the_tasks_own(values: dict[str, Any], before: float, after: float) -> None:
+def test_shares_of_the_budget_that_are_not_the_tasks_own(
+    values: dict[str, Any], before: float, after: float
+) -> None:
     settings = settings_of(**values)
-    assert (settings.preliminary_share(counts=True), settings.closing_share) == (before, after)
+    assert (settings.preliminary_share(counts=True), settings.closing_share) == (
+        before,
+        after,
+    )
     assert settings.reserved_share(counts=True) == before + after
     without = before if settings.n_examples is not None else before - 0.25
     assert settings.reserved_share(counts=False) == without + after
@@ -188,7 +363,9 @@ def test_shares_of_the_budget_that_are_not_the_tasks_own(values: dict[str, Any],
 
 def test_shares_leave_the_task_a_part_of_the_budget() -> None:
     settings_of(**FOUR | {"count_share": 0.25 - 2.0**-40})
-    with pytest.raises(ConfigurationError, match="evaluation_share together are 1, but they must leave"):
+    with pytest.raises(
+        ConfigurationError, match="evaluation_share together are 1, but they must leave"
+    ):
         settings_of(**FOUR)
 
 
@@ -203,13 +380,23 @@ def test_shares_leave_the_task_a_part_of_the_budget() -> None:
         ({"bounds": TWO}, 1, "there are bounds for 2 features, but the table has 1"),
         ({"bounds": TWO}, 3, "there are bounds for 2 features, but the table has 3"),
         ({"feature_names": ("a", "b")}, 2, None),
-        ({"feature_names": ("a", "b")}, 1, "feature_names has 2 names, but bounds or n_features say 1"),
-        ({"feature_names": ("a", "b")}, 3, "feature_names has 2 names, but bounds or n_features say 3"),
+        (
+            {"feature_names": ("a", "b")},
+            1,
+            "feature_names has 2 names, but bounds or n_features say 1",
+        ),
+        (
+            {"feature_names": ("a", "b")},
+            3,
+            "feature_names has 2 names, but bounds or n_features say 3",
+        ),
         ({"feature_names": ("a", "b"), "bounds": TWO}, None, None),
         ({"feature_names": ("a",)}, 1, None),
     ],
 )
-def test_a_tables_width_suits_bounds_and_names(values: dict[str, Any], width: int | None, sentence: str | None) -> None:
+def test_a_tables_width_suits_bounds_and_names(
+    values: dict[str, Any], width: int | None, sentence: str | None
+) -> None:
     settings = settings_of(**values)
     if sentence is None:
         settings.require_width(width)

@@ -1,4 +1,6 @@
-"""What replies are tagged with, so that clients compare what they have computed and nobody can pass on an old tag."""
+"""What replies are tagged with, so that clients compare what they have computed and
+nobody can pass on an old tag.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.task import Found
 
 
-def test_the_last_tag_is_of_the_round_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_tag_is_of_the_round_after_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two rounds: the third tag covers the result, and is none that was sent before."""
     asked: list[int] = []
     tag = Party.tag
@@ -27,7 +31,12 @@ def test_the_last_tag_is_of_the_round_after_the_last(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Party, "tag", noted)
     config = parse_config(
-        n_clusters=2, algorithm="glloyd", max_iter=2, bounds=((-1.0,), (1.0,)), n_examples=20, random_state=7
+        n_clusters=2,
+        algorithm="glloyd",
+        max_iter=2,
+        bounds=((-1.0,), (1.0,)),
+        n_examples=20,
+        random_state=7,
     )
     plan = draft_plan(config, run_id=9, n_clients=2, seed=7, n_features=2)
     run_direct(plan, [np.zeros((10, 2))] * 2)

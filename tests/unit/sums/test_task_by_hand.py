@@ -1,4 +1,6 @@
-"""What a task and a run answer without an algorithm, and the public facts that rounds are computed from."""
+"""What a task and a run answer without an algorithm, and the public facts that rounds
+are computed from.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ class Bare(Task):
     [
         (0, (1.0, -1.0, 2.0**-16, 3 * 2.0**-16), None),
         (MAX_SERVER_POINTS, (), None),
-        (MAX_SERVER_POINTS + 1, (), "the server has 131073 points, but at most 131072 can be weighted"),
+        (
+            MAX_SERVER_POINTS + 1,
+            (),
+            "the server has 131073 points, but at most 131072 can be weighted",
+        ),
         (-1, (), "not on the grid"),
         (5, (0.0, 1.0 + 2.0**-16), "not on the grid"),
         (5, (-1.0 - 2.0**-16, 0.0), "not on the grid"),
@@ -62,8 +68,15 @@ def test_the_servers_centre_is_on_the_grid_inside_the_box(
             ServerFacts(n_points, centre, 1.0, 1.0)
 
 
-def known_of(n_examples: int | None = 800, multiplier: float | None = None, **values: Any) -> Known:
-    settings = {"algorithm": "glloyd", "n_clusters": 2, "bounds": BOX, "n_examples": None}
+def known_of(
+    n_examples: int | None = 800, multiplier: float | None = None, **values: Any
+) -> Known:
+    settings = {
+        "algorithm": "glloyd",
+        "n_clusters": 2,
+        "bounds": BOX,
+        "n_examples": None,
+    }
     config = parse_config(**(settings | values))
     return Known(config, n_examples, 2, 1e-6, multiplier, SAME, 16, n_clients=20)
 
@@ -75,8 +88,13 @@ def test_whether_rows_were_counted_and_how_many_units_there_are() -> None:
     assert not declared.counted
     assert declared.n_units == declared.known_n_examples == 800
     by_client = {"algorithm": "proxy_lloyd", "unit": "client", "trust": "central"}
-    assert (known_of(**by_client).n_units, known_of(**by_client, client_sampling_rate=0.25).n_units) == (20.0, 5.0)
-    with pytest.raises(PlanError, match="'glloyd' needs the number of rows: declare n_examples"):
+    assert (
+        known_of(**by_client).n_units,
+        known_of(**by_client, client_sampling_rate=0.25).n_units,
+    ) == (20.0, 5.0)
+    with pytest.raises(
+        PlanError, match="'glloyd' needs the number of rows: declare n_examples"
+    ):
         _ = known_of(n_examples=None).n_units
 
 
@@ -90,7 +108,9 @@ def test_a_task_that_says_nothing_has_defaults() -> None:
     config: Any = SimpleNamespace(settings=Settings(bounds=BOX))
     assert task.preliminary(config, 1e-6, 2) == ()
     task.require_box(config, None, 2)
-    with pytest.raises(PlanError, match="the plan has a box besides its declared bounds"):
+    with pytest.raises(
+        PlanError, match="the plan has a box besides its declared bounds"
+    ):
         task.require_box(config, BOX, 2)
     for make in (task.evaluation, task.profile):
         with pytest.raises(ConfigurationError, match="'bare' has none: leave"):
@@ -108,22 +128,47 @@ def test_a_task_that_says_nothing_has_defaults() -> None:
         (False, True, PrivacyUnit.CLIENT, False),
     ],
 )
-def test_where_the_number_of_rows_must_be_known(needs: bool, alike: bool, unit: PrivacyUnit, counts: bool) -> None:
-    kind = type("Kind", (Bare,), {"needs_n_examples": needs, "weighs_clients_alike": alike})
+def test_where_the_number_of_rows_must_be_known(
+    needs: bool, alike: bool, unit: PrivacyUnit, counts: bool
+) -> None:
+    kind = type(
+        "Kind", (Bare,), {"needs_n_examples": needs, "weighs_clients_alike": alike}
+    )
     assert kind.counts(unit) is counts
 
 
-@pytest.mark.parametrize(("evaluation", "n_classes"), [("none", 0), ("private", 3), ("exact", 3)])
-def test_classes_are_looked_at_where_there_is_an_evaluation(evaluation: str, n_classes: int) -> None:
-    assert Bare().n_classes(Settings(bounds=BOX, n_classes=3, evaluation=Evaluation(evaluation))) == n_classes
+@pytest.mark.parametrize(
+    ("evaluation", "n_classes"), [("none", 0), ("private", 3), ("exact", 3)]
+)
+def test_classes_are_looked_at_where_there_is_an_evaluation(
+    evaluation: str, n_classes: int
+) -> None:
+    assert (
+        Bare().n_classes(
+            Settings(bounds=BOX, n_classes=3, evaluation=Evaluation(evaluation))
+        )
+        == n_classes
+    )
 
 
 def test_options_of_a_run_are_read_and_changed_by_their_flat_names() -> None:
-    run = Run(Settings(bounds=BOX, epsilon=2.0, random_state=5), Bare(breadth=6, options=BareOptions(depth=3)))
+    run = Run(
+        Settings(bounds=BOX, epsilon=2.0, random_state=5),
+        Bare(breadth=6, options=BareOptions(depth=3)),
+    )
     assert (run.epsilon, run.breadth, run.depth, run.algorithm) == (2.0, 6, 3, "bare")
     other = run.changed(epsilon=0.5, breadth=7, depth=9)
-    assert (other.epsilon, other.breadth, other.depth, other.random_state) == (0.5, 7, 9, 5)
-    assert (run.epsilon, run.unseeded.random_state, run.unseeded.epsilon) == (2.0, None, 2.0)
+    assert (other.epsilon, other.breadth, other.depth, other.random_state) == (
+        0.5,
+        7,
+        9,
+        5,
+    )
+    assert (run.epsilon, run.unseeded.random_state, run.unseeded.epsilon) == (
+        2.0,
+        None,
+        2.0,
+    )
     assert run.changed(random_state=6).unseeded == run.unseeded
     assert copy.deepcopy(run) == run
     for name in ("alpha", "_private", "__dataclass_params"):
