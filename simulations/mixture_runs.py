@@ -34,9 +34,9 @@ from flwr_dpkmeans.options import Cohort
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.threads import one_thread
 from simulations.clustering_indices import cost_per_point
-from simulations.configuration import algorithm_value
+from simulations.experiments.configuration import algorithm_value
+from simulations.experiments.workers import one_thread_from_now_on
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
-from simulations.workers import one_thread_from_now_on
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")

@@ -24,16 +24,16 @@ from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
-from simulations.composition import store_packages
-from simulations.engines import run_settings
-from simulations.expansion import CONFIGURATION, Sweep, expand
-from simulations.figure_specs import parse_specs
-from simulations.figure_table import Results, counted
-from simulations.job import log_quietly, rehearsed_row, result_row
+from simulations.experiments.composition import store_packages
+from simulations.experiments.engines import run_settings
+from simulations.experiments.expansion import CONFIGURATION, Sweep, expand
+from simulations.experiments.job import log_quietly, rehearsed_row, result_row
+from simulations.experiments.sweep import labels_of, run_sweep
+from simulations.experiments.table import JOURNAL_FILE, table_of
+from simulations.experiments.workers import default_workers
+from simulations.figures.specs import parse_specs
+from simulations.figures.table import Results, counted
 from simulations.mixture_runs import RESUMES, exit_code
-from simulations.sweep import labels_of, run_sweep
-from simulations.table import JOURNAL_FILE, table_of
-from simulations.workers import default_workers
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
@@ -154,7 +154,7 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
     for reason, n_runs in result.reasons.most_common(_REASONS):
         print(f"{n_runs} failed: {reason}", file=sys.stderr)
     if sweep.common["sweep"]["figures"]:
-        from simulations.plot import figures_of
+        from simulations.figures.plot import figures_of
 
         for path in figures_of(result.table):
             print(path)
@@ -175,7 +175,7 @@ def with_figures_that_can_be_drawn(sweep: Sweep) -> Sweep:
     specs = parse_specs(given["figures"])
     if not specs:
         return sweep
-    from simulations.plot import refusal_of
+    from simulations.figures.plot import refusal_of
 
     rows = [
         {**rehearsed_row(one), **labels_of(one, sweep.name)} for one in sweep.settings

@@ -47,7 +47,7 @@ from simulations.audit.result import (
     write_results,
 )
 from simulations.audit.trials import Measure, measuring
-from simulations.job import log_quietly
+from simulations.experiments.job import log_quietly
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

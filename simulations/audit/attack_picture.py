@@ -18,7 +18,7 @@ from simulations.audit.attack_success import (
     roc_curve,
     true_positive_rate,
 )
-from simulations.figure_looks import DASH_DOT, DASHED, DOTTED, METHODS, SOLID, Dashes
+from simulations.figures.looks import DASH_DOT, DASHED, DOTTED, METHODS, SOLID, Dashes
 
 Array = NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from simulations.audit.attack_success import (
     true_positive_rate,
 )
 from simulations.audit.bounds import Scores
-from simulations.code_version import code_version, require_this_code
+from simulations.experiments.code_version import code_version, require_this_code
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions
 from simulations.audit.cases import build_cases
-from simulations.workers import workers_of
+from simulations.experiments.workers import workers_of
 
 DEFAULT_OUTPUT = "outputs/audit"
 _LISTS = ("algorithm", "trust", "unit", "adversary", "case", "engine", "method")

@@ -49,7 +49,7 @@ from simulations.audit.attack_games import (
     play,
 )
 from simulations.audit.attacks import encode_csv
-from simulations.job import log_quietly
+from simulations.experiments.job import log_quietly
 
 Array = NDArray[np.float64]
 

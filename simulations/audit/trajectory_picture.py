@@ -11,7 +11,7 @@ import numpy as np
 
 from simulations.audit.attack_picture import encoded
 from simulations.audit.trajectory import CLEAR, Line, View, finds
-from simulations.figure_looks import METHODS
+from simulations.figures.looks import METHODS
 
 _ROW, _REBUILT, _KEPT = "#999999", "#D55E00", "#0072B2"
 

@@ -20,7 +20,7 @@ from simulations.audit.information import Worst, priced_information
 from simulations.audit.linear import Direction
 from simulations.audit.runs import Engine, make_runner
 from simulations.audit.views import Adversary, View
-from simulations.workers import one_thread_from_now_on
+from simulations.experiments.workers import one_thread_from_now_on
 
 Array = NDArray[np.float64]
 

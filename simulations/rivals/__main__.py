@@ -16,8 +16,11 @@ from typing import Any
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
-from simulations.configuration import flat, job_key
-from simulations.job import log_quietly
+from simulations.experiments.configuration import flat, job_key
+from simulations.experiments.job import log_quietly
+from simulations.experiments.sweep import require_rows_of_this_code, run_sweep
+from simulations.experiments.table import Journal
+from simulations.experiments.workers import add_workers
 from simulations.mixture_runs import RESUMES, exit_code
 from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
@@ -29,9 +32,6 @@ from simulations.rivals.rival_table import (
     markdown,
     wins,
 )
-from simulations.sweep import require_rows_of_this_code, run_sweep
-from simulations.table import Journal
-from simulations.workers import add_workers
 
 _USUAL = tuple(name for name, one in SETS.items() if one.conditions != DPM)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from simulations.utility import find_source, load_scaled
+from simulations.papers.fastlloyd.utility import find_source, load_scaled
 
 Array = NDArray[np.float64]
 

@@ -18,9 +18,10 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.sums.settings import Options
 from simulations.clustering_indices import cost_per_point
-from simulations.configuration import flat, job_key
-from simulations.expansion import Sweep
-from simulations.job import failed_row
+from simulations.experiments.configuration import flat, job_key
+from simulations.experiments.expansion import Sweep
+from simulations.experiments.job import failed_row
+from simulations.papers.fastlloyd.utility import find_source
 from simulations.rivals import register_rivals
 from simulations.rivals.installed_methods import (
     PACKAGES,
@@ -39,7 +40,6 @@ from simulations.rivals.rival_data import (
     rival_set,
 )
 from simulations.rivals.uniform_grid import UniformGridOptions
-from simulations.utility import find_source
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from simulations.clustering_metrics import area_under
+from simulations.experiments.clustering_metrics import area_under
 from simulations.rivals.rival_data import EPSILONS, rival_set
 from simulations.rivals.rival_runs import METHODS, OPTIMAL
 
