@@ -1,17 +1,16 @@
 """What an adversary really gets of a run, and what it must add up itself.
 
-===============
-=======================================================================================
-trust, adversary its view
-===============
-=======================================================================================
-any, clients     released sums; under ``distributed`` less what max(1, t) colluding
-clients put in themselves distributed,     the aggregates, less what t colluding clients
-put in; every masked vector server oblivious,       every masked vector, the blinded
-aggregates, its own noise: nothing that it can read server central, server  not audited:
-that server is trusted
-===============
-=======================================================================================
+===================  =============================================================
+trust, adversary     its view
+===================  =============================================================
+any, clients         released sums; under ``distributed`` less what max(1, t)
+                     colluding clients put in themselves
+distributed, server  the aggregates, less what t colluding clients put in; every
+                     masked vector
+oblivious, server    every masked vector, the blinded aggregates, its own noise:
+                     nothing that it can read
+central, server      not audited: that server is trusted
+===================  =============================================================
 
 So the noise that is left in a sum under ``distributed`` is exactly what the guarantee
 counts on.

@@ -1,6 +1,6 @@
-"""Whether a centre's printed error is true: `python -m simulations.benchmarks.calibration --help`.
+"""Whether a centre's printed error is true.
 
-For twelve shapes of clusters, tables of many lengths and many budgets, each centre is
+`python -m simulations.benchmarks.calibration --help`. For twelve shapes of clusters, tables of many lengths and many budgets, each centre is
 compared with the exact mean of the rows that the model labels with its cluster. Noise
 is seeded, so these runs protect nobody.
 """
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+Generator = np.random.Generator
 Bounds = tuple[Sequence[float], Sequence[float]]
 
 NORMAL_QUANTILE = 1.96
@@ -57,7 +59,7 @@ class Shape:
 
     n_clusters: int
     bounds: Bounds
-    draw: Callable[[np.random.Generator, int], Array]
+    draw: Callable[[Generator, int], Array]
 
 
 _AGES = np.array([30.0, 55.0, 80.0])
@@ -66,109 +68,118 @@ _PATIENTS: Bounds = ((0.0, 30.0, 0.0), (110.0, 180.0, 150.0))
 
 
 def _patients(
-    third: Callable[[np.random.Generator, NDArray[np.int64]], Array],
+    third: Callable[[Generator, Labels], Array],
 ) -> Shape:
     """Make three clusters of ages and weights with a third column of some shape."""
 
-    def draw(generator: np.random.Generator, n: int) -> Array:
+    def draw(generator: Generator, n: int) -> Array:
         labels = generator.integers(0, 3, n)
         ages = generator.normal(_AGES[labels], 4.0)
         weights = generator.normal(_WEIGHTS[labels], 5.0)
-        return np.stack([ages, weights, third(generator, labels)], axis=1)
+        values = third(generator, labels)
+        return np.stack([ages, weights, values], axis=1)
 
     return Shape(3, _PATIENTS, draw)
 
 
-def _lognormal(generator: np.random.Generator, n: int) -> Array:
+def _lognormal(generator: Generator, n: int) -> Array:
     """Draw costs, most of them small."""
     return generator.lognormal(8.5, 1.0, (n, 1))
 
 
-def _uniform(generator: np.random.Generator, n: int) -> Array:
+def _uniform(generator: Generator, n: int) -> Array:
     """Draw rows without gaps between their clusters."""
     return generator.uniform(-1.0, 1.0, (n, 2))
 
 
-def _mixed_scales(generator: np.random.Generator, n: int) -> Array:
+def _mixed_scales(generator: Generator, n: int) -> Array:
     """Draw columns that fill very different parts of their bounds."""
     labels = generator.integers(0, 3, n)
     centres = np.array([[-0.5, 0.1, 0.01], [0.0, -0.1, 0.0], [0.5, 0.0, -0.01]])
     return generator.normal(centres[labels], np.array([0.1, 0.02, 0.004]))
 
 
-def _unequal_sizes(generator: np.random.Generator, n: int) -> Array:
+def _unequal_sizes(generator: Generator, n: int) -> Array:
     """Draw clusters of 80, 15 and 5 percent of the rows."""
     labels = generator.choice(3, n, p=[0.8, 0.15, 0.05])
     centres = np.array([[-0.4, -0.4], [0.3, -0.2], [0.1, 0.6]])
     return generator.normal(centres[labels], 0.08)
 
 
-def _one_far_group(generator: np.random.Generator, n: int) -> Array:
+def _one_far_group(generator: Generator, n: int) -> Array:
     """Draw a twentieth of the rows far from two clusters that lie close together."""
     labels = generator.choice(3, n, p=[0.475, 0.475, 0.05])
     centres = np.array([[-0.8, -0.8], [-0.6, -0.7], [0.8, 0.9]])
     return generator.normal(centres[labels], 0.03)
 
 
-def _exponential(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array:
+def _exponential(generator: Generator, labels: Labels) -> Array:
     """Draw laboratory values with a long tail."""
-    return generator.exponential(np.array([1.0, 3.0, 20.0])[labels])
+    means = np.array([1.0, 3.0, 20.0])
+    return generator.exponential(means[labels])
 
 
-def _zero_inflated(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array:
+def _zero_inflated(generator: Generator, labels: Labels) -> Array:
     """Draw values of which four fifths are zero."""
-    values = generator.exponential(np.array([10.0, 20.0, 30.0])[labels])
-    return np.where(generator.random(len(labels)) < 0.2, values, 0.0)
+    means = np.array([10.0, 20.0, 30.0])
+    values = generator.exponential(means[labels])
+    is_positive = generator.random(len(labels)) < 0.2
+    return np.where(is_positive, values, 0.0)
 
 
-def _heavy_tailed(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array:
+def _heavy_tailed(generator: Generator, labels: Labels) -> Array:
     """Draw from Student's distribution with two and a half degrees of freedom."""
-    tails: Array = np.asarray(generator.standard_t(2.5, len(labels)), dtype=np.float64)
-    middles: Array = np.array([40.0, 70.0, 100.0])[labels]
-    return middles + 4.0 * tails
+    tails = generator.standard_t(2.5, len(labels))
+    middles = np.array([40.0, 70.0, 100.0])
+    return np.asarray(middles[labels] + 4.0 * tails)
 
 
-def _discrete(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array:
+def _discrete(generator: Generator, labels: Labels) -> Array:
     """Draw few values, ten apart."""
-    counts = generator.poisson(np.array([2.0, 5.0, 8.0])[labels])
+    means = np.array([2.0, 5.0, 8.0])
+    counts = generator.poisson(means[labels])
     return 10.0 * counts.astype(np.float64)
 
 
-def _bimodal(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array:
+def _bimodal(generator: Generator, labels: Labels) -> Array:
     """Draw two modes in each cluster, of three and one quarter of its rows."""
     is_high = generator.random(len(labels)) < 0.25
-    modes: Array = np.array([20.0, 60.0])[is_high.astype(np.int64)]
-    values: Array = generator.normal(modes, 3.0)
-    return values
+    modes = np.where(is_high, 60.0, 20.0)
+    return np.asarray(generator.normal(modes, 3.0))
 
 
-def _rare_flag(generator: np.random.Generator, labels: NDArray[np.int64]) -> Array:
+def _rare_flag(generator: Generator, labels: Labels) -> Array:
     """Draw a flag that one or two percent of the rows have.
 
     It fills the column's bounds.
     """
-    has_flag = generator.random(len(labels)) < np.array([0.01, 0.02, 0.02])[labels]
+    shares = np.array([0.01, 0.02, 0.02])
+    has_flag = generator.random(len(labels)) < shares[labels]
     return 150.0 * has_flag.astype(np.float64)
 
 
+def _gaussian(generator: Generator, labels: Labels) -> Array:
+    """Draw values of a bell curve around each cluster's mean."""
+    means = np.array([40.0, 60.0, 80.0])
+    return generator.normal(means[labels], 6.0)
+
+
+_SQUARE: Bounds = ((-1.0, -1.0), (1.0, 1.0))
+_CUBE: Bounds = ((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
 SHAPES: Mapping[str, Shape] = MappingProxyType(
     {
-        "Gaussian": _patients(
-            lambda generator, labels: generator.normal(
-                np.array([40.0, 60.0, 80.0])[labels], 6.0
-            )
-        ),
+        "Gaussian": _patients(_gaussian),
         "exponential": _patients(_exponential),
         "lognormal": Shape(1, ((0.0,), (1e5,)), _lognormal),
-        "uniform": Shape(4, ((-1.0, -1.0), (1.0, 1.0)), _uniform),
+        "uniform": Shape(4, _SQUARE, _uniform),
         "discrete": _patients(_discrete),
         "zero-inflated": _patients(_zero_inflated),
         "heavy-tailed": _patients(_heavy_tailed),
         "bimodal": _patients(_bimodal),
         "rare flag": _patients(_rare_flag),
-        "mixed scales": Shape(3, ((-1.0,) * 3, (1.0,) * 3), _mixed_scales),
-        "unequal sizes": Shape(3, ((-1.0, -1.0), (1.0, 1.0)), _unequal_sizes),
-        "one far group": Shape(3, ((-1.0, -1.0), (1.0, 1.0)), _one_far_group),
+        "mixed scales": Shape(3, _CUBE, _mixed_scales),
+        "unequal sizes": Shape(3, _SQUARE, _unequal_sizes),
+        "one far group": Shape(3, _SQUARE, _one_far_group),
     }
 )
 
@@ -176,8 +187,7 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
 def measured(
     name: str, n_rows: int, epsilon: float, seed: int, algorithm: str = "proxy_lloyd"
 ) -> list[dict[str, object]]:
-    """Fit once and compare every coordinate of every centre with the rows that have its
-    label.
+    """Fit once, and compare every centre with the rows that have its label.
 
     Returns
     -------
@@ -210,25 +220,25 @@ def measured(
             continue
         errors = (centre - members.mean(axis=0)) / (upper - lower)
         widths = model.cluster_centers_error_[cluster] / (upper - lower)
-        for column, (error, width) in enumerate(
-            zip(errors.tolist(), widths.tolist(), strict=True)
-        ):
-            cell = {"shape": name, "n_rows": n_rows, "epsilon": epsilon, "seed": seed}
-            cells.append(
-                cell
-                | {
-                    "cluster": cluster,
-                    "column": column,
-                    "error": error,
-                    "half_width": width,
-                }
-            )
+        for column in range(rows.shape[1]):
+            cell = {
+                "shape": name,
+                "n_rows": n_rows,
+                "epsilon": epsilon,
+                "seed": seed,
+                "cluster": cluster,
+                "column": column,
+                "error": float(errors[column]),
+                "half_width": float(widths[column]),
+            }
+            cells.append(cell)
     return cells
 
 
 def summary(cells: pd.DataFrame) -> pd.DataFrame:
-    """Say of each shape how many intervals cover, and how wide they are beside those
-    that errors need.
+    """Say of each shape how many intervals cover, and how wide they are.
+
+    Beside those that errors need.
 
     Parameters
     ----------
@@ -244,53 +254,58 @@ def summary(cells: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    cells = cells.assign(covered=cells["error"].abs() <= cells["half_width"])
-    groups = cells.assign(square=cells["error"] ** 2).groupby(
-        ["shape", "n_rows", "epsilon", "column"], sort=False
+    cells = cells.assign(
+        covered=cells["error"].abs() <= cells["half_width"],
+        square=cells["error"] ** 2,
     )
+    groups = cells.groupby(["shape", "n_rows", "epsilon", "column"], sort=False)
     needed = NORMAL_QUANTILE * np.sqrt(groups["square"].mean())
     ratios = groups["half_width"].median() / needed
-    by_shape = cells.groupby("shape", sort=False)["covered"]
+    covered = cells.groupby("shape", sort=False)["covered"]
     widths = ratios.groupby("shape", sort=False)
     return pd.DataFrame(
         {
-            "coverage": by_shape.mean(),
+            "coverage": covered.mean(),
             "width": widths.median(),
             "widest": widths.max(),
-            "n": by_shape.size(),
+            "n": covered.size(),
         }
     )
 
 
-def _table(found: pd.DataFrame) -> Table:
+def _table(by_shape: pd.DataFrame) -> Table:
     """One row for each shape."""
     table = Table(
         title="Do 95% intervals hold the exact means? Seeded noise, not private"
     )
     for column in ("shape", "coverage", "width over need", "widest", "coordinates"):
         table.add_column(column, justify="left" if column == "shape" else "right")
-    for row in found.itertuples():
-        widths = f"{row.width:.2f}", f"{row.widest:.2f}"
-        table.add_row(str(row.Index), f"{row.coverage:.1%}", *widths, str(row.n))
+    for row in by_shape.itertuples():
+        table.add_row(
+            str(row.Index),
+            f"{row.coverage:.1%}",
+            f"{row.width:.2f}",
+            f"{row.widest:.2f}",
+            str(row.n),
+        )
     return table
 
 
-def draw(found: pd.DataFrame, path: Path) -> None:
+def draw(by_shape: pd.DataFrame, path: Path) -> None:
     """Draw coverage and width of each shape, with what they are aimed to be, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.0, 0.4 * len(found) + 1.4), layout="constrained")
+    size = (9.0, 0.4 * len(by_shape) + 1.4)
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
-    names = list(found.index)[::-1]
-    shown = found.loc[names]
+    names = list(by_shape.index)[::-1]
+    shown = by_shape.loc[names]
+    least = min(0.8, shown["coverage"].min()) - 0.01
     left.axvspan(*COVERAGE, color="0.9")
     left.plot(shown["coverage"], names, "o", color="C0")
-    left.set(
-        xlabel="intervals that hold the exact mean",
-        xlim=(min(0.8, shown["coverage"].min()) - 0.01, 1.005),
-    )
+    left.set(xlabel="intervals that hold the exact mean", xlim=(least, 1.005))
     right.axvspan(0.0, WIDEST, color="0.9")
     right.plot(shown["width"], names, "o", color="C0")
     right.set(xlabel="half-width over 1.96 root mean square errors", xlim=(0.0, None))
@@ -312,12 +327,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells: list[dict[str, object]] = []
     for job in track(jobs, description="fits", console=Console(stderr=True)):
         cells += measured(*job, options.algorithm)
-    found = summary(pd.DataFrame(cells))
-    Console(width=None if sys.stdout.isatty() else 100).print(_table(found))
+    by_shape = summary(pd.DataFrame(cells))
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    console.print(_table(by_shape))
     if options.figure:
-        draw(found, Path(options.figure))
+        draw(by_shape, Path(options.figure))
     if options.output:
-        Path(options.output).write_text(found.to_json(orient="index", indent=1) + "\n")
+        text = by_shape.to_json(orient="index", indent=1)
+        Path(options.output).write_text(f"{text}\n")
     return 0
 
 

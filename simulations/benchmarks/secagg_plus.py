@@ -16,10 +16,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import Client as FlowerClient
 from flwr.client import NumPyClient
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
@@ -57,10 +57,8 @@ class Updates:
         """Of norm about 1, as a clipped update has."""
         generator = np.random.default_rng(n_clients)
         values = generator.normal(0.0, n_entries**-0.5, (n_clients, n_entries)) * 0.9
-        return cls(
-            list(values),
-            list(map(int, generator.integers(1, MOST_EXAMPLES, n_clients))),
-        )
+        weights = generator.integers(1, MOST_EXAMPLES, n_clients)
+        return cls(list(values), weights.tolist())
 
     @property
     def mean(self) -> Vector:
@@ -120,18 +118,16 @@ def secure_sum(
         settings = NodeSettings(
             IN_SIMULATION, MemoryLedger(), "default", simulated=True
         )
-        app = ClientApp(
-            mods=[SecureAggregation(lambda _: settings, wrapped=WrappedApp)]
-        )
+        mod = SecureAggregation(lambda _: settings, wrapped=WrappedApp)
+        app = ClientApp(mods=[mod])
 
         @app.train()
         def train(message: Message, context: Context) -> Message:
-            moved = message.content.array_records["arrays"]["model"].numpy() + update
+            model = message.content.array_records["arrays"]["model"].numpy()
+            arrays = ArrayRecord({"model": Array(model + update)})
             metrics = MetricRecord({"num-examples": weight})
-            return Message(
-                RecordDict({"a": ArrayRecord({"model": Array(moved)}), "m": metrics}),
-                reply_to=message,
-            )
+            content = RecordDict({"a": arrays, "m": metrics})
+            return Message(content, reply_to=message)
 
         @app.evaluate()
         def keep(message: Message, context: Context) -> Message:
@@ -141,13 +137,16 @@ def secure_sum(
 
     def run(grid: CountingGrid) -> Vector:
         start = ArrayRecord({"model": Array(np.zeros(len(updates.mean)))})
-        silent = len(updates.values) // _SHARED_PART
-        cohort: dict[str, Any] = {
-            "dropout": dropout,
-            "max_silent": silent if dropout == "recover" else None,
-        }
+        max_silent = None
+        if dropout == "recover":
+            max_silent = len(updates.values) // _SHARED_PART
         strategy = SecureSum(
-            start, clip=1.5, most_examples=MOST_EXAMPLES, max_iter=n_rounds, **cohort
+            start,
+            clip=1.5,
+            most_examples=MOST_EXAMPLES,
+            max_iter=n_rounds,
+            dropout=dropout,
+            max_silent=max_silent,
         )
         return strategy.start(grid).arrays["model"].numpy() / n_rounds
 
@@ -157,8 +156,9 @@ def secure_sum(
 def secagg_plus(
     updates: Updates, n_rounds: int
 ) -> tuple[CountingGrid, Callable[[CountingGrid], Vector]]:
-    """A federation behind Flower's `secaggplus_mod`, with its defaults, and how it is
-    run.
+    """A federation behind Flower's `secaggplus_mod`, and how it is run.
+
+    With Flower's defaults.
     """
     n_clients = len(updates.values)
     graph = recovery_graph(n_clients, n_clients // _SHARED_PART)
@@ -170,18 +170,17 @@ def secagg_plus(
             ) -> tuple[list[Vector], int, dict[str, Scalar]]:
                 return [parameters[0] + update], weight, {}
 
-        return Node(
-            ClientApp(
-                client_fn=lambda context: Client().to_client(), mods=[secaggplus_mod]
-            )
-        )
+        def client(context: Context) -> FlowerClient:
+            return Client().to_client()
+
+        return Node(ClientApp(client_fn=client, mods=[secaggplus_mod]))
 
     def run(grid: CountingGrid) -> Vector:
         start = ndarrays_to_parameters([np.zeros(len(updates.mean))])
-        found: list[Vector] = []
+        models: list[Vector] = []
 
         def keep(server_round: int, parameters: list[Vector], config: object) -> None:
-            found.append(parameters[0])
+            models.append(parameters[0])
 
         strategy = FedAvg(
             fraction_evaluate=0.0,
@@ -195,13 +194,13 @@ def secagg_plus(
             config=ServerConfig(num_rounds=n_rounds),
             strategy=strategy,
         )
-        shares = min(n_clients, graph.degree + 1)
-        DefaultWorkflow(
-            fit_workflow=SecAggPlusWorkflow(
-                shares, graph.threshold, max_weight=float(MOST_EXAMPLES)
-            )
-        )(grid, context)
-        return found[-1] / n_rounds
+        n_shares = min(n_clients, graph.degree + 1)
+        fitting = SecAggPlusWorkflow(
+            n_shares, graph.threshold, max_weight=float(MOST_EXAMPLES)
+        )
+        workflow = DefaultWorkflow(fit_workflow=fitting)
+        workflow(grid, context)
+        return models[-1] / n_rounds
 
     return CountingGrid(map(node, updates.values, updates.weights)), run
 
@@ -222,7 +221,13 @@ def measure(name: str, updates: Updates, n_rounds: int) -> Cost:
     seconds = time.process_time() - begin
     error = float(np.abs(mean - updates.mean).max())
     return Cost(
-        name, len(updates.values), n_rounds, grid.round_trips, grid.sent, seconds, error
+        name=name,
+        n_clients=len(updates.values),
+        n_rounds=n_rounds,
+        round_trips=grid.round_trips,
+        sent=grid.sent,
+        seconds=seconds,
+        error=error,
     )
 
 
@@ -246,9 +251,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for n_clients, n_rounds, name in itertools.product(
         options.clients, options.rounds, options.only
     ):
-        cost = measure(name, Updates.drawn(n_clients, options.entries), n_rounds)
-        sent, seconds = cost.sent / n_rounds / 1e6, cost.seconds / n_rounds
-        numbers = f"{cost.round_trips} | {sent:.3g} | {seconds:.2g} | {cost.error:.1e}"
+        updates = Updates.drawn(n_clients, options.entries)
+        cost = measure(name, updates, n_rounds)
+        megabytes = cost.sent / n_rounds / 1e6
+        seconds = cost.seconds / n_rounds
+        measured = f"{megabytes:.3g} | {seconds:.2g} | {cost.error:.1e}"
+        numbers = f"{cost.round_trips} | {measured}"
         print(f"| {n_clients} | {n_rounds} | {name} | {numbers} |", flush=True)
 
 

@@ -41,19 +41,21 @@ RANGE = "range"
 Not private, for figures of papers that scale so.
 """
 OWN = "own"
-"""Spelling of server points that come with the data, given to every algorithm that can
-use some.
+"""Spelling of server points that come with the data.
+
+Every algorithm that can use some gets them.
 """
 HELD_OUT = "held_out"
-"""Spelling of server points that are rows of the data, which no client then has, and
-uniform ones.
+"""Spelling of server points that are rows of the data, and uniform ones.
+
+No client then has these rows.
 """
-_HELD_OUT_ROWS, _HELD_OUT_PART = 20, 0.1
-"""Rows for each cluster that are held out, and the largest part of all rows."""
+_HELD_OUT_ROWS = 20
+"""Rows for each cluster that are held out."""
+_HELD_OUT_PART = 0.1
+"""The largest part of all rows that is held out."""
 SPREAD = ("census", "stack_overflow")
-"""Sources whose rows belong to one client each, so that the data say how many clients
-there are.
-"""
+"""Sources whose rows belong to one client each: they say how many clients there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,8 +115,9 @@ def load_data_set(settings: Mapping[str, Any]) -> DataSet:
     Examples
     --------
     >>> data = {"source": "iris", "label_column": "target", "server": None}
-    >>> found = load_data_set({"data": data, "partition": {"column": None}, "n_clients": 2})
-    >>> found.points.shape, found.labels.shape
+    >>> settings = {"data": data, "partition": {"column": None}, "n_clients": 2}
+    >>> iris = load_data_set(settings)
+    >>> iris.points.shape, iris.labels.shape
     ((150, 4), (150,))
     """
     column = settings["partition"]["column"] or ""
@@ -124,19 +127,19 @@ def load_data_set(settings: Mapping[str, Any]) -> DataSet:
 def own_range(points: Array) -> Bounds:
     """Bounds that are the rows' own range (not private).
 
-    a column of one value gets an extent of its own.
+    A column of one value gets an extent.
 
     Examples
     --------
     >>> own_range(np.array([[0.0, 3.0], [2.0, 3.0]]))
     Bounds(lower=(0.0, 2.5), upper=(2.0, 3.5))
     """
-    low, high = points.min(axis=0), points.max(axis=0)
-    flat = high <= low
-    return Bounds(
-        tuple(np.where(flat, low - 0.5, low).tolist()),
-        tuple(np.where(flat, high + 0.5, high).tolist()),
-    )
+    low = points.min(axis=0)
+    high = points.max(axis=0)
+    is_flat = high <= low
+    lower = np.where(is_flat, low - 0.5, low)
+    upper = np.where(is_flat, high + 0.5, high)
+    return Bounds(tuple(lower.tolist()), tuple(upper.tolist()))
 
 
 def require_source(data: Mapping[str, Any]) -> None:
@@ -154,22 +157,23 @@ def require_source(data: Mapping[str, Any]) -> None:
     DataError
         If there is no such file.
     """
-    known = (*BUNDLED, *_DRAWN, *SPREAD, FILE, MIXTURE)
-    if data["source"] not in known:
+    source = data["source"]
+    sources = (*BUNDLED, *_DRAWN, *SPREAD, FILE, MIXTURE)
+    if source not in sources:
         raise ConfigurationError(
-            f"data.source is {data['source']!r}: {nearest(data['source'], known)}"
+            f"data.source is {source!r}: {nearest(source, sources)}"
         )
     if "path" in data and not Path(data["path"]).expanduser().exists():
+        path = str(Path(data["path"]).absolute())
         raise DataError(
-            f"the data file {str(Path(data['path']).absolute())!r} does not exist: give"
+            f"the data file {path!r} does not exist: give"
             " its path with data.path=..., or the folder of all data files with"
             " data_dir=..."
         )
     server = data["server"]
-    if (
-        server not in (None, OWN, HELD_OUT, *BUNDLED)
-        and not Path(server).expanduser().exists()
-    ):
+    if server in (None, OWN, HELD_OUT, *BUNDLED):
+        return
+    if not Path(server).expanduser().exists():
         raise DataError(
             f"data.server is {str(server)!r}, and there is no such file: give the path"
             f" of one, a bundled name, data.server={OWN} or data.server={HELD_OUT}."
@@ -194,8 +198,10 @@ def _loaded(
     """Load once in a row of jobs."""
     data = dict(frozen)
     require_source(data)
-    found = _read(data, column, n_clients)
-    return _held_out(data, found) if data["server"] == HELD_OUT else found
+    data_set = _read(data, column, n_clients)
+    if data["server"] == HELD_OUT:
+        return _held_out(data, data_set)
+    return data_set
 
 
 def _read(data: Mapping[str, Any], column: str, n_clients: int | None) -> DataSet:
@@ -205,32 +211,34 @@ def _read(data: Mapping[str, Any], column: str, n_clients: int | None) -> DataSe
         return _mixture(data, int(n_clients or 0))
     if source in _DRAWN:
         drawn = _DRAWN[source](data)
-        return DataSet(drawn.points, drawn.labels, drawn.means, _server_points(data))
-    if source in SPREAD:
-        return _spread(_census(data) if source == "census" else _stack_overflow(data))
+        server_points = _server_points(data)
+        return DataSet(drawn.points, drawn.labels, drawn.means, server_points)
+    if source == "census":
+        return _spread(_census(data))
+    if source == "stack_overflow":
+        return _spread(_stack_overflow(data))
     return _table(data, column)
 
 
 def _table(data: Mapping[str, Any], column: str) -> DataSet:
     """Rows of a bundled data set or of a file."""
-    source, label = str(data.get("path", data["source"])), data["label_column"] or ""
+    source = str(data.get("path", data["source"]))
+    label = data["label_column"] or ""
     described = BUNDLED.get(source)
-    left_out = "" if described is not None else label
-    how: dict[str, Any] = {"label_column": left_out}
+    reading: dict[str, Any] = {"label_column": ""}
     if described is None:
-        how["dialect"] = Dialect(**dict(data.get("file") or ()))
-    table = load_source(source, partition_column=column, **how)
-    labels = (
-        load_source(source, partition_column=label, **how).partition_values
-        if label
-        else None
-    )
-    bounds = None if described is None else described.bounds
+        dialect = Dialect(**dict(data.get("file") or ()))
+        reading = {"label_column": label, "dialect": dialect}
+    table = load_source(source, partition_column=column, **reading)
+    labels = None
+    if label:
+        with_labels = load_source(source, partition_column=label, **reading)
+        labels = with_labels.partition_values
     return DataSet(
         table.points,
         labels,
         server_points=_server_points(data, table.names),
-        bounds=bounds,
+        bounds=None if described is None else described.bounds,
         partition_values=table.partition_values,
         names=table.names,
     )
@@ -239,26 +247,23 @@ def _table(data: Mapping[str, Any], column: str) -> DataSet:
 def _server_points(
     data: Mapping[str, Any], names: tuple[str, ...] = ()
 ) -> Array | None:
-    """The server's own points as the configuration names them, with columns in the
-    order of the data's names.
+    """The server's own points as the configuration names them.
+
+    With columns in the order of the data's names.
     """
     if data["server"] in (None, OWN, HELD_OUT):
         return None
+    table = load_server_table(data["server"])
     # Arrays without names are taken in their order: experiments write many.
-    return resolve_bounds(
-        (-1.0, 1.0), load_server_table(data["server"]), names=names, allow_unnamed=True
-    )[2]
+    _, _, points = resolve_bounds((-1.0, 1.0), table, names=names, allow_unnamed=True)
+    return points
 
 
 def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
     """The generated clients of FedDP-KMeans' experiments, as the Flower app draws them."""
-    mixture, rows = (
-        MixtureClients(int(data["seed"]), int(data["rows_per_client"])),
-        int(data["rows_per_client"]),
-    )
-    points = np.concatenate(
-        [mixture.client_points(client) for client in range(n_clients)]
-    )
+    n_rows = int(data["rows_per_client"])
+    mixture = MixtureClients(int(data["seed"]), n_rows)
+    clients = [mixture.client_points(client) for client in range(n_clients)]
     server = _server_points(data)
     if server is None:
         rng = np.random.default_rng(mixture.seed)
@@ -267,44 +272,54 @@ def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
             rng, n_clients=1, points_per_client=0, missing_components=missing
         ).server_points
     return DataSet(
-        points, None, mixture.means(), server, MIXTURE_BOUNDS, sizes=(rows,) * n_clients
+        np.concatenate(clients),
+        means=mixture.means(),
+        server_points=server,
+        bounds=MIXTURE_BOUNDS,
+        sizes=(n_rows,) * n_clients,
     )
 
 
-def _held_out(data: Mapping[str, Any], found: DataSet) -> DataSet:
-    """Make some rows the server's own, with half as many uniform points, as in the
-    mixture of FedDP-KMeans.
+def _held_out(data: Mapping[str, Any], data_set: DataSet) -> DataSet:
+    """Make some rows the server's own, with half as many uniform points.
+
+    As in the mixture of FedDP-KMeans.
     """
-    if found.sizes is not None:
+    if data_set.sizes is not None:
         raise ConfigurationError(
             f"data.server is {HELD_OUT!r}, but the rows of {data['source']!r} belong to"
             f" clients: use data.server={OWN}."
         )
     rng = np.random.default_rng([_HELD_OUT_ROWS, int(data.get("seed", 0))])
-    wanted = _HELD_OUT_ROWS * (
-        data["n_clusters"] if isinstance(data["n_clusters"], int) else 10
-    )
-    count = max(1, min(wanted, int(_HELD_OUT_PART * len(found.points))))
-    chosen = np.zeros(len(found.points), dtype=bool)
-    chosen[rng.choice(len(chosen), count, replace=False)] = True
-    box = own_range(found.points)
-    uniform = rng.uniform(box.lower, box.upper, (count // 2, found.points.shape[1]))
+    points = data_set.points
+    n_clusters = data["n_clusters"] if isinstance(data["n_clusters"], int) else 10
+    n_most = int(_HELD_OUT_PART * len(points))
+    n_chosen = max(1, min(_HELD_OUT_ROWS * n_clusters, n_most))
+    chosen = np.zeros(len(points), dtype=bool)
+    chosen[rng.choice(len(points), n_chosen, replace=False)] = True
+    box = own_range(points)
+    uniform = rng.uniform(box.lower, box.upper, (n_chosen // 2, points.shape[1]))
+    labels = data_set.labels
+    if labels is not None:
+        labels = labels[~chosen]
+    partition_values = data_set.partition_values
+    if partition_values is not None:
+        partition_values = partition_values[~chosen]
     return replace(
-        found,
-        points=found.points[~chosen],
-        labels=None if found.labels is None else found.labels[~chosen],
-        partition_values=(
-            None if found.partition_values is None else found.partition_values[~chosen]
-        ),
-        server_points=np.concatenate([found.points[chosen], uniform]),
+        data_set,
+        points=points[~chosen],
+        labels=labels,
+        partition_values=partition_values,
+        server_points=np.concatenate([points[chosen], uniform]),
     )
 
 
-def _spread(found: FederatedData) -> DataSet:
+def _spread(federated: FederatedData) -> DataSet:
     """Rows that belong to a client each, with the server's points."""
-    sizes = tuple(len(rows) for rows in found.clients)
     return DataSet(
-        np.concatenate(found.clients), server_points=found.server_points, sizes=sizes
+        np.concatenate(federated.clients),
+        server_points=federated.server_points,
+        sizes=tuple(len(rows) for rows in federated.clients),
     )
 
 

@@ -1,5 +1,6 @@
-"""What all figures share: title and legend above, panels, a caption below, and the two
-encodings.
+"""What all figures share: title and legend above, panels, a caption below.
+
+And the two encodings.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from simulations.figures.looks import Look
 
 LARGEST_PNG = 200_000
 _DPIS = (150, 130, 110, 95, 80, 65, 50, 40)
-_SMALL, _MEDIUM, _LARGE = 7.5, 8.5, 10.5
+_SMALL = 7.5
+_MEDIUM = 8.5
+_LARGE = 10.5
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,13 @@ def columns_for(n_panels: int) -> int:
     >>> [columns_for(n) for n in (1, 2, 3, 4, 5, 6, 9, 10)]
     [1, 2, 3, 2, 3, 3, 3, 4]
     """
-    return {1: 1, 2: 2, 4: 2}.get(n_panels, 3 if n_panels <= 6 or n_panels == 9 else 4)
+    if n_panels == 1:
+        return 1
+    if n_panels in (2, 4):
+        return 2
+    if n_panels in (3, 5, 6, 9):
+        return 3
+    return 4
 
 
 def make_frame(
@@ -86,28 +95,26 @@ def make_frame(
 
     n_columns = n_columns or columns_for(n_panels)
     n_rows = math.ceil(n_panels / n_columns)
-    panel_width, panel_height = (
-        panel if panel[0] else ((6.2, 3.7) if n_panels == 1 else (3.3, 2.5))
-    )
+    panel_width, panel_height = panel
+    if not panel_width:
+        panel_width, panel_height = (6.2, 3.7) if n_panels == 1 else (3.3, 2.5)
     width = max(6.2, n_columns * panel_width)
     title_lines = textwrap.wrap(title, int(width * 11.5))
     caption_lines = textwrap.wrap(caption, int(width * 17.0))
-    entries = legend_columns(labels, width)
-    heights = [
-        0.12
-        + 0.22 * len(title_lines)
-        + (0.05 + 0.185 * math.ceil(len(labels) / entries) if labels else 0.0),
-        n_rows * panel_height,
-        0.08 + 0.145 * len(caption_lines),
-    ]
-    figure: Any = Figure(
-        figsize=(width, sum(heights)), dpi=_DPIS[0], layout="constrained"
-    )
+    head_height = 0.12 + 0.22 * len(title_lines)
+    if labels:
+        n_legend_rows = math.ceil(len(labels) / legend_columns(labels, width))
+        head_height += 0.05 + 0.185 * n_legend_rows
+    body_height = n_rows * panel_height
+    foot_height = 0.08 + 0.145 * len(caption_lines)
+    heights = [head_height, body_height, foot_height]
+    size = (width, sum(heights))
+    figure: Any = Figure(figsize=size, dpi=_DPIS[0], layout="constrained")
     FigureCanvasAgg(figure)
     head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
     head.text(
         0.5,
-        1.0 - 0.07 / heights[0],
+        1.0 - 0.07 / head_height,
         "\n".join(title_lines),
         ha="center",
         va="top",
@@ -130,10 +137,13 @@ def make_frame(
 
 def legend_columns(labels: Sequence[str], width: float) -> int:
     """Choose how many entries of a legend stand side by side."""
-    widest = max((len(label) for label in labels), default=1)
-    fitting = max(1, min(len(labels), int(width / (0.66 + 0.06 * widest))))
-    rows = math.ceil(len(labels) / fitting)
-    return math.ceil(len(labels) / rows) if labels else 1
+    if not labels:
+        return 1
+    widest = max(len(label) for label in labels)
+    n_fitting = int(width / (0.66 + 0.06 * widest))
+    n_columns = max(1, min(len(labels), n_fitting))
+    n_rows = math.ceil(len(labels) / n_columns)
+    return math.ceil(len(labels) / n_rows)
 
 
 def add_legend(frame: Frame, handles: Sequence[Any]) -> None:
@@ -161,45 +171,45 @@ def handle_of(look: Look, *, marked: bool = True) -> Any:
 
 def line_style(look: Look, *, marked: bool = True) -> dict[str, Any]:
     """A series as arguments of matplotlib."""
-    marks = {
-        "marker": look.marker,
-        "markersize": 5.0,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.5,
-    }
-    return {
-        "color": look.colour,
-        "linestyle": look.line,
-        "linewidth": 1.4,
-        **(marks if marked else {}),
-    }
+    style = {"color": look.colour, "linestyle": look.line, "linewidth": 1.4}
+    if marked:
+        style |= {
+            "marker": look.marker,
+            "markersize": 5.0,
+            "markeredgecolor": "white",
+            "markeredgewidth": 0.5,
+        }
+    return style
 
 
 def dress(frame: Frame, titles: Sequence[str], x_label: str, y_label: str) -> None:
     """Give panels their titles, grids and, at the left and the bottom, labels."""
-    height = frame.axes[0].get_subplotspec().get_gridspec().nrows
-    for place, (axes, title) in enumerate(zip(frame.axes, titles, strict=True)):
+    n_rows = frame.axes[0].get_subplotspec().get_gridspec().nrows
+    is_alone = n_rows == 1 and len(frame.axes) == 1
+    for index, (axes, title) in enumerate(zip(frame.axes, titles, strict=True)):
         axes.set_title(title, fontsize=9.0)
         axes.tick_params(labelsize=_MEDIUM - 0.5)
         axes.grid(color="#E2E2E2", linewidth=0.6)
         axes.set_axisbelow(True)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-        if place + frame.n_columns >= len(frame.axes):
+        if index + frame.n_columns >= len(frame.axes):
             axes.set_xlabel(x_label, fontsize=9.0)
-        if place % frame.n_columns == 0:
-            room = 44 if height == 1 and len(frame.axes) == 1 else 30
+        if index % frame.n_columns == 0:
+            wrapped = _wrap_label(y_label, 44 if is_alone else 30)
+            axes.set_ylabel(wrapped, fontsize=9.0)
+
+
+def _wrap_label(label: str, width: int) -> str:
+    """Wrap a label to lines of so many characters."""
+    lines = []
+    for part in label.split("\n"):
+        if len(part) > width:
             # A unit in brackets stays in one piece where its line is too long.
-            parts = [
-                part.replace(" (", "\n(") if len(part) > room else part
-                for part in y_label.split("\n")
-            ]
-            lines = [
-                line
-                for part in "\n".join(parts).split("\n")
-                for line in textwrap.wrap(part, room)
-            ]
-            axes.set_ylabel("\n".join(lines), fontsize=9.0)
+            part = part.replace(" (", "\n(")
+        for piece in part.split("\n"):
+            lines += textwrap.wrap(piece, width)
+    return "\n".join(lines)
 
 
 def scale_x(
@@ -214,24 +224,24 @@ def scale_x(
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_xscale(**_named(scale))
-    values = [value for value in values if scale is Scale.LINEAR or value > 0.0]
+    if scale is not Scale.LINEAR:
+        values = [value for value in values if value > 0.0]
     # Without values (only methods that have none) matplotlib's own axis stays.
     if not values:
         return
-    ticks = spaced(sorted(set(values)), scale, width) if at_values else []
     if scale is Scale.LINEAR and not at_values:
         return
+    candidates = sorted(set(values))
     if not at_values:
-        low, high = min(values), max(values)
-        axes.set_xlim(low / 1.15, high * 1.15)
-        round_numbers = _round_numbers(low / 1.15, high * 1.15)
-        # One value alone may be far from all round numbers; without its own the axis
-        # would have none.
-        ticks = spaced(
-            round_numbers or sorted({float(f"{value:.3g}") for value in values}),
-            scale,
-            width,
-        )
+        low = min(values) / 1.15
+        high = max(values) * 1.15
+        axes.set_xlim(low, high)
+        candidates = _round_numbers(low, high)
+        if not candidates:
+            # One value alone may be far from all round numbers; without its own the
+            # axis would have none.
+            candidates = sorted({float(f"{value:.3g}") for value in values})
+    ticks = spaced(candidates, scale, width)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
@@ -245,17 +255,17 @@ def scale_y(axes: Any, scale: Scale) -> None:
     if scale is not Scale.LINEAR:
         if scale is Scale.LOG:
             low, high = sorted(axes.get_ylim())
-            wide = high > 1e3 * low > 0.0
-            axes.yaxis.set_major_locator(
-                LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0))
-            )
+            is_wide = high > 1e3 * low > 0.0
+            steps = (1.0,) if is_wide else (1.0, 2.0, 5.0)
+            axes.yaxis.set_major_locator(LogLocator(subs=steps))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def spaced(values: Sequence[float], scale: Scale, width: float) -> list[float]:
-    """Keep sorted values whose numbers do not run into each other on an axis of a width
-    in inches.
+    """Keep sorted values whose numbers do not run into each other on an axis.
+
+    Its width is in inches.
 
     Examples
     --------
@@ -264,15 +274,19 @@ def spaced(values: Sequence[float], scale: Scale, width: float) -> list[float]:
     """
     if scale is not Scale.LINEAR:
         values = [value for value in values if value > 0.0]
-    places = [value if scale is Scale.LINEAR else math.log(value) for value in values]
-    if len(places) < 2:
+    if len(values) < 2:
         return list(values)
-    room = 0.4 * (places[-1] - places[0]) / (0.75 * width)
-    kept = [0]
-    for place in range(1, len(places)):
-        if places[place] - places[kept[-1]] >= room:
-            kept.append(place)
-    return [values[place] for place in kept]
+
+    def position(value: float) -> float:
+        return value if scale is Scale.LINEAR else math.log(value)
+
+    length = position(values[-1]) - position(values[0])
+    room = 0.4 * length / (0.75 * width)
+    chosen = [values[0]]
+    for value in values[1:]:
+        if position(value) - position(chosen[-1]) >= room:
+            chosen.append(value)
+    return chosen
 
 
 def encode(figure: Any) -> Mapping[str, bytes]:
@@ -312,15 +326,13 @@ def _fewer_colours(png: bytes, dpi: int) -> bytes:
 
 def _named(scale: Scale) -> dict[str, Any]:
     """A scale as matplotlib takes it."""
-    return (
-        {"value": "linear"}
-        if scale is Scale.LINEAR
-        else {"value": "log", "base": 10 if scale is Scale.LOG else 2}
-    )
+    if scale is Scale.LINEAR:
+        return {"value": "linear"}
+    return {"value": "log", "base": 10 if scale is Scale.LOG else 2}
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
     """Round numbers (1, 2, 5 of each decade) from low to high."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
-    return [tick for tick in found if low <= tick <= high]
+    ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
+    return [tick for tick in ticks if low <= tick <= high]

@@ -1,5 +1,6 @@
-"""The numbers of figures: means over seeds with their confidence, cost curves, Pareto
-fronts and tables of shares.
+"""The numbers of figures: means over seeds with their confidence intervals.
+
+Cost curves, Pareto fronts and tables of shares.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from simulations.figures.table import (
 )
 
 CONFIDENCE = 0.95
-_SHARES, _ROUNDS = "algorithm.budget_shares", "algorithm.max_iter"
+_SHARES = "algorithm.budget_shares"
+_ROUNDS = "algorithm.max_iter"
 _SHARED = "feddp_kmeans"
 SHARE_NAMES = ("outer product", "weights", "sums", "counts")
 
@@ -71,8 +73,10 @@ def half_width(values: Sequence[float]) -> float:
     """
     if len(values) < 2:
         return math.nan
-    quantile = float(student.ppf(0.5 + CONFIDENCE / 2.0, len(values) - 1))
-    return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    n = len(values)
+    quantile = float(student.ppf(0.5 + CONFIDENCE / 2.0, n - 1))
+    deviation = float(np.std(values, ddof=1))
+    return quantile * deviation / math.sqrt(n)
 
 
 def means(rows: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
@@ -95,16 +99,16 @@ def means(rows: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         `seeds`, `left_out`.
     """
     cells = []
-    for key, own in rows.groupby(list(groups), dropna=False, sort=False):
-        finite = own[np.isfinite(own["y"])]
+    for key, in_cell in rows.groupby(list(groups), dropna=False, sort=False):
+        finite = in_cell[np.isfinite(in_cell["y"])]
         per_seed = finite.groupby("seed", sort=False)["y"].mean().to_numpy()
         mean = float(per_seed.mean()) if len(per_seed) else math.nan
         half = half_width(per_seed)
-        counts = (len(per_seed), len(own) - len(finite))
-        cells.append((*key, mean, mean - half, mean + half, *counts))
-    return pd.DataFrame(
-        cells, columns=[*groups, "y", "low", "high", "seeds", "left_out"]
-    )
+        n_left_out = len(in_cell) - len(finite)
+        interval = (mean - half, mean + half)
+        cells.append((*key, mean, *interval, len(per_seed), n_left_out))
+    columns = [*groups, "y", "low", "high", "seeds", "left_out"]
+    return pd.DataFrame(cells, columns=columns)
 
 
 def curve_numbers(spec: CurveSpec, selection: Selection) -> Numbers:
@@ -130,32 +134,33 @@ def curve_numbers(spec: CurveSpec, selection: Selection) -> Numbers:
 
 
 def split_without_x(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Separate rows that have no x although others of their series in the same panel
-    have one.
+    """Separate rows that have no x although others of their series have one.
+
+    Those in the same panel.
     """
-    has_x = (
-        rows["x"]
-        .notna()
-        .groupby([rows["panel"], rows["series"]], sort=False)
-        .transform("any")
-    )
-    without = rows["x"].isna() & has_x
-    return rows[~without], rows[without]
+    has_x = rows["x"].notna()
+    curves = has_x.groupby([rows["panel"], rows["series"]], sort=False)
+    is_lost = ~has_x & curves.transform("any")
+    return rows[~is_lost], rows[is_lost]
 
 
 def by_series(cells: pd.DataFrame, more: pd.DataFrame | None = None) -> dict[str, int]:
     """Count what is left out of each series."""
-    counts = cells.groupby("series", sort=False)["left_out"].sum()
-    found = {str(name): int(number) for name, number in counts.items()}
-    for name in [] if more is None else more["series"]:
-        found[name] = found.get(name, 0) + 1
-    return found
+    of_cells = cells.groupby("series", sort=False)["left_out"].sum()
+    counts = {str(name): int(number) for name, number in of_cells.items()}
+    if more is not None:
+        for name in more["series"]:
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 def seeds_text(cells: pd.DataFrame) -> str:
     """Say how many seeds cells have."""
-    low, high = int(cells["seeds"].min()), int(cells["seeds"].max())
-    return counted(low, "seed") if low == high else f"{low} to {high} seeds"
+    fewest = int(cells["seeds"].min())
+    most = int(cells["seeds"].max())
+    if fewest == most:
+        return counted(fewest, "seed")
+    return f"{fewest} to {most} seeds"
 
 
 def elbow_numbers(spec: ElbowSpec, selection: Selection) -> Numbers:
@@ -167,16 +172,14 @@ def elbow_numbers(spec: ElbowSpec, selection: Selection) -> Numbers:
         Cells as of `means` with x = k, `chosen` (runs that chose this k) and `true`
         (whether it is the true one).
     """
-    given = selection.rows
-    curves = [_curve_of(value) for value in given[spec.y]]
-    rows = tidy(spec.name, given, panel=spec.panel, series=spec.series, y="cost_curve")
+    table = selection.rows
+    curves = [_curve_of(value) for value in table[spec.y]]
+    rows = tidy(spec.name, table, panel=spec.panel, series=spec.series, y="cost_curve")
     rows["y"] = curves
-    rows["chosen"] = (
-        numbers(spec.name, given, "n_found_clusters")
-        if "n_found_clusters" in given
-        else math.nan
-    )
-    rows["true"] = _true_k(spec, given)
+    rows["chosen"] = math.nan
+    if "n_found_clusters" in table:
+        rows["chosen"] = numbers(spec.name, table, "n_found_clusters")
+    rows["true"] = _true_k(spec, table)
     rows = rows[[len(curve) > 0 for curve in curves]]
     if rows.empty:
         raise DataError(
@@ -186,15 +189,12 @@ def elbow_numbers(spec: ElbowSpec, selection: Selection) -> Numbers:
     rows["x"] = [[float(k) for k in range(1, len(curve) + 1)] for curve in rows["y"]]
     long = rows.explode(["x", "y"]).astype({"x": np.float64, "y": np.float64})
     cells = means(long, ("panel", "series", "x"))
-    picked = rows.groupby(["panel", "series", "chosen"], sort=False).size().to_dict()
+    n_chosen = rows.groupby(["panel", "series", "chosen"], sort=False).size().to_dict()
     true = set(rows.groupby(["panel", "true"], sort=False).groups)
-    cells["chosen"] = [
-        picked.get(key, 0)
-        for key in zip(cells["panel"], cells["series"], cells["x"], strict=True)
-    ]
-    cells["true"] = [
-        key in true for key in zip(cells["panel"], cells["x"], strict=True)
-    ]
+    choices = zip(cells["panel"], cells["series"], cells["x"], strict=True)
+    cells["chosen"] = [n_chosen.get(choice, 0) for choice in choices]
+    panels = zip(cells["panel"], cells["x"], strict=True)
+    cells["true"] = [panel_and_k in true for panel_and_k in panels]
     return Numbers(_finite(spec.name, spec.y, cells), by_series(cells))
 
 
@@ -202,9 +202,9 @@ def _curve_of(value: object) -> list[float]:
     """Read a cost curve: a list, or in CSV its text."""
     if isinstance(value, str):
         value = json.loads(value)
-    return (
-        [float(cost) for cost in value] if isinstance(value, list | np.ndarray) else []
-    )
+    if not isinstance(value, list | np.ndarray):
+        return []
+    return [float(cost) for cost in value]
 
 
 def _true_k(spec: ElbowSpec, rows: pd.DataFrame) -> pd.Series:
@@ -213,17 +213,16 @@ def _true_k(spec: ElbowSpec, rows: pd.DataFrame) -> pd.Series:
         return pd.Series(float(spec.true_k), rows.index)
     if spec.true_k:
         return numbers(spec.name, rows, spec.true_k)
-    known = (
-        rows["data.n_clusters"]
-        if "data.n_clusters" in rows
-        else pd.Series(math.nan, rows.index)
-    )
-    return pd.to_numeric(known, errors="coerce").astype(np.float64)
+    if "data.n_clusters" not in rows:
+        return pd.Series(math.nan, rows.index)
+    n_clusters = pd.to_numeric(rows["data.n_clusters"], errors="coerce")
+    return n_clusters.astype(np.float64)
 
 
 def pareto_numbers(spec: ParetoSpec | SharesSpec, selection: Selection) -> Numbers:
-    """Mean y and epsilon of every setting, and which settings no other one of the
-    series beats.
+    """Mean y and epsilon of every setting, and which settings no other one beats.
+
+    Of the same series.
 
     Returns
     -------
@@ -231,16 +230,16 @@ def pareto_numbers(spec: ParetoSpec | SharesSpec, selection: Selection) -> Numbe
         Cells as of `means` with x = mean epsilon (NaN without privacy), the settings'
         columns and `on_front`.
     """
-    given = selection.rows
-    settings = setting_columns(spec, given)
+    table = selection.rows
+    settings = setting_columns(spec, table)
     rows = tidy(
-        spec.name, given, panel=spec.panel, series=spec.series, y=spec.y, x=spec.x
+        spec.name, table, panel=spec.panel, series=spec.series, y=spec.y, x=spec.x
     )
     for column in settings:
-        rows[column] = given[column].map(plain)
+        rows[column] = table[column].map(plain)
     if ASKED in rows:
         # Methods without privacy ask for nothing, whatever the sweep set.
-        rows.loc[~private(given), ASKED] = "null"
+        rows.loc[~private(table), ASKED] = "null"
     groups = ["panel", "series", *settings]
     cells = means(rows, groups)
     epsilons = rows.groupby(groups, dropna=False, sort=False)["x"].mean().to_numpy()
@@ -248,22 +247,20 @@ def pareto_numbers(spec: ParetoSpec | SharesSpec, selection: Selection) -> Numbe
     left_out = by_series(cells)
     cells = _finite(spec.name, spec.y, cells)
     cells["on_front"] = False
-    for _, own in cells.groupby(["panel", "series"], sort=False):
-        cells.loc[front_of(own), "on_front"] = True
+    for _, of_series in cells.groupby(["panel", "series"], sort=False):
+        cells.loc[front_of(of_series), "on_front"] = True
     return Numbers(cells, left_out)
 
 
 def setting_columns(spec: ParetoSpec | SharesSpec, rows: pd.DataFrame) -> Columns:
     """Columns whose combinations are settings."""
-    named = spec.settings or tuple(
-        column for column in (_SHARES, _ROUNDS) if column in rows
-    )
-    asked = (ASKED,) if ASKED in rows and ASKED not in named else ()
-    return tuple(
-        column
-        for column in (*asked, *named)
-        if column not in (*spec.series, *spec.panel)
-    )
+    settings = list(spec.settings)
+    if not settings:
+        settings = [column for column in (_SHARES, _ROUNDS) if column in rows]
+    if ASKED in rows and ASKED not in settings:
+        settings.insert(0, ASKED)
+    others = {*spec.series, *spec.panel}
+    return tuple(column for column in settings if column not in others)
 
 
 def front_of(cells: pd.DataFrame) -> list[int]:
@@ -281,25 +278,29 @@ def front_of(cells: pd.DataFrame) -> list[int]:
 
     Examples
     --------
-    >>> front_of(pd.DataFrame({"x": [1.0, 0.5, 2.0, 0.995], "y": [3.0, 4.0, 3.5, 3.2]}))
+    >>> epsilons = [1.0, 0.5, 2.0, 0.995]
+    >>> front_of(pd.DataFrame({"x": epsilons, "y": [3.0, 4.0, 3.5, 3.2]}))
     [1, 0]
     """
-    place, places = 0.0, {}
-    for index, x in cells["x"].fillna(0.0).sort_values().items():
-        place = x if x > 1.01 * place else place
-        places[index] = place
+    epsilon = 0.0
+    rounded = {}
+    for index, value in cells["x"].fillna(0.0).sort_values().items():
+        if value > 1.01 * epsilon:
+            epsilon = value
+        rounded[index] = epsilon
+    costs = cells["y"]
+    order = sorted(cells.index, key=lambda index: (rounded[index], costs[index]))
     front: list[int] = []
-    for index in sorted(
-        cells.index, key=lambda index: (places[index], cells["y"][index])
-    ):
-        if not front or cells["y"][index] < cells["y"][front[-1]]:
+    for index in order:
+        if not front or costs[index] < costs[front[-1]]:
             front.append(index)
     return front
 
 
 def shares_numbers(spec: SharesSpec, selection: Selection) -> tuple[Numbers, Numbers]:
-    """Mean budget shares of the settings on FedDP-KMeans' fronts, and fractions of them
-    by number of Lloyd rounds.
+    """Mean budget shares of the settings on FedDP-KMeans' fronts.
+
+    And fractions of them by number of Lloyd rounds.
 
     Returns
     -------
@@ -315,59 +316,44 @@ def shares_numbers(spec: SharesSpec, selection: Selection) -> tuple[Numbers, Num
         numbers.
     """
     rows = selection.rows
-    own = rows[private(rows) & rows["algorithm.name"].eq(_SHARED)]
-    if own.empty:
+    runs = rows[private(rows) & rows["algorithm.name"].eq(_SHARED)]
+    if runs.empty:
         raise DataError(
             f"figure {spec.name!r} is about {_SHARED!r}, but no private run of it is"
             " done: add it."
         )
-    found = pareto_numbers(spec, Selection(_with_shares(spec, own), selection.n_failed))
-    front = found.cells[found.cells["on_front"]]
-    shares, rounds = [], []
-    numbers_of_rounds = in_order([*("0", "1", "2"), *front[_ROUNDS]])
+    complete = Selection(_with_shares(spec, runs), selection.n_failed)
+    pareto = pareto_numbers(spec, complete)
+    front = pareto.cells[pareto.cells["on_front"]]
+    shares = []
+    rounds = []
+    numbers_of_rounds = in_order(["0", "1", "2", *front[_ROUNDS]])
     for panel, cells in front.groupby("panel", sort=False):
-        split = np.mean(
-            [[float(part) for part in text.split()] for text in cells[_SHARES]], axis=0
-        )
-        shares.append((panel, *split, len(cells)))
-        rounds.append(
-            (
-                panel,
-                *[float(cells[_ROUNDS].eq(n).mean()) for n in numbers_of_rounds],
-                len(cells),
-            )
-        )
-    headed = [f"{n} round{'' if n == '1' else 's'}" for n in numbers_of_rounds]
-    return (
-        Numbers(
-            pd.DataFrame(shares, columns=["panel", *SHARE_NAMES, "settings"]),
-            found.left_out,
-        ),
-        Numbers(
-            pd.DataFrame(rounds, columns=["panel", *headed, "settings"]), found.left_out
-        ),
-    )
+        splits = [[float(part) for part in text.split()] for text in cells[_SHARES]]
+        parts = [float(cells[_ROUNDS].eq(n).mean()) for n in numbers_of_rounds]
+        shares.append((panel, *np.mean(splits, axis=0), len(cells)))
+        rounds.append((panel, *parts, len(cells)))
+    round_names = [
+        f"{n} round" if n == "1" else f"{n} rounds" for n in numbers_of_rounds
+    ]
+    by_step = pd.DataFrame(shares, columns=["panel", *SHARE_NAMES, "settings"])
+    by_rounds = pd.DataFrame(rounds, columns=["panel", *round_names, "settings"])
+    return Numbers(by_step, pareto.left_out), Numbers(by_rounds, pareto.left_out)
 
 
 def _with_shares(spec: SharesSpec, rows: pd.DataFrame) -> pd.DataFrame:
     """Fill in what null stands for: the rule of thumb, and no Lloyd round."""
-    shares = (
-        rows[_SHARES] if _SHARES in rows else pd.Series(None, rows.index, dtype=object)
-    )
-    units = (
-        rows["privacy.unit"]
-        if "privacy.unit" in rows
-        else pd.Series("record", rows.index)
-    )
-    split = [
-        _split(spec, plain(text), plain(unit))
-        for text, unit in zip(shares, units, strict=True)
-    ]
-    rounds = (
-        numbers(spec.name, rows, _ROUNDS).fillna(0.0)
-        if _ROUNDS in rows
-        else pd.Series(0.0, rows.index)
-    )
+    shares = pd.Series(None, rows.index, dtype=object)
+    if _SHARES in rows:
+        shares = rows[_SHARES]
+    units = pd.Series("record", rows.index)
+    if "privacy.unit" in rows:
+        units = rows["privacy.unit"]
+    rounds = pd.Series(0.0, rows.index)
+    if _ROUNDS in rows:
+        rounds = numbers(spec.name, rows, _ROUNDS).fillna(0.0)
+    texts = zip(shares.map(plain), units.map(plain), strict=True)
+    split = [_split(spec, text, unit) for text, unit in texts]
     return rows.assign(**{_SHARES: split, _ROUNDS: rounds.map(plain).to_numpy()})
 
 
@@ -380,24 +366,25 @@ def _split(spec: SharesSpec, text: str, unit: str) -> str:
             f"figure {spec.name!r} found the budget shares {text!r} (unit {unit!r}),"
             ' but four positive numbers are needed: write them as "0.2 0.2 0.45 0.15".'
         ) from None
-    return " ".join(f"{part / math.fsum(parts):.6g}" for part in parts)
+    total = math.fsum(parts)
+    return " ".join(f"{part / total:.6g}" for part in parts)
 
 
 def _parts(text: str) -> tuple[float, ...]:
-    parts = tuple(float(part) for part in text.strip("[]()").replace(",", " ").split())
-    if len(parts) != len(SHARE_NAMES) or not all(
-        0.0 < part < math.inf for part in parts
-    ):
+    words = text.strip("[]()").replace(",", " ").split()
+    parts = tuple(map(float, words))
+    are_positive = all(0.0 < part < math.inf for part in parts)
+    if len(parts) != len(SHARE_NAMES) or not are_positive:
         raise ValueError(text)
     return parts
 
 
 def _finite(name: str, column: str, cells: pd.DataFrame) -> pd.DataFrame:
     """Keep the cells that have a mean."""
-    kept = cells[cells["y"].notna()].reset_index(drop=True)
-    if kept.empty:
+    finite = cells[cells["y"].notna()].reset_index(drop=True)
+    if finite.empty:
         raise DataError(
             f"figure {name!r} shows {column!r}, but no run has a finite value of it:"
             " have it computed."
         )
-    return kept
+    return finite

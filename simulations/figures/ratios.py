@@ -1,5 +1,6 @@
-"""The numbers of figures that compare: areas under cost over epsilon, their reductions,
-and ablations.
+"""The numbers of figures that compare.
+
+Areas under cost over epsilon, their reductions, and ablations.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ REDUCTION = "reduction"
 _CELL = ["panel", "series", "x"]
 
 
-def ratio_half_width(found: float, values: pd.Series, baseline: pd.Series) -> float:
-    """Half the width of the 95% confidence interval of a ratio of two means, by the
-    delta method.
+def ratio_half_width(ratio: float, values: pd.Series, baseline: pd.Series) -> float:
+    """Half the width of a 95% confidence interval of a ratio of two means.
+
+    By the delta method.
 
     Parameters
     ----------
-    found : float
+    ratio : float
         The ratio.
     values, baseline : Series
         By seed. Equal seeds share data and split, so they are taken in pairs.
@@ -55,14 +57,12 @@ def ratio_half_width(found: float, values: pd.Series, baseline: pd.Series) -> fl
     >>> ratio_half_width(0.5, pd.Series([1.0, 3.0]), pd.Series([2.0, 6.0]))
     0.0
     """
-    pairs = pd.concat([values, baseline], axis=1, join="inner").to_numpy(
-        dtype=np.float64
-    )
-    return (
-        half_width(pairs[:, 0] - found * pairs[:, 1]) / float(baseline.mean())
-        if len(pairs) > 1
-        else math.nan
-    )
+    both = pd.concat([values, baseline], axis=1, join="inner")
+    pairs = both.to_numpy(dtype=np.float64)
+    if len(pairs) < 2:
+        return math.nan
+    deviations = pairs[:, 0] - ratio * pairs[:, 1]
+    return half_width(deviations) / float(baseline.mean())
 
 
 def area_numbers(spec: AreaSpec, selection: Selection) -> Numbers:
@@ -77,15 +77,16 @@ def area_numbers(spec: AreaSpec, selection: Selection) -> Numbers:
     areas, left_out, notes = _areas(spec, selection, spec.x)
     if spec.baseline:
         _require_series(spec.name, spec.baseline, areas["series"])
-        own = areas[areas["series"] == spec.baseline]
-        areas = _divided(areas, own, ["panel", "x"])
+        baselines = areas[areas["series"] == spec.baseline]
+        areas = _divided(areas, baselines, ["panel", "x"])
     cells = areas.drop(columns="by_seed")
     return Numbers(_comparable(spec.name, cells), left_out, notes)
 
 
 def heatmap_numbers(spec: HeatmapSpec, selection: Selection) -> Numbers:
-    """Area under mean y over epsilon for each series, row and column, and the reduction
-    in percent.
+    """Area under mean y over epsilon for each series, row and column.
+
+    And the reduction in percent, if there is a baseline.
 
     Returns
     -------
@@ -94,20 +95,16 @@ def heatmap_numbers(spec: HeatmapSpec, selection: Selection) -> Numbers:
         - area of `of` / of `baseline`).
     """
     areas, left_out, notes = _areas(spec, selection, spec.columns, spec.rows)
-    cells = areas.drop(columns=["by_seed", "low", "high"]).rename(
-        columns={"panel": "row", "x": "column"}
-    )
+    cells = areas.drop(columns=["by_seed", "low", "high"])
+    cells = cells.rename(columns={"panel": "row", "x": "column"})
     if spec.baseline:
-        own = {}
         for name in (spec.of, spec.baseline):
             _require_series(spec.name, name, cells["series"])
-            own[name] = cells[cells["series"] == name].set_index(["row", "column"])["y"]
-        reduction = (
-            (100.0 * (1.0 - own[spec.of] / own[spec.baseline])).dropna().reset_index()
-        )
-        cells = pd.concat(
-            [cells, reduction.assign(series=REDUCTION)], ignore_index=True
-        )
+        by_cell = cells.set_index(["series", "row", "column"])["y"]
+        ratio = by_cell[spec.of] / by_cell[spec.baseline]
+        reduction = (100.0 * (1.0 - ratio)).dropna().reset_index()
+        reduction["series"] = REDUCTION
+        cells = pd.concat([cells, reduction], ignore_index=True)
     cells = cells[["series", "row", "column", "y", "seeds"]].astype({"seeds": "Int64"})
     return Numbers(_comparable(spec.name, cells), left_out, notes)
 
@@ -128,25 +125,21 @@ def ablation_numbers(spec: AblationSpec, selection: Selection) -> Numbers:
         y=spec.y,
         x=spec.x,
     )
-    is_baseline = rows.index.isin(
-        rows_with(spec.name, selection.rows, spec.baseline).index
-    )
-    baselines = pd.DataFrame(
-        [
-            (panel, by_seed.mean(), by_seed)
-            for panel, own in rows[is_baseline].groupby("panel", sort=False)
-            if len(by_seed := _by_seed(own))
-        ],
-        columns=["panel", "y", "by_seed"],
-    )
+    of_baseline = rows_with(spec.name, selection.rows, spec.baseline)
+    is_baseline = rows.index.isin(of_baseline.index)
+    baselines = []
+    for panel, in_panel in rows[is_baseline].groupby("panel", sort=False):
+        by_seed = _by_seed(in_panel)
+        if len(by_seed):
+            baselines.append((panel, by_seed.mean(), by_seed))
     # Rows of the baseline without x are the line at 1.
-    kept, without = split_without_x(rows[~is_baseline | rows["x"].notna()])
-    cells = means(kept, _CELL)
+    with_x, without = split_without_x(rows[~is_baseline | rows["x"].notna()])
+    cells = means(with_x, _CELL)
     left_out = by_series(cells, without)
-    cells["by_seed"] = [
-        _by_seed(own) for _, own in kept.groupby(_CELL, dropna=False, sort=False)
-    ]
-    divided = _divided(cells, baselines, ["panel"]).drop(columns="by_seed")
+    groups = with_x.groupby(_CELL, dropna=False, sort=False)
+    cells["by_seed"] = [_by_seed(in_cell) for _, in_cell in groups]
+    means_of_panels = pd.DataFrame(baselines, columns=["panel", "y", "by_seed"])
+    divided = _divided(cells, means_of_panels, ["panel"]).drop(columns="by_seed")
     return Numbers(_comparable(spec.name, divided), left_out)
 
 
@@ -159,67 +152,66 @@ def _divided(
     cells: pd.DataFrame, baselines: pd.DataFrame, keys: list[str]
 ) -> pd.DataFrame:
     """Divide cells by the baselines of equal keys; NaN where there is none."""
-    found = {
-        tuple(row[key] for key in keys): (row["y"], row["by_seed"])
-        for row in baselines.to_dict("records")
-    }
-    divided = []
+    by_key = {}
+    for row in baselines.to_dict("records"):
+        key = tuple(row[name] for name in keys)
+        by_key[key] = (row["y"], row["by_seed"])
+    missing = (math.nan, pd.Series(dtype=float))
+    ratios = []
+    half_widths = []
     for row in cells.to_dict("records"):
-        mean, by_seed = found.get(
-            tuple(row[key] for key in keys), (math.nan, pd.Series(dtype=float))
-        )
-        value = row["y"] / mean if mean else math.nan
-        half = ratio_half_width(value, row["by_seed"], by_seed)
-        divided.append((value, value - half, value + half))
-    return cells.assign(
-        **dict(zip(("y", "low", "high"), np.transpose(divided), strict=True))
-    )
+        key = tuple(row[name] for name in keys)
+        mean, by_seed = by_key.get(key, missing)
+        ratio = row["y"] / mean if mean else math.nan
+        ratios.append(ratio)
+        half_widths.append(ratio_half_width(ratio, row["by_seed"], by_seed))
+    y = np.array(ratios)
+    half = np.array(half_widths)
+    return cells.assign(y=y, low=y - half, high=y + half)
 
 
 def _areas(
     spec: AreaSpec | HeatmapSpec, selection: Selection, x: str, row: str = ""
 ) -> tuple[pd.DataFrame, dict[str, int], tuple[str, ...]]:
-    """Areas of each panel (or row of a heat map), series and x, with `by_seed`.
+    """Areas of each panel (or row of a heat map), series and x.
 
-    The same of each seed.
+    With `by_seed`, the same of each seed.
     """
-    given = selection.rows
+    table = selection.rows
     rows = tidy(
         spec.name,
-        given,
+        table,
         panel=() if row else spec.panel,
         series=spec.series,
         y=spec.y,
         x=x,
     )
     if row:
-        rows["panel"] = numbers(spec.name, given, row)
-    rows = rows.assign(epsilon=numbers(spec.name, given, ASKED).where(private(given)))
+        rows["panel"] = numbers(spec.name, table, row)
+    rows["epsilon"] = numbers(spec.name, table, ASKED).where(private(table))
     epsilons = sorted(rows["epsilon"].dropna().unique())
     if len(epsilons) < 2:
         raise DataError(
             f"figure {spec.name!r} shows areas over epsilon, but the table has"
             f" {counted(len(epsilons), 'epsilon')}: run at least 2."
         )
-    lost = rows["x"].isna() | rows["panel"].isna()
-    kept, cells, incomplete = rows[~lost], [], 0
-    for key, own in kept.groupby(_CELL, sort=False):
-        area, by_seed = _area(own, epsilons)
-        incomplete += int(math.isnan(area))
+    is_lost = rows["x"].isna() | rows["panel"].isna()
+    complete = rows[~is_lost]
+    cells = []
+    n_empty = 0
+    for key, in_cell in complete.groupby(_CELL, sort=False):
+        area, by_seed = _area(in_cell, epsilons)
+        n_empty += int(math.isnan(area))
         half = half_width(by_seed)
         cells.append((*key, area, area - half, area + half, len(by_seed), by_seed))
-    left_out = by_series(means(kept, _CELL), rows[lost])
-    are = "cell is" if incomplete == 1 else "cells are"
-    notes = (
-        (f"{incomplete} {are} empty, since an epsilon has no finite value there.",)
-        if incomplete
-        else ()
-    )
-    return (
-        pd.DataFrame(cells, columns=[*_CELL, "y", "low", "high", "seeds", "by_seed"]),
-        left_out,
-        notes,
-    )
+    columns = [*_CELL, "y", "low", "high", "seeds", "by_seed"]
+    areas = pd.DataFrame(cells, columns=columns)
+    left_out = by_series(means(complete, _CELL), rows[is_lost])
+    if not n_empty:
+        return areas, left_out, ()
+    are = "cell is" if n_empty == 1 else "cells are"
+    note = f"{n_empty} {are} empty, since an epsilon has no finite value there."
+    return areas, left_out, (note,)
 
 
 def _area(rows: pd.DataFrame, epsilons: Sequence[float]) -> tuple[float, pd.Series]:
@@ -228,21 +220,16 @@ def _area(rows: pd.DataFrame, epsilons: Sequence[float]) -> tuple[float, pd.Seri
     And those of complete seeds.
     """
     finite = rows[np.isfinite(rows["y"])]
-    by_seed = (
-        finite.groupby(["seed", "epsilon"], dropna=False)["y"].mean().unstack("epsilon")
-    )
+    groups = finite.groupby(["seed", "epsilon"], dropna=False)["y"]
+    by_seed = groups.mean().unstack("epsilon")
     if finite["epsilon"].isna().all():
         # Without privacy the cost is one for all epsilons.
-        by_seed = pd.DataFrame(
-            dict.fromkeys(epsilons, by_seed.iloc[:, 0]) if len(by_seed) else {}
-        )
+        columns = dict.fromkeys(epsilons, by_seed.iloc[:, 0]) if len(by_seed) else {}
+        by_seed = pd.DataFrame(columns)
     by_seed = by_seed.reindex(columns=epsilons)
-    areas = pd.Series(
-        [area_under(epsilons, own) for own in by_seed.to_numpy()],
-        by_seed.index,
-        dtype=float,
-    ).dropna()
-    return area_under(epsilons, by_seed.mean().to_list()), areas
+    areas = [area_under(epsilons, costs) for costs in by_seed.to_numpy()]
+    of_seeds = pd.Series(areas, by_seed.index, dtype=float).dropna()
+    return area_under(epsilons, by_seed.mean().to_list()), of_seeds
 
 
 def _require_series(name: str, wanted: str, series: pd.Series) -> None:
@@ -255,10 +242,10 @@ def _require_series(name: str, wanted: str, series: pd.Series) -> None:
 
 def _comparable(name: str, cells: pd.DataFrame) -> pd.DataFrame:
     """Keep the cells that have a value."""
-    kept = cells[np.isfinite(cells["y"])].reset_index(drop=True)
-    if kept.empty:
+    finite = cells[np.isfinite(cells["y"])].reset_index(drop=True)
+    if finite.empty:
         raise DataError(
             f"figure {name!r} has no cell with a finite value and baseline: run every"
             " epsilon for both."
         )
-    return kept
+    return finite

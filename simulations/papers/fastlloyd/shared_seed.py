@@ -40,9 +40,7 @@ _WARM_UPS = 2
 
 
 class Masks(ABC):
-    """What hides each client's vector from the server, and their sum, until a client
-    takes it off.
-    """
+    """What hides each client's vector, and their sum, until a client takes it off."""
 
     @abstractmethod
     def hide(self, client: int, index: int, values: Ring) -> Ring:
@@ -55,8 +53,9 @@ class Masks(ABC):
 
 @dataclass(frozen=True)
 class SharedSeed(Masks):
-    """The paper's: one seed makes the masks of all clients, so each client knows those
-    of all others.
+    """The paper's masks: one seed makes those of all clients.
+
+    So each client knows those of all others.
 
     Parameters
     ----------
@@ -68,8 +67,9 @@ class SharedSeed(Masks):
 
     Examples
     --------
-    >>> masks, own = SharedSeed(3), np.arange(4, dtype=np.uint64)
-    >>> sent = [masks.hide(client, 1, own) for client in range(3)]
+    >>> masks = SharedSeed(3)
+    >>> vector = np.arange(4, dtype=np.uint64)
+    >>> sent = [masks.hide(client, 1, vector) for client in range(3)]
     >>> masks.open(1, sum(sent[1:], start=sent[0])).tolist()
     [0, 3, 6, 9]
     """
@@ -78,25 +78,25 @@ class SharedSeed(Masks):
     seed: bytes = field(default_factory=generate_group_key, repr=False)
 
     def hide(self, client: int, index: int, values: Ring) -> Ring:
-        return np.asarray(values + self.of_round(index, len(values))[client])
+        masks = self.of_round(index, len(values))
+        return np.asarray(values + masks[client])
 
     def open(self, index: int, total: Ring) -> Ring:
-        return np.asarray(
-            total - self.of_round(index, len(total)).sum(axis=0, dtype=np.uint64)
-        )
+        masks = self.of_round(index, len(total))
+        return np.asarray(total - masks.sum(axis=0, dtype=np.uint64))
 
     def of_round(self, index: int, length: int) -> Ring:
         """PRNG(seed, t): the masks of all clients, (n_clients, length)."""
         key = derive_key(self.seed, "masked secure aggregation")
-        return stream(key, (index, 0), self.n_clients * length).reshape(
-            self.n_clients, length
-        )
+        words = stream(key, (index, 0), self.n_clients * length)
+        return words.reshape(self.n_clients, length)
 
 
 @dataclass(frozen=True)
 class Pairwise(Masks):
-    """The package's: a key for each pair, whose streams cancel, and streams of two key
-    authors that hide the sum.
+    """The package's masks: a key for each pair, whose streams cancel.
+
+    And streams of two key authors, which hide the sum.
     """
 
     n_clients: int
@@ -106,20 +106,16 @@ class Pairwise(Masks):
     )
 
     def __post_init__(self) -> None:
-        self.pairs.update(
-            {
-                pair: generate_group_key()
-                for pair in combinations(range(self.n_clients), 2)
-            }
-        )
+        for pair in combinations(range(self.n_clients), 2):
+            self.pairs[pair] = generate_group_key()
 
     def hide(self, client: int, index: int, values: Ring) -> Ring:
         masked = values.copy()
         for (low, high), key in self.pairs.items():
-            if client in (low, high):
-                masked += stream(key, (index, 0), len(values)) * np.uint64(
-                    1 if client == low else 2**64 - 1
-                )
+            if client == low:
+                masked += stream(key, (index, 0), len(values))
+            elif client == high:
+                masked -= stream(key, (index, 0), len(values))
         if client < len(self.authors):
             masked += stream(self.authors[client], (index, 0), len(values))
         return masked
@@ -132,31 +128,32 @@ class Pairwise(Masks):
 
 
 def opened_by_a_client(masks: SharedSeed, other: int, index: int, sent: Ring) -> Ring:
-    """The exact vector of another client, from what it sent to the server and the seed
-    that all clients have.
+    """The exact vector of another client, from what it sent to the server.
+
+    And from the seed that all clients have.
     """
-    return np.asarray(sent - masks.of_round(index, len(sent))[other])
+    every = masks.of_round(index, len(sent))
+    return np.asarray(sent - every[other])
 
 
 def plan_of(
     problem: Problem, epsilon: float, n_iterations: int, noise: NoiseKind
 ) -> Plan:
     """FastLloyd's plan, in the box."""
-    n, d = problem.points.shape
-    known = {
-        "n_features": d,
-        "n_examples": n,
-        "n_clusters": problem.n_clusters,
-        "max_iter": n_iterations,
-    }
-    run = parse_config(
+    n_rows, n_features = problem.points.shape
+    config = parse_config(
         algorithm="fastlloyd",
+        n_clusters=problem.n_clusters,
         bounds=((-1.0,), (1.0,)),
+        n_features=n_features,
+        n_examples=n_rows,
         epsilon=epsilon,
         noise=noise.value,
-        **known,
+        max_iter=n_iterations,
     )
-    return draft_plan(run, run_id=1, n_clients=problem.n_clients, seed=0, n_features=d)
+    return draft_plan(
+        config, run_id=1, n_clients=problem.n_clients, seed=0, n_features=n_features
+    )
 
 
 def iterate(
@@ -164,28 +161,27 @@ def iterate(
     parts: Sequence[np.ndarray[tuple[int, int], np.dtype[np.float64]]],
     masks: Masks,
 ) -> State:
-    """All iterations: every client masks its statistic, the server adds noise, one
-    client's unmasking and step.
+    """All iterations: every client masks its statistic, the server adds noise.
+
+    One client's unmasking and step.
     """
+    bits = plan.fraction_bits
     seed = 0 if plan.settings.noise is NoiseKind.SEEDED else None
-    source, state = noise_source(plan.settings.noise, seed), initial_state(plan)
+    source = noise_source(plan.settings.noise, seed)
+    state = initial_state(plan)
     for index, step in enumerate(build_algorithm(plan).rounds, start=1):
         sent = []
         for client, points in enumerate(parts):
-            flat = np.concatenate(
-                [np.ravel(array) for array in step.arrays_of(points, state)]
-            )
-            sent.append(
-                masks.hide(client, index, encode(flat, plan.fraction_bits).values)
-            )
-        total = np.sum(sent, axis=0, dtype=np.uint64) + draw_noise(
-            step.blocks, source, plan.fraction_bits
-        )
+            arrays = step.arrays_of(points, state)
+            flat = np.concatenate([np.ravel(array) for array in arrays])
+            vector = encode(flat, bits).values
+            sent.append(masks.hide(client, index, vector))
+        noise = draw_noise(step.blocks, source, bits)
+        total = np.sum(sent, axis=0, dtype=np.uint64) + noise
         # Each client takes the masks off and makes the step itself.
-        opened = [masks.open(index, total) for _ in parts][-1]
-        state = step.advance(
-            state, as_released(opened, step.blocks, plan.fraction_bits)
-        )
+        for _ in parts:
+            opened = masks.open(index, total)
+        state = step.advance(state, as_released(opened, step.blocks, bits))
     return state
 
 
@@ -201,21 +197,16 @@ def measure_masks(
 
     The runs of both take turns.
     """
-    plan, parts = (
-        plan_of(problem, epsilon, n_iterations, NoiseKind(noise)),
-        problem.parts,
-    )
-    rounded = [
-        np.rint(part * 2.0**plan.fraction_bits) / 2.0**plan.fraction_bits
-        for part in parts
-    ]
+    plan = plan_of(problem, epsilon, n_iterations, NoiseKind(noise))
+    grid = 2.0**plan.fraction_bits
+    parts = [np.rint(part * grid) / grid for part in problem.parts]
+    n_clients = len(parts)
     spent: dict[str, list[float]] = {"shared_seed": [], "pairwise": []}
     for _ in range(_WARM_UPS + repeats):
-        for name, masks in (
-            ("shared_seed", SharedSeed(len(parts))),
-            ("pairwise", Pairwise(len(parts))),
-        ):
+        kinds = {"shared_seed": SharedSeed(n_clients), "pairwise": Pairwise(n_clients)}
+        for name, masks in kinds.items():
             start = time.process_time()
-            iterate(plan, rounded, masks)
-            spent[name].append(1e3 * (time.process_time() - start) / n_iterations)
+            iterate(plan, parts, masks)
+            seconds = time.process_time() - start
+            spent[name].append(1e3 * seconds / n_iterations)
     return {name: Estimate.of(values[_WARM_UPS:]) for name, values in spent.items()}

@@ -30,21 +30,23 @@ class LaplaceFastLloyd(FastLloyd):
     noise = NoiseShape.LAPLACE
 
     def build(self, known: Known) -> Algorithm:
-        k, d, options = self.n_clusters, known.n_features, self.options
-        radius = cluster_radius(options.alpha, k, d)
+        n_features = known.n_features
         n_iterations = self.iterations(math.inf)
-        first = math.sqrt(d) if options.schedule is Schedule.STEP else radius
-        sums_part = (4.0 * d**2) ** (1.0 / 3.0)
-        shares = [part / (1.0 + sums_part) / n_iterations for part in (sums_part, 1.0)]
-        epsilon = known.settings.epsilon * (
-            1.0 - known.settings.reserved_share(counts=True)
-        )
-        each = laplace_epsilon(known, epsilon, shares * n_iterations)
-        sums, counts = (1.0 / (each * share) for share in shares)
-        radii = (first,) + (radius,) * (n_iterations - 1)
+        radius = cluster_radius(self.options.alpha, self.n_clusters, n_features)
+        radii = [radius] * n_iterations
+        if self.options.schedule is Schedule.STEP:
+            radii[0] = math.sqrt(n_features)
+        sums_part = (4.0 * n_features**2) ** (1.0 / 3.0)
+        sums_share = sums_part / (1.0 + sums_part) / n_iterations
+        counts_share = 1.0 / (1.0 + sums_part) / n_iterations
+        unreserved = 1.0 - known.settings.reserved_share(counts=True)
+        epsilon = known.settings.epsilon * unreserved
+        shares = [sums_share, counts_share] * n_iterations
+        base = laplace_epsilon(known, epsilon, shares)
+        scales = (1.0 / (base * sums_share), 1.0 / (base * counts_share))
         rounds = [
-            self._iteration(known, index, one, (sums, counts), 1)
-            for index, one in enumerate(radii, start=1)
+            self._iteration(known, index, round_radius, scales, 1)
+            for index, round_radius in enumerate(radii, start=1)
         ]
         return self.scheduled(known, rounds)
 
