@@ -265,7 +265,11 @@ def make_game(
     return _with_targets(draft) if with_targets else draft
 
 
-def play(game: Game, seed: int, target: Array | None) -> Played:
+def play(
+    game: Game,
+    seed: int,
+    target: Array | None,
+) -> Played:
     """Draw rows, cluster them with or without a target, and keep what was released.
 
     Parameters
@@ -295,7 +299,11 @@ def play(game: Game, seed: int, target: Array | None) -> Played:
     return Played(rounds, np.array(iterates), rows)
 
 
-def contribution(plan: Plan, release: Round, row: Array) -> Array:
+def contribution(
+    plan: Plan,
+    release: Round,
+    row: Array,
+) -> Array:
     """What a row adds to a release, by the real statistic at the release's state."""
     step = build_algorithm(plan).rounds[release.index - 1]
     arrays = step.arrays_of(row[None, :], release.state)
@@ -327,7 +335,11 @@ def _with_targets(game: Game) -> Game:
     from sklearn.cluster import KMeans
 
     pool = game.pool
-    model = KMeans(pool.n_clusters, n_init=5, random_state=0).fit(pool.rows)
+    model = KMeans(
+        pool.n_clusters,
+        n_init=5,
+        random_state=0,
+    ).fit(pool.rows)
     distances = model.transform(pool.rows).min(axis=1)
     order = np.argsort(distances)
     typical = int(order[len(order) // 2])
@@ -364,7 +376,11 @@ def _canary(game: Game) -> Array:
     return np.asarray(best[int(np.argmax(loneliness))])
 
 
-def information(plan: Plan, played: Played, row: Array) -> float:
+def information(
+    plan: Plan,
+    played: Played,
+    row: Array,
+) -> float:
     """Squared GDP parameter of what a run's releases show of a row."""
     ratios = [
         contribution(plan, release, row) / release.scales for release in played.rounds

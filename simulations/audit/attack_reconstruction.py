@@ -99,7 +99,10 @@ def posterior_mean(log_likelihoods: Array, candidates: Array) -> Array:
 
 
 def log_likelihoods(
-    game: Game, played: Played, target: Array, candidates: Array
+    game: Game,
+    played: Played,
+    target: Array,
+    candidates: Array,
 ) -> Array:
     """How well each candidate explains what is left of the releases.
 
@@ -114,14 +117,21 @@ def log_likelihoods(
     return likelihoods
 
 
-def _remainder(game: Game, release: Round, target: Array) -> Array:
+def _remainder(
+    game: Game,
+    release: Round,
+    target: Array,
+) -> Array:
     """What a release leaves of the target: its sum less that of all other rows."""
     others = release.exact - contribution(game.plan, release, target)
     return release.released - others
 
 
 def _estimates(
-    game: Game, played: Played, target: Array, generator: np.random.Generator
+    game: Game,
+    played: Played,
+    target: Array,
+    generator: np.random.Generator,
 ) -> dict[str, Array]:
     """All four estimates of a row."""
     n_columns = len(target)
@@ -137,7 +147,11 @@ def _estimates(
     return estimates
 
 
-def _read_off(game: Game, played: Played, target: Array) -> Array:
+def _read_off(
+    game: Game,
+    played: Played,
+    target: Array,
+) -> Array:
     """Read the row off the first round's absolute sums, which have no noise.
 
     What is left of them, over all clusters, is the row.

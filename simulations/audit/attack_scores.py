@@ -44,7 +44,13 @@ _RIDGE = 1e-6
 _TAIL = 0.05
 
 
-def direct_scores(plan: Plan, played: Played, target: Array, *, present: bool) -> Array:
+def direct_scores(
+    plan: Plan,
+    played: Played,
+    target: Array,
+    *,
+    present: bool,
+) -> Array:
     """Score one run by the attacks that need no other runs.
 
     Parameters

@@ -57,7 +57,11 @@ def gdp_bound(rates: Array, mu: float) -> Array:
     return np.asarray(ndtr(ndtri(rates) + mu))
 
 
-def epsilon_delta_bound(rates: Array, epsilon: float, delta: float) -> Array:
+def epsilon_delta_bound(
+    rates: Array,
+    epsilon: float,
+    delta: float,
+) -> Array:
     """Largest true positive rates under (epsilon, delta)-DP.
 
     Examples
@@ -97,7 +101,10 @@ def _positive_rates(values: Array, thresholds: Array) -> Array:
 
 
 def true_positive_rate(
-    scores: Scores, rate: float, mu: float, confidence: float = 0.95
+    scores: Scores,
+    rate: float,
+    mu: float,
+    confidence: float = 0.95,
 ) -> Measured:
     """True positive rate at a false positive rate.
 
@@ -152,7 +159,11 @@ def true_positive_rate(
     return Measured(value, min(low, value), max(high, value), bound)
 
 
-def area_under_curve(scores: Scores, mu: float, confidence: float = 0.95) -> Measured:
+def area_under_curve(
+    scores: Scores,
+    mu: float,
+    confidence: float = 0.95,
+) -> Measured:
     """Area under the ROC curve, with DeLong's interval.
 
     Both scores that are equal count one half.
@@ -181,7 +192,10 @@ def area_under_curve(scores: Scores, mu: float, confidence: float = 0.95) -> Mea
 
 
 def advantage(
-    training: Scores, scores: Scores, mu: float, confidence: float = 0.95
+    training: Scores,
+    scores: Scores,
+    mu: float,
+    confidence: float = 0.95,
 ) -> Measured:
     """TPR - FPR at the threshold that is best on training runs.
 

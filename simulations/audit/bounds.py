@@ -171,7 +171,11 @@ class LowerBound:
     true_positives: int
 
 
-def clopper_pearson(successes: int, trials: int, miss: float) -> tuple[float, float]:
+def clopper_pearson(
+    successes: int,
+    trials: int,
+    miss: float,
+) -> tuple[float, float]:
     """Limits of a probability from a binomial count.
 
     Parameters
@@ -214,7 +218,11 @@ def clopper_pearson(successes: int, trials: int, miss: float) -> tuple[float, fl
     return float(low), float(high)
 
 
-def choose_rule(training: Scores, delta: float, method: Method) -> Rule:
+def choose_rule(
+    training: Scores,
+    delta: float,
+    method: Method,
+) -> Rule:
     """Find the threshold and direction that promise the largest lower bound.
 
     Every distinct score is tried as a threshold, in both directions, and judged by the
@@ -269,7 +277,11 @@ def choose_rule(training: Scores, delta: float, method: Method) -> Rule:
 
 
 def lower_bound(
-    test: Scores, rule: Rule, delta: float, method: Method, confidence: float = 0.95
+    test: Scores,
+    rule: Rule,
+    delta: float,
+    method: Method,
+    confidence: float = 0.95,
 ) -> LowerBound:
     """Bound epsilon from below by the errors of a rule on fresh runs.
 
@@ -337,7 +349,12 @@ def lower_bound(
     )
 
 
-def _promises(fpr_high: Array, tpr_low: Array, delta: float, method: Method) -> Array:
+def _promises(
+    fpr_high: Array,
+    tpr_low: Array,
+    delta: float,
+    method: Method,
+) -> Array:
     """Lower bounds, on epsilon or on mu, from limits of both rates.
 
     Minus infinity where nothing follows.
@@ -354,7 +371,11 @@ def _promises(fpr_high: Array, tpr_low: Array, delta: float, method: Method) -> 
     return np.where(np.isnan(values), -math.inf, values)
 
 
-def _count_present(ordered: Array, thresholds: Array, above: bool) -> Counts:
+def _count_present(
+    ordered: Array,
+    thresholds: Array,
+    above: bool,
+) -> Counts:
     """How many of the sorted scores each threshold calls present."""
     if above:
         n_below = np.searchsorted(ordered, thresholds, side="left")
@@ -363,14 +384,22 @@ def _count_present(ordered: Array, thresholds: Array, above: bool) -> Counts:
     return np.asarray(n_present, dtype=np.int64)
 
 
-def _lower_limits(counts: Counts, trials: int, miss: float) -> Array:
+def _lower_limits(
+    counts: Counts,
+    trials: int,
+    miss: float,
+) -> Array:
     """Clopper-Pearson's lower limits."""
     at_least_one = np.maximum(counts, 1)
     limits = betaincinv(at_least_one, trials - at_least_one + 1, miss)
     return np.where(counts == 0, 0.0, limits)
 
 
-def _upper_limits(counts: Counts, trials: int, miss: float) -> Array:
+def _upper_limits(
+    counts: Counts,
+    trials: int,
+    miss: float,
+) -> Array:
     """Clopper-Pearson's upper limits, through failures.
 
     The quantile near 0 is the accurate one.
@@ -378,7 +407,12 @@ def _upper_limits(counts: Counts, trials: int, miss: float) -> Array:
     return 1.0 - _lower_limits(trials - counts, trials, miss)
 
 
-def _between(name: str, value: float, *, zero: bool) -> float:
+def _between(
+    name: str,
+    value: float,
+    *,
+    zero: bool,
+) -> float:
     """Require a number below 1 that is above 0, or 0 itself if that is allowed."""
     checked = require_real(name, value, "give a number such as 0.05")
     if not 0.0 <= checked < 1.0 or (checked == 0.0 and not zero):

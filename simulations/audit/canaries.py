@@ -134,7 +134,12 @@ def run_one_run_audit(
     coins = np.random.default_rng().integers(0, 2, len(canaries.rows)).astype(bool)
     parts = _parts_by_coins(canaries, coins)
     seen: list[Seen] = []
-    run = run_watched(plan, parts, server_points=canaries.kept, watch=seen.append)
+    run = run_watched(
+        plan,
+        parts,
+        server_points=canaries.kept,
+        watch=seen.append,
+    )
     claimed = run.steps[-1].epsilon
     view = view_of(seen, adversary, run.plan, run.state, run.attempts, claimed)
     if not view.sums:
@@ -150,7 +155,12 @@ def run_one_run_audit(
     method = OneRunMethod.BINOMIAL
     if resolve_method("auto", setup) is Method.GDP:
         method = OneRunMethod.GDP
-    guesses = count_guesses(scores, coins, n_high=n_guesses, n_low=n_guesses)
+    guesses = count_guesses(
+        scores,
+        coins,
+        n_high=n_guesses,
+        n_low=n_guesses,
+    )
     # Rounds after the last one looked at are no part of the claim either: a prefix of a
     # run is a mechanism of its own.
     attempts = run.attempts[: canaries.until]
@@ -203,19 +213,19 @@ def lay_canaries(options: AuditOptions) -> Canaries:
                 f"there are no canaries for {algorithm!r} at client level: choose"
                 " 'sphere_packing'."
             )
-        config = common | _OF_CLIENTS | dict(options.values)
+        config = {**common, **_OF_CLIENTS, **options.values}
         points = _around_origin(_CLIENTS, 1)
         plan, held = _drafted(config, _CLIENTS, _CLIENTS + 1, points)
         tables = tuple(np.eye(_CLIENTS)[:, None, :])
         return Canaries(plan, held, tables, True, plan.last_round)
     if algorithm in ("fastlloyd", "glloyd"):
-        config = common | _OF_LLOYD | dict(options.values)
+        config = {**common, **_OF_LLOYD, **options.values}
         plan, held = _drafted(config, _LLOYD_FEATURES, 3, None)
         start = np.asarray(initial_state(plan).centroids)
         rows = _around(start, plan.rounds[0].radius)
         return Canaries(plan, held, tuple(rows), False, 1)
     if algorithm == "feddp_kmeans":
-        config = common | _OF_FEDDP | dict(options.values)
+        config = {**common, **_OF_FEDDP, **options.values}
         points = _around_origin(2, _BINS // 2)
         plan, held = _drafted(config, 2, 3, points)
         return Canaries(plan, held, tuple(points[:, None, :]), False, 2)
@@ -226,7 +236,10 @@ def lay_canaries(options: AuditOptions) -> Canaries:
 
 
 def _drafted(
-    values: dict[str, object], n_features: int, n_clients: int, points: Array | None
+    values: dict[str, object],
+    n_features: int,
+    n_clients: int,
+    points: Array | None,
 ) -> tuple[Plan, HeldPoints | None]:
     """A plan with its server points, if the algorithm takes some."""
     entry = algorithm_entry(str(values["algorithm"]))

@@ -109,7 +109,11 @@ class Layout:
 
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {"edge": Layout(1, 1, 1, 1), "far": Layout(2, 1, 1, 1), "empty": Layout(3, 2, 0, 0)}
+    {
+        "edge": Layout(1, 1, 1, 1),
+        "far": Layout(2, 1, 1, 1),
+        "empty": Layout(3, 2, 0, 0),
+    }
 )
 """``edge``: at a bound of the one cluster.
 
@@ -117,7 +121,11 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 """
 
 _COMMON: Mapping[str, Any] = MappingProxyType(
-    {"bounds": ((-1.0,), (1.0,)), "epsilon": 1.0, "delta": 1e-5}
+    {
+        "bounds": ((-1.0,), (1.0,)),
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
 )
 _LLOYD: Mapping[str, Any] = MappingProxyType({"n_examples": 1000, "max_iter": 2})
 DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -127,7 +135,11 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "sulloyd": _LLOYD,
         "lloyd": _LLOYD,
         "proxy_lloyd": MappingProxyType(
-            {"n_examples": 400, "max_iter": 1, "n_init": 1}
+            {
+                "n_examples": 400,
+                "max_iter": 1,
+                "n_init": 1,
+            }
         ),
         "feddp_kmeans": MappingProxyType({"max_iter": 1, "n_init": 1}),
         "server_kmeans++": MappingProxyType({"max_iter": 2}),
@@ -147,7 +159,11 @@ _RECOVERING = 6
 
 
 def build_cases(
-    algorithm: str, trust: str | None, unit: str, case: str, values: Mapping[str, Any]
+    algorithm: str,
+    trust: str | None,
+    unit: str,
+    case: str,
+    values: Mapping[str, Any],
 ) -> tuple[Case, ...]:
     """Draft the plans of the layouts that are asked for, with their neighbours.
 
@@ -186,7 +202,11 @@ def build_cases(
 
 
 def _build(
-    name: str, algorithm: str, trust: str | None, unit: str, values: Mapping[str, Any]
+    name: str,
+    algorithm: str,
+    trust: str | None,
+    unit: str,
+    values: Mapping[str, Any],
 ) -> Case:
     """One layout with its plan."""
     layout = LAYOUTS[name]
@@ -203,7 +223,11 @@ def _build(
     }
     if unit == "client":
         defaults |= _client_bounds(algorithm, layout.n_clusters)
-    defaults |= {"algorithm": algorithm, "trust": trust, "unit": unit}
+    defaults |= {
+        "algorithm": algorithm,
+        "trust": trust,
+        "unit": unit,
+    }
     config = parse_run(has_server_data=needs_server_data, **(defaults | fields))
     if n_clients is None and config.dropout is Dropout.RECOVER:
         n_clients = _RECOVERING
@@ -273,7 +297,12 @@ def _server_points(n_clusters: int, n_features: int) -> Array:
     return np.concatenate([half, -half])
 
 
-def _start(plan: Plan, config: Run, held: HeldPoints | None, n_features: int) -> Array:
+def _start(
+    plan: Plan,
+    config: Run,
+    held: HeldPoints | None,
+    n_features: int,
+) -> Array:
     """The public start, where there is one already; else the middle of the box."""
     if not plan.is_final:
         return np.zeros((config.n_clusters, n_features))
@@ -309,7 +338,9 @@ def _neighbours(
 
 
 def _target_rows(
-    start: Array, plan: Plan, n_features: int
+    start: Array,
+    plan: Plan,
+    n_features: int,
 ) -> Iterator[tuple[str, Array]]:
     """Rows at corners, and at and inside the radius of the first start centroid."""
     corner = np.ones(n_features)
@@ -328,7 +359,9 @@ def _target_rows(
 
 
 def _target_tables(
-    start: Array, config: Run, n_features: int
+    start: Array,
+    config: Run,
+    n_features: int,
 ) -> Iterator[tuple[str, Array]]:
     """Tables of a client: one row, as many as declared, and rows in several clusters."""
     corner = np.ones((1, n_features))

@@ -29,7 +29,10 @@ whatever their distance is.
 
 
 def choose(
-    absent: Table, present: Table, plan: Plan, method: Method
+    absent: Table,
+    present: Table,
+    plan: Plan,
+    method: Method,
 ) -> tuple[Winner, Rule]:
     """Learn on one half of the training runs, and choose on the other.
 
@@ -79,7 +82,11 @@ class _Candidate:
 
 
 def _rate(
-    winner: Winner, scores: Scores, every: Scores, plan: Plan, method: Method
+    winner: Winner,
+    scores: Scores,
+    every: Scores,
+    plan: Plan,
+    method: Method,
 ) -> _Candidate:
     """Rate a distinguisher by some scores, and choose its threshold on all of them."""
     if method is Method.GDP and winner.name == LIKELIHOOD:
@@ -89,7 +96,11 @@ def _rate(
     return _Candidate(bound.epsilon, winner, _rule(every, plan, method))
 
 
-def _rule(scores: Scores, plan: Plan, method: Method) -> Rule:
+def _rule(
+    scores: Scores,
+    plan: Plan,
+    method: Method,
+) -> Rule:
     """The threshold that promises most.
 
     Through mu, the middle between both kinds unless another one is far better.

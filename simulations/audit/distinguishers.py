@@ -120,7 +120,11 @@ def _ratios(residual: Array, part: Part) -> Array:
     return np.where(part.laplace, laplace, gaussian)
 
 
-def nearness(values: Ring, base: Array, delta: Array) -> float:
+def nearness(
+    values: Ring,
+    base: Array,
+    delta: Array,
+) -> float:
     """How much nearer a vector is to the exact sum with the target than without it.
 
     On a logarithmic scale: 0 for uniform words, some 40 where an exact sum stands in the clear.
@@ -151,7 +155,11 @@ class Observer:
     neighbours : Neighbours
     """
 
-    def __init__(self, case: Case, neighbours: Neighbours) -> None:
+    def __init__(
+        self,
+        case: Case,
+        neighbours: Neighbours,
+    ) -> None:
         self._case = case
         self._truth = Truth(neighbours)
         seeded = case.plan.config.changed(noise=NoiseKind.SEEDED)
@@ -291,7 +299,11 @@ class Observer:
             noise.append(drawn)
         return noise
 
-    def _draw(self, released: ReadableSum, server: NoiseSource) -> Ring:
+    def _draw(
+        self,
+        released: ReadableSum,
+        server: NoiseSource,
+    ) -> Ring:
         """One sum's noise: of each client in it, or of the server."""
         plan = released.plan
         planned = plan.round_at(released.round_index)

@@ -87,7 +87,11 @@ class Worst:
     information: float = 0.0
     bound_used: float = 0.0
 
-    def or_worse(self, target: str, shown: Information) -> Worst:
+    def or_worse(
+        self,
+        target: str,
+        shown: Information,
+    ) -> Worst:
         """Take one more target into account; nan is worst of all.
 
         Examples
@@ -171,7 +175,11 @@ class Truth:
         self._neighbours = neighbours
 
     def part(
-        self, plan: Plan, round_index: int, state: State | Found, members: Sequence[int]
+        self,
+        plan: Plan,
+        round_index: int,
+        state: State | Found,
+        members: Sequence[int],
     ) -> Part:
         """Take one aggregation apart.
 
@@ -210,7 +218,10 @@ class Truth:
 
     @staticmethod
     def _statistic(
-        plan: Plan, index: int, state: State | Found, points: Array
+        plan: Plan,
+        index: int,
+        state: State | Found,
+        points: Array,
     ) -> Array:
         """One client's exact vector, in grid steps."""
         n_columns = points.shape[1] - plan.settings.n_beside
@@ -262,7 +273,9 @@ def claimed_information(
 
 
 def information_of(
-    parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[int, int]]
+    parts: Sequence[Part],
+    plan: Plan,
+    attempts: Sequence[tuple[int, int]],
 ) -> Information:
     """Add up what the parts of a run show.
 
@@ -297,7 +310,9 @@ def information_of(
 
 
 def priced_information(
-    plan: Plan, attempts: Sequence[tuple[int, int]], epsilon: float
+    plan: Plan,
+    attempts: Sequence[tuple[int, int]],
+    epsilon: float,
 ) -> float:
     """The squared GDP parameter that a reported epsilon pays for.
 

@@ -68,7 +68,11 @@ class Recorder:
     memories: dict[Aggregation, dict[int, Memory]] = field(default_factory=dict)
     lost: set[Aggregation] = field(default_factory=set)
 
-    def on_request(self, message: Message, context: Context) -> None:
+    def on_request(
+        self,
+        message: Message,
+        context: Context,
+    ) -> None:
         """Note a release on its way.
 
         The last one is read at once, as its client forgets its keys with it.
@@ -81,7 +85,11 @@ class Recorder:
         if isinstance(body, FinishRequest) and memory is not None:
             self._read(replace(memory, protocol=memory.protocol.finish(body)))
 
-    def on_reply(self, reply: Message, context: Context) -> list[Message]:
+    def on_reply(
+        self,
+        reply: Message,
+        context: Context,
+    ) -> list[Message]:
         """Note a masked vector, and what its client knows now."""
         if reply.has_error():
             return [reply]
@@ -152,7 +160,9 @@ def run_with_messages(
     grid.recorder = recorder
     server_points = None if case.held is None else case.held.scaled
     strategy = PrivateKMeans.from_config(
-        config, server_points=server_points, on_step=lambda _: None
+        config,
+        server_points=server_points,
+        on_step=lambda _: None,
     )
     with grid.running():
         strategy.start(grid)
@@ -189,7 +199,9 @@ def _view(
 
 
 def _readable_sum(
-    recorder: Recorder, adversary: Adversary, aggregation: Aggregation
+    recorder: Recorder,
+    adversary: Adversary,
+    aggregation: Aggregation,
 ) -> ReadableSum | None:
     """The sum that the adversary reads of one aggregation, if it can."""
     vectors = recorder.vectors[aggregation]
@@ -243,7 +255,11 @@ def _hidden_words(recorder: Recorder, aggregation: Aggregation) -> list[HiddenWo
     return words
 
 
-def _result_of(adversary: Adversary, final: Plan, client: KMeansClient) -> Array:
+def _result_of(
+    adversary: Adversary,
+    final: Plan,
+    client: KMeansClient,
+) -> Array:
     """Final centroids and counts, if the adversary reads them; else nothing."""
     trust = trust_model(final.config.trust)
     if adversary is not Adversary.CLIENTS and not trust.server_reads:
@@ -254,7 +270,11 @@ def _result_of(adversary: Adversary, final: Plan, client: KMeansClient) -> Array
 
 
 def masks_of(
-    state: Party, aggregation: Aggregation, length: int, *, blinded: bool
+    state: Party,
+    aggregation: Aggregation,
+    length: int,
+    *,
+    blinded: bool,
 ) -> Ring:
     """What a client masked its vector of one aggregation with.
 
@@ -263,13 +283,22 @@ def masks_of(
     admitted = replace(state, phase=Phase.ADMITTED)
     nothing = FixedPointVector(np.zeros(length, dtype=np.uint64))
     request = SumRequest(*aggregation)
-    _, reply = admitted.answer(request, nothing, blinded=blinded, state_digest=b"")
+    _, reply = admitted.answer(
+        request,
+        nothing,
+        blinded=blinded,
+        state_digest=b"",
+    )
     return reply.masked.values
 
 
 def _added(vectors: dict[int, Ring]) -> Ring:
     """The sum of all clients' vectors."""
-    total: Ring = np.sum(list(vectors.values()), axis=0, dtype=np.uint64)
+    total: Ring = np.sum(
+        list(vectors.values()),
+        axis=0,
+        dtype=np.uint64,
+    )
     return total
 
 

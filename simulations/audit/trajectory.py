@@ -54,7 +54,12 @@ Array = NDArray[np.float64]
 
 CLEAR = "centroids in the clear"
 _RELATIVE: Mapping[str, bool] = MappingProxyType(
-    {"sums": False, "clipped_sums": False, "relative_sums": True, "residual_sums": True}
+    {
+        "sums": False,
+        "clipped_sums": False,
+        "relative_sums": True,
+        "residual_sums": True,
+    }
 )
 """Arrays of sums by cluster, and whether they are relative to the round's centroids."""
 _STEP = 2.0**-16
@@ -120,7 +125,11 @@ def informed(view: View) -> Rebuilt:
     histories = np.array(
         [nearest_centroids(view.rows, centroids)[0] for centroids in view.centroids]
     )
-    kinds, members = np.unique(histories, axis=1, return_counts=True)
+    kinds, members = np.unique(
+        histories,
+        axis=1,
+        return_counts=True,
+    )
     clusters = np.arange(view.sums.shape[1])
     is_member = kinds[:, None, :] == clusters[None, :, None]
     system = is_member.reshape(-1, kinds.shape[1]).astype(np.float64)
@@ -156,7 +165,11 @@ def uninformed(view: View) -> Rebuilt:
     return _judged(view, round_to_grid(np.clip(plausible, -1.0, 1.0)))
 
 
-def in_the_clear(rows: Array, start: Array, n_rounds: int) -> View:
+def in_the_clear(
+    rows: Array,
+    start: Array,
+    n_rounds: int,
+) -> View:
     """Lloyd's method of one client that sends its means and counts.
 
     Means times counts are the sums.
@@ -175,7 +188,12 @@ def in_the_clear(rows: Array, start: Array, n_rounds: int) -> View:
     return _stack_rounds(rounds, rows)
 
 
-def view_of(game: Game, played: Played, *, noisy: bool) -> View:
+def view_of(
+    game: Game,
+    played: Played,
+    *,
+    noisy: bool,
+) -> View:
     """Sums and counts by cluster of a run's rounds.
 
     As clients read them, or without their noise.
@@ -195,7 +213,11 @@ def _stack_rounds(rounds: Sequence[ClusterSums], rows: Array) -> View:
     return View(np.array(centroids), np.array(sums), np.array(counts), rows)
 
 
-def _sums_of(game: Game, release: Round, values: Array) -> ClusterSums | None:
+def _sums_of(
+    game: Game,
+    release: Round,
+    values: Array,
+) -> ClusterSums | None:
     """Centroids, absolute sums and counts of a round.
 
     None for a round that sums nothing by cluster.
@@ -216,7 +238,12 @@ def _sums_of(game: Game, release: Round, values: Array) -> ClusterSums | None:
     return None
 
 
-def _explained(change: Array, won: Array, before: Array, after: Array) -> list[Array]:
+def _explained(
+    change: Array,
+    won: Array,
+    before: Array,
+    after: Array,
+) -> list[Array]:
     """Rows that moved, if a move at a time explains a step.
 
     Where none explains the rest, those until then.
@@ -236,7 +263,10 @@ def _explained(change: Array, won: Array, before: Array, after: Array) -> list[A
 
 
 def _moves(
-    change: Array, won: Array, before: Array, after: Array
+    change: Array,
+    won: Array,
+    before: Array,
+    after: Array,
 ) -> Iterator[tuple[Array, int, int]]:
     """Clusters that won or lost one row, with that row.
 
@@ -297,7 +327,13 @@ class Line:
     uninformed_named: int
 
 
-def attack(method: str, views: Sequence[View], *, noise: bool, runs: int) -> Line:
+def attack(
+    method: str,
+    views: Sequence[View],
+    *,
+    noise: bool,
+    runs: int,
+) -> Line:
     """Play both adversaries on all views of a method."""
     n_rows = sum(len(view.rows) for view in views)
     by_informed = [informed(view) for view in views]
@@ -337,7 +373,10 @@ def clear_views(played: Played) -> list[View]:
 
 
 def all_lines(
-    epsilon: float, runs: int, data: str, n_clusters: int
+    epsilon: float,
+    runs: int,
+    data: str,
+    n_clusters: int,
 ) -> tuple[list[Line], list[View]]:
     """Every method, and the views of one run in the clear for the picture."""
     pool = replace(load_pool(data), n_clusters=n_clusters)
@@ -346,7 +385,12 @@ def all_lines(
     in_clear = [clear_views(played) for played in games]
     every_view = [view for views in in_clear for view in views]
     lines = [
-        attack(CLEAR, every_view, noise=False, runs=runs),
+        attack(
+            CLEAR,
+            every_view,
+            noise=False,
+            runs=runs,
+        ),
         _attack_releases(without_noise, games, noisy=False),
     ]
     for algorithm in ALGORITHMS:
@@ -359,10 +403,20 @@ def all_lines(
     return lines, in_clear[0]
 
 
-def _attack_releases(game: Game, games: Sequence[Played], *, noisy: bool) -> Line:
+def _attack_releases(
+    game: Game,
+    games: Sequence[Played],
+    *,
+    noisy: bool,
+) -> Line:
     """Play both adversaries on the releases of some runs of one game."""
     views = [view_of(game, played, noisy=noisy) for played in games]
-    return attack(game.algorithm, views, noise=noisy, runs=len(games))
+    return attack(
+        game.algorithm,
+        views,
+        noise=noisy,
+        runs=len(games),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -375,18 +429,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m simulations.audit.trajectory",
         description=__doc__.split("\n")[0],
     )
-    parser.add_argument("--runs", type=int, default=20, help="runs of each method")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=20,
+        help="runs of each method",
+    )
     parser.add_argument(
         "--epsilon",
         type=float,
         default=_EPSILON,
         help="of the private methods; large on purpose",
     )
-    parser.add_argument("--data", default="blobs", help="blobs, or a bundled set")
     parser.add_argument(
-        "--clusters", type=int, default=8, help="the more, the more rows move alone"
+        "--data",
+        default="blobs",
+        help="blobs, or a bundled set",
     )
-    parser.add_argument("--output", type=Path, default=Path("outputs/attacks"))
+    parser.add_argument(
+        "--clusters",
+        type=int,
+        default=8,
+        help="the more, the more rows move alone",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("outputs/attacks"),
+    )
     options = parser.parse_args(arguments)
     log_quietly()
     try:

@@ -45,9 +45,17 @@ def _scatter(axes: Any, shown: Sequence[View]) -> None:
     rows = np.concatenate([view.rows for view in shown])
     right = np.concatenate([uninformed(view).right for view in shown])
     axes.plot(
-        *rows[:, -2:].T, "o", color=_ROW, markersize=3.0, label=f"rows ({len(rows)})"
+        *rows[:, -2:].T,
+        "o",
+        color=_ROW,
+        markersize=3.0,
+        label=f"rows ({len(rows)})",
     )
-    ring = {"markerfacecolor": "none", "markeredgewidth": 1.4, "markersize": 8.0}
+    ring = {
+        "markerfacecolor": "none",
+        "markeredgewidth": 1.4,
+        "markersize": 8.0,
+    }
     axes.plot(
         *rows[right, -2:].T,
         "o",
@@ -62,7 +70,11 @@ def _scatter(axes: Any, shown: Sequence[View]) -> None:
         loc="left",
     )
     axes.set_ylim(top=rows[:, -1].max() + 0.3)
-    axes.legend(fontsize=8, frameon=False, loc="upper left")
+    axes.legend(
+        fontsize=8,
+        frameon=False,
+        loc="upper left",
+    )
 
 
 def _bars(axes: Any, lines: Sequence[Line]) -> None:
@@ -78,9 +90,26 @@ def _bars(axes: Any, lines: Sequence[Line]) -> None:
         dark = 100.0 * line.uninformed
         end = max(pale, dark)
         longest = max(longest, end)
-        axes.barh(height, pale, height=0.72, color=colour, alpha=0.3)
-        axes.barh(height, dark, height=0.36, color=colour)
-        axes.text(end + 0.4, height, _shares(line), va="center", fontsize=8)
+        axes.barh(
+            height,
+            pale,
+            height=0.72,
+            color=colour,
+            alpha=0.3,
+        )
+        axes.barh(
+            height,
+            dark,
+            height=0.36,
+            color=colour,
+        )
+        axes.text(
+            end + 0.4,
+            height,
+            _shares(line),
+            va="center",
+            fontsize=8,
+        )
     axes.set_yticks(range(len(lines)), [_label(line) for line in upwards], fontsize=8)
     axes.set_xlabel(
         "rows rebuilt in all digits, %\ndark: from sums and counts alone; pale: if told"

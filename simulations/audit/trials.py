@@ -138,14 +138,19 @@ def measuring(workers: int) -> Iterator[Measure]:
         return
     context = multiprocessing.get_context("spawn")
     processes = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=one_thread_from_now_on
+        workers,
+        mp_context=context,
+        initializer=one_thread_from_now_on,
     )
     with processes:
         yield lambda batches: processes.map(_in_worker, batches)
 
 
 def batches_of(
-    setup: Setup, n_runs: int, present: bool, winner: Winner | None = None
+    setup: Setup,
+    n_runs: int,
+    present: bool,
+    winner: Winner | None = None,
 ) -> list[Batch]:
     """Cut a number of runs into batches."""
     blob = pickle.dumps(setup)

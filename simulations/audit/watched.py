@@ -50,7 +50,10 @@ class Seen:
 
 
 def run_watched(
-    plan: Plan, parts: Sequence[Array], watch: Callable[[Seen], None], **options: Any
+    plan: Plan,
+    parts: Sequence[Array],
+    watch: Callable[[Seen], None],
+    **options: Any,
 ) -> LocalRun:
     """Run as `flwr_dpkmeans.sums.local.run_direct` does.
 
@@ -90,7 +93,11 @@ class _WatchedRun(LocalRun):
         self._before = None if step is None else (self.first, step, self._passed)
         return step
 
-    def ask(self, node: int, request: Request) -> Answer:
+    def ask(
+        self,
+        node: int,
+        request: Request,
+    ) -> Answer:
         """What one client answers; its vector is kept."""
         answer = super().ask(node, request)
         if request.stage is Stage.SUM:
@@ -99,7 +106,9 @@ class _WatchedRun(LocalRun):
         return answer
 
     def _broadcast(
-        self, aggregate: AggregateVector, planned: PlannedRound
+        self,
+        aggregate: AggregateVector,
+        planned: PlannedRound,
     ) -> Broadcast:
         result = super()._broadcast(aggregate, planned)
         shown = aggregate
@@ -115,7 +124,12 @@ class _WatchedRun(LocalRun):
         return result
 
 
-def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) -> Seen:
+def _seen(
+    before: Memory,
+    after: Memory,
+    step: Step,
+    passed: Mapping[str, Any],
+) -> Seen:
     """What passed by in one aggregation.
 
     With what a client that remembered `before` read of it.
@@ -129,4 +143,11 @@ def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) 
     release = Release(index, step.attempt, passed["broadcast"])
     is_blinded = plan.round_at(index).model.blinded
     released = after.protocol.unblind(release, blinded=is_blinded).values
-    return Seen(plan, index, step.attempt, state, released=released, **passed)
+    return Seen(
+        plan,
+        index,
+        step.attempt,
+        state,
+        released=released,
+        **passed,
+    )

@@ -185,7 +185,11 @@ SHAPES: Mapping[str, Shape] = MappingProxyType(
 
 
 def measured(
-    name: str, n_rows: int, epsilon: float, seed: int, algorithm: str = "proxy_lloyd"
+    name: str,
+    n_rows: int,
+    epsilon: float,
+    seed: int,
+    algorithm: str = "proxy_lloyd",
 ) -> list[dict[str, object]]:
     """Fit once, and compare every centre with the rows that have its label.
 
@@ -325,7 +329,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     epsilons = QUICK_EPSILONS if options.quick else EPSILONS
     jobs = list(product(options.shapes, rows, epsilons, range(options.seeds)))
     cells: list[dict[str, object]] = []
-    for job in track(jobs, description="fits", console=Console(stderr=True)):
+    for job in track(
+        jobs,
+        description="fits",
+        console=Console(stderr=True),
+    ):
         cells += measured(*job, options.algorithm)
     by_shape = summary(pd.DataFrame(cells))
     console = Console(width=None if sys.stdout.isatty() else 100)
@@ -356,12 +364,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SHAPE",
     )
     parser.add_argument("--algorithm", default="proxy_lloyd")
-    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument(
-        "--figure", default="", help="draw coverage and widths into this PNG"
+        "--seeds",
+        type=int,
+        default=10,
     )
     parser.add_argument(
-        "--output", default="", help="write the table to this JSON file"
+        "--figure",
+        default="",
+        help="draw coverage and widths into this PNG",
+    )
+    parser.add_argument(
+        "--output",
+        default="",
+        help="write the table to this JSON file",
     )
     return parser
 

@@ -53,7 +53,11 @@ class Updates:
     weights: Sequence[int]
 
     @classmethod
-    def drawn(cls, n_clients: int, n_entries: int) -> Updates:
+    def drawn(
+        cls,
+        n_clients: int,
+        n_entries: int,
+    ) -> Updates:
         """Of norm about 1, as a clipped update has."""
         generator = np.random.default_rng(n_clients)
         values = generator.normal(0.0, n_entries**-0.5, (n_clients, n_entries)) * 0.9
@@ -63,7 +67,11 @@ class Updates:
     @property
     def mean(self) -> Vector:
         """The weighted mean in float64."""
-        return np.average(self.values, axis=0, weights=self.weights)
+        return np.average(
+            self.values,
+            axis=0,
+            weights=self.weights,
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,10 @@ class CountingGrid(InProcessGrid):
     sent = 0
 
     def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout: float | None = None,
     ) -> list[Message]:
         """Count a round trip."""
         self.round_trips += 1
@@ -110,7 +121,9 @@ class CountingGrid(InProcessGrid):
 
 
 def secure_sum(
-    updates: Updates, n_rounds: int, dropout: str
+    updates: Updates,
+    n_rounds: int,
+    dropout: str,
 ) -> tuple[CountingGrid, Callable[[CountingGrid], Vector]]:
     """A federation behind `secure_sum_mod`, and how it is run; without noise."""
 
@@ -166,7 +179,9 @@ def secagg_plus(
     def node(update: Vector, weight: int) -> Node:
         class Client(NumPyClient):
             def fit(
-                self, parameters: list[Vector], config: object
+                self,
+                parameters: list[Vector],
+                config: object,
             ) -> tuple[list[Vector], int, dict[str, Scalar]]:
                 return [parameters[0] + update], weight, {}
 
@@ -179,7 +194,11 @@ def secagg_plus(
         start = ndarrays_to_parameters([np.zeros(len(updates.mean))])
         models: list[Vector] = []
 
-        def keep(server_round: int, parameters: list[Vector], config: object) -> None:
+        def keep(
+            server_round: int,
+            parameters: list[Vector],
+            config: object,
+        ) -> None:
             models.append(parameters[0])
 
         strategy = FedAvg(
@@ -209,7 +228,11 @@ SECAGG_PLUS = "SecAgg+"
 NAMES = (SECAGG_PLUS, "SecureSum, recover", "SecureSum, retry")
 
 
-def measure(name: str, updates: Updates, n_rounds: int) -> Cost:
+def measure(
+    name: str,
+    updates: Updates,
+    n_rounds: int,
+) -> Cost:
     """Run one of `NAMES`."""
     if name == SECAGG_PLUS:
         grid, run = secagg_plus(updates, n_rounds)
@@ -236,10 +259,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m simulations.benchmarks.secagg_plus", description=__doc__
     )
-    parser.add_argument("--clients", type=int, nargs="+", default=[10, 100])
-    parser.add_argument("--rounds", type=int, nargs="+", default=[1, 10])
-    parser.add_argument("--entries", type=int, default=650)
-    parser.add_argument("--only", choices=NAMES, nargs="+", default=NAMES)
+    parser.add_argument(
+        "--clients",
+        type=int,
+        nargs="+",
+        default=[10, 100],
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        nargs="+",
+        default=[1, 10],
+    )
+    parser.add_argument(
+        "--entries",
+        type=int,
+        default=650,
+    )
+    parser.add_argument(
+        "--only",
+        choices=NAMES,
+        nargs="+",
+        default=NAMES,
+    )
     options = parser.parse_args(arguments)
     for log in ("flwr", "flwr_dpkmeans"):
         logging.getLogger(log).setLevel(logging.ERROR)

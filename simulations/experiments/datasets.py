@@ -193,7 +193,9 @@ def _hashable(value: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def _loaded(
-    frozen: tuple[tuple[str, Any], ...], column: str, n_clients: int | None
+    frozen: tuple[tuple[str, Any], ...],
+    column: str,
+    n_clients: int | None,
 ) -> DataSet:
     """Load once in a row of jobs."""
     data = dict(frozen)
@@ -204,7 +206,11 @@ def _loaded(
     return data_set
 
 
-def _read(data: Mapping[str, Any], column: str, n_clients: int | None) -> DataSet:
+def _read(
+    data: Mapping[str, Any],
+    column: str,
+    n_clients: int | None,
+) -> DataSet:
     """The rows as their source gives them."""
     source = data["source"]
     if source == MIXTURE:
@@ -229,10 +235,18 @@ def _table(data: Mapping[str, Any], column: str) -> DataSet:
     if described is None:
         dialect = Dialect(**dict(data.get("file") or ()))
         reading = {"label_column": label, "dialect": dialect}
-    table = load_source(source, partition_column=column, **reading)
+    table = load_source(
+        source,
+        partition_column=column,
+        **reading,
+    )
     labels = None
     if label:
-        with_labels = load_source(source, partition_column=label, **reading)
+        with_labels = load_source(
+            source,
+            partition_column=label,
+            **reading,
+        )
         labels = with_labels.partition_values
     return DataSet(
         table.points,
@@ -255,7 +269,12 @@ def _server_points(
         return None
     table = load_server_table(data["server"])
     # Arrays without names are taken in their order: experiments write many.
-    _, _, points = resolve_bounds((-1.0, 1.0), table, names=names, allow_unnamed=True)
+    _, _, points = resolve_bounds(
+        (-1.0, 1.0),
+        table,
+        names=names,
+        allow_unnamed=True,
+    )
     return points
 
 
@@ -269,7 +288,10 @@ def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
         rng = np.random.default_rng(mixture.seed)
         missing = int(data["missing_components"])
         server = draw_gaussian_mixture(
-            rng, n_clients=1, points_per_client=0, missing_components=missing
+            rng,
+            n_clients=1,
+            points_per_client=0,
+            missing_components=missing,
         ).server_points
     return DataSet(
         np.concatenate(clients),
@@ -369,7 +391,9 @@ def _draw_g2(data: Mapping[str, Any]) -> LabelledPoints:
     """Two Gaussians."""
     rng = np.random.default_rng(int(data["seed"]))
     return draw_g2(
-        rng, n_features=int(data["n_features"]), deviation=float(data["deviation"])
+        rng,
+        n_features=int(data["n_features"]),
+        deviation=float(data["deviation"]),
     )
 
 

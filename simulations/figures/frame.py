@@ -109,7 +109,11 @@ def make_frame(
     foot_height = 0.08 + 0.145 * len(caption_lines)
     heights = [head_height, body_height, foot_height]
     size = (width, sum(heights))
-    figure: Any = Figure(figsize=size, dpi=_DPIS[0], layout="constrained")
+    figure: Any = Figure(
+        figsize=size,
+        dpi=_DPIS[0],
+        layout="constrained",
+    )
     FigureCanvasAgg(figure)
     head, body, foot = figure.subfigures(3, 1, height_ratios=heights)
     head.text(
@@ -166,12 +170,21 @@ def handle_of(look: Look, *, marked: bool = True) -> Any:
     """A series in the legend, with or without its marker."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], label=look.label, **line_style(look, marked=marked))
+    return Line2D(
+        [],
+        [],
+        label=look.label,
+        **line_style(look, marked=marked),
+    )
 
 
 def line_style(look: Look, *, marked: bool = True) -> dict[str, Any]:
     """A series as arguments of matplotlib."""
-    style = {"color": look.colour, "linestyle": look.line, "linewidth": 1.4}
+    style = {
+        "color": look.colour,
+        "linestyle": look.line,
+        "linewidth": 1.4,
+    }
     if marked:
         style |= {
             "marker": look.marker,
@@ -182,7 +195,12 @@ def line_style(look: Look, *, marked: bool = True) -> dict[str, Any]:
     return style
 
 
-def dress(frame: Frame, titles: Sequence[str], x_label: str, y_label: str) -> None:
+def dress(
+    frame: Frame,
+    titles: Sequence[str],
+    x_label: str,
+    y_label: str,
+) -> None:
     """Give panels their titles, grids and, at the left and the bottom, labels."""
     n_rows = frame.axes[0].get_subplotspec().get_gridspec().nrows
     is_alone = n_rows == 1 and len(frame.axes) == 1
@@ -262,7 +280,11 @@ def scale_y(axes: Any, scale: Scale) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def spaced(values: Sequence[float], scale: Scale, width: float) -> list[float]:
+def spaced(
+    values: Sequence[float],
+    scale: Scale,
+    width: float,
+) -> list[float]:
     """Keep sorted values whose numbers do not run into each other on an axis.
 
     Its width is in inches.
@@ -299,10 +321,18 @@ def encode(figure: Any) -> Mapping[str, bytes]:
     figure.set_layout_engine("none")
     page = io.BytesIO()
     # Without its date the same table makes the same file.
-    figure.savefig(page, format="pdf", metadata={"CreationDate": None})
+    figure.savefig(
+        page,
+        format="pdf",
+        metadata={"CreationDate": None},
+    )
     for dpi in _DPIS:
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=dpi)
+        figure.savefig(
+            buffer,
+            format="png",
+            dpi=dpi,
+        )
         image = buffer.getvalue()
         if len(image) >= LARGEST_PNG:
             image = _fewer_colours(image, dpi)
@@ -318,9 +348,16 @@ def _fewer_colours(png: bytes, dpi: int) -> bytes:
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
         reduced = image.convert("RGB").quantize(
-            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+            256,
+            method=Image.Quantize.MEDIANCUT,
+            dither=Image.Dither.NONE,
         )
-    reduced.save(buffer, format="png", optimize=True, dpi=(dpi, dpi))
+    reduced.save(
+        buffer,
+        format="png",
+        optimize=True,
+        dpi=(dpi, dpi),
+    )
     return buffer.getvalue()
 
 

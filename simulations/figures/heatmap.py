@@ -21,7 +21,10 @@ from simulations.figures.table import plain
 
 
 def draw_heatmap(
-    spec: HeatmapSpec, shown: Numbers, looks: Mapping[str, Look], notes: Sequence[str]
+    spec: HeatmapSpec,
+    shown: Numbers,
+    looks: Mapping[str, Look],
+    notes: Sequence[str],
 ) -> Any:
     """Draw one panel for each series, in one scale of colours.
 
@@ -75,13 +78,22 @@ def draw_heatmap(
             unit = "area"
         axes.set_title(title, fontsize=9.0)
         _label(frame, index, spec)
-        bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
+        bar = axes.figure.colorbar(
+            image,
+            ax=axes,
+            fraction=0.05,
+            pad=0.02,
+        )
         bar.set_label(unit, fontsize=8.0)
         bar.ax.tick_params(labelsize=7.0)
     return frame.figure
 
 
-def _frame_for(grids: Mapping[str, pd.DataFrame], title: str, caption: str) -> Frame:
+def _frame_for(
+    grids: Mapping[str, pd.DataFrame],
+    title: str,
+    caption: str,
+) -> Frame:
     """An empty figure with a panel for each grid."""
     n_rows, n_columns = next(iter(grids.values())).shape
     width = max(3.0, 0.52 * n_columns + 1.3)
@@ -104,28 +116,58 @@ def _frame_for(grids: Mapping[str, pd.DataFrame], title: str, caption: str) -> F
 def _grid(cells: pd.DataFrame, name: str) -> pd.DataFrame:
     """One panel's values; all panels have the rows and columns of all."""
     of_series = cells[cells["series"] == name]
-    grid = of_series.pivot(index="row", columns="column", values="y")
+    grid = of_series.pivot(
+        index="row",
+        columns="column",
+        values="y",
+    )
     rows = sorted(cells["row"].unique())
     columns = sorted(cells["column"].unique())
     return grid.reindex(index=rows, columns=columns)
 
 
 def _draw(
-    axes: Any, grid: pd.DataFrame, norm: Any, colours: str, form: Callable[[float], str]
+    axes: Any,
+    grid: pd.DataFrame,
+    norm: Any,
+    colours: str,
+    form: Callable[[float], str],
 ) -> Any:
     """Draw cells with their numbers, the smallest row at the bottom."""
     values = grid.to_numpy()
-    image = axes.imshow(values, cmap=colours, norm=norm, aspect="auto", origin="lower")
+    image = axes.imshow(
+        values,
+        cmap=colours,
+        norm=norm,
+        aspect="auto",
+        origin="lower",
+    )
     axes.set_facecolor("#F0F0F0")
-    style = {"ha": "center", "va": "center", "fontsize": 7.0}
+    style = {
+        "ha": "center",
+        "va": "center",
+        "fontsize": 7.0,
+    }
     for (row, column), value in np.ndenumerate(values):
         if math.isnan(value):
-            axes.text(column, row, "–", color="#777777", **style)
+            axes.text(
+                column,
+                row,
+                "–",
+                color="#777777",
+                **style,
+            )
             continue
         red, green, blue, _ = image.cmap(image.norm(value))
         luminance = 0.299 * red + 0.587 * green + 0.114 * blue
         colour = "white" if luminance < 0.5 else "black"
-        axes.text(column, row, form(value), color=colour, **style)
+        axes.text(
+            column,
+            row,
+            form(value),
+            color=colour,
+            **style,
+        )
     column_names = [plain(value) for value in grid.columns]
     row_names = [plain(value) for value in grid.index]
     axes.set_xticks(range(len(column_names)), column_names, fontsize=8.0)
@@ -149,7 +191,11 @@ def _percent(value: float) -> str:
     return f"{round(value)}"
 
 
-def _label(frame: Frame, index: int, spec: HeatmapSpec) -> None:
+def _label(
+    frame: Frame,
+    index: int,
+    spec: HeatmapSpec,
+) -> None:
     """Name the axes at the left and the bottom."""
     axes = frame.axes[index]
     if index + frame.n_columns >= len(frame.axes):

@@ -99,7 +99,11 @@ def means(rows: pd.DataFrame, groups: Sequence[str]) -> pd.DataFrame:
         `seeds`, `left_out`.
     """
     cells = []
-    for key, in_cell in rows.groupby(list(groups), dropna=False, sort=False):
+    for key, in_cell in rows.groupby(
+        list(groups),
+        dropna=False,
+        sort=False,
+    ):
         finite = in_cell[np.isfinite(in_cell["y"])]
         per_seed = finite.groupby("seed", sort=False)["y"].mean().to_numpy()
         mean = float(per_seed.mean()) if len(per_seed) else math.nan
@@ -174,7 +178,13 @@ def elbow_numbers(spec: ElbowSpec, selection: Selection) -> Numbers:
     """
     table = selection.rows
     curves = [_curve_of(value) for value in table[spec.y]]
-    rows = tidy(spec.name, table, panel=spec.panel, series=spec.series, y="cost_curve")
+    rows = tidy(
+        spec.name,
+        table,
+        panel=spec.panel,
+        series=spec.series,
+        y="cost_curve",
+    )
     rows["y"] = curves
     rows["chosen"] = math.nan
     if "n_found_clusters" in table:
@@ -233,7 +243,12 @@ def pareto_numbers(spec: ParetoSpec | SharesSpec, selection: Selection) -> Numbe
     table = selection.rows
     settings = setting_columns(spec, table)
     rows = tidy(
-        spec.name, table, panel=spec.panel, series=spec.series, y=spec.y, x=spec.x
+        spec.name,
+        table,
+        panel=spec.panel,
+        series=spec.series,
+        y=spec.y,
+        x=spec.x,
     )
     for column in settings:
         rows[column] = table[column].map(plain)
@@ -242,7 +257,15 @@ def pareto_numbers(spec: ParetoSpec | SharesSpec, selection: Selection) -> Numbe
         rows.loc[~private(table), ASKED] = "null"
     groups = ["panel", "series", *settings]
     cells = means(rows, groups)
-    epsilons = rows.groupby(groups, dropna=False, sort=False)["x"].mean().to_numpy()
+    epsilons = (
+        rows.groupby(
+            groups,
+            dropna=False,
+            sort=False,
+        )["x"]
+        .mean()
+        .to_numpy()
+    )
     cells.insert(len(groups), "x", epsilons)
     left_out = by_series(cells)
     cells = _finite(spec.name, spec.y, cells)
@@ -357,7 +380,11 @@ def _with_shares(spec: SharesSpec, rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**{_SHARES: split, _ROUNDS: rounds.map(plain).to_numpy()})
 
 
-def _split(spec: SharesSpec, text: str, unit: str) -> str:
+def _split(
+    spec: SharesSpec,
+    text: str,
+    unit: str,
+) -> str:
     """Normalise budget shares to the sum 1."""
     try:
         parts = RULE_OF_THUMB[PrivacyUnit(unit)] if text == "null" else _parts(text)
@@ -379,7 +406,11 @@ def _parts(text: str) -> tuple[float, ...]:
     return parts
 
 
-def _finite(name: str, column: str, cells: pd.DataFrame) -> pd.DataFrame:
+def _finite(
+    name: str,
+    column: str,
+    cells: pd.DataFrame,
+) -> pd.DataFrame:
     """Keep the cells that have a mean."""
     finite = cells[cells["y"].notna()].reset_index(drop=True)
     if finite.empty:

@@ -35,7 +35,11 @@ REDUCTION = "reduction"
 _CELL = ["panel", "series", "x"]
 
 
-def ratio_half_width(ratio: float, values: pd.Series, baseline: pd.Series) -> float:
+def ratio_half_width(
+    ratio: float,
+    values: pd.Series,
+    baseline: pd.Series,
+) -> float:
     """Half the width of a 95% confidence interval of a ratio of two means.
 
     By the delta method.
@@ -57,7 +61,11 @@ def ratio_half_width(ratio: float, values: pd.Series, baseline: pd.Series) -> fl
     >>> ratio_half_width(0.5, pd.Series([1.0, 3.0]), pd.Series([2.0, 6.0]))
     0.0
     """
-    both = pd.concat([values, baseline], axis=1, join="inner")
+    both = pd.concat(
+        [values, baseline],
+        axis=1,
+        join="inner",
+    )
     pairs = both.to_numpy(dtype=np.float64)
     if len(pairs) < 2:
         return math.nan
@@ -136,7 +144,11 @@ def ablation_numbers(spec: AblationSpec, selection: Selection) -> Numbers:
     with_x, without = split_without_x(rows[~is_baseline | rows["x"].notna()])
     cells = means(with_x, _CELL)
     left_out = by_series(cells, without)
-    groups = with_x.groupby(_CELL, dropna=False, sort=False)
+    groups = with_x.groupby(
+        _CELL,
+        dropna=False,
+        sort=False,
+    )
     cells["by_seed"] = [_by_seed(in_cell) for _, in_cell in groups]
     means_of_panels = pd.DataFrame(baselines, columns=["panel", "y", "by_seed"])
     divided = _divided(cells, means_of_panels, ["panel"]).drop(columns="by_seed")
@@ -149,7 +161,9 @@ def _by_seed(rows: pd.DataFrame) -> pd.Series:
 
 
 def _divided(
-    cells: pd.DataFrame, baselines: pd.DataFrame, keys: list[str]
+    cells: pd.DataFrame,
+    baselines: pd.DataFrame,
+    keys: list[str],
 ) -> pd.DataFrame:
     """Divide cells by the baselines of equal keys; NaN where there is none."""
     by_key = {}
@@ -167,11 +181,18 @@ def _divided(
         half_widths.append(ratio_half_width(ratio, row["by_seed"], by_seed))
     y = np.array(ratios)
     half = np.array(half_widths)
-    return cells.assign(y=y, low=y - half, high=y + half)
+    return cells.assign(
+        y=y,
+        low=y - half,
+        high=y + half,
+    )
 
 
 def _areas(
-    spec: AreaSpec | HeatmapSpec, selection: Selection, x: str, row: str = ""
+    spec: AreaSpec | HeatmapSpec,
+    selection: Selection,
+    x: str,
+    row: str = "",
 ) -> tuple[pd.DataFrame, dict[str, int], tuple[str, ...]]:
     """Areas of each panel (or row of a heat map), series and x.
 
@@ -232,7 +253,11 @@ def _area(rows: pd.DataFrame, epsilons: Sequence[float]) -> tuple[float, pd.Seri
     return area_under(epsilons, by_seed.mean().to_list()), of_seeds
 
 
-def _require_series(name: str, wanted: str, series: pd.Series) -> None:
+def _require_series(
+    name: str,
+    wanted: str,
+    series: pd.Series,
+) -> None:
     if wanted not in set(series):
         raise ConfigurationError(
             f"figure {name!r} compares with {wanted!r}, which no run has:"

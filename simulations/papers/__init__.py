@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 
 
 def run_part(
-    command: str, parts: Mapping[str, str], arguments: Sequence[str] | None = None
+    command: str,
+    parts: Mapping[str, str],
+    arguments: Sequence[str] | None = None,
 ) -> int:
     """Run the part of a paper's command that the command line begins with.
 
@@ -37,7 +39,11 @@ def run_part(
         epilog=f"{command} PART --help says what a part takes.",
         add_help=False,
     )
-    parser.add_argument("part", choices=list(parts), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "part",
+        choices=list(parts),
+        help=argparse.SUPPRESS,
+    )
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] in (["-h"], ["--help"]):
         parser.print_help()

@@ -85,7 +85,11 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> list[Compared]:
     return sorted(sets, key=lambda compared_set: compared_set.lead)
 
 
-def _areas(runs: pd.DataFrame, method: str, epsilons: Sequence[float]) -> Area | None:
+def _areas(
+    runs: pd.DataFrame,
+    method: str,
+    epsilons: Sequence[float],
+) -> Area | None:
     """Over the seeds that have all epsilons."""
     by_seed = []
     for _, of_seed in runs[runs["algorithm.name"] == method].groupby("seed"):

@@ -88,7 +88,11 @@ class UniformGrid(KMeansTask):
 
         return Algorithm(self.name, private_sums(known, planned), start)
 
-    def _histogram(self, side: int, n_features: int) -> PlannedSum:
+    def _histogram(
+        self,
+        side: int,
+        n_features: int,
+    ) -> PlannedSum:
         one = Sensitivity(
             Norm.L2,
             1.0,
@@ -143,7 +147,11 @@ class UniformGrid(KMeansTask):
         return parts, PrivateSum("lloyd", (), statistic, advance)
 
 
-def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
+def grid_side(
+    n_rows: int,
+    n_features: int,
+    epsilon: float,
+) -> int:
     """Cells in each column by the paper's rule, as many as a table of `MOST_CELLS`
     allows, and at least 2.
 
@@ -157,7 +165,9 @@ def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
 
 
 def weighted_kmeans(
-    centres: Array, weights: Array, n_clusters: int
+    centres: Array,
+    weights: Array,
+    n_clusters: int,
 ) -> tuple[Array, Array]:
     """Lloyd's algorithm on cells, (n, d), whose weights may be negative, and the weight
     of each of its clusters.

@@ -211,7 +211,11 @@ class Touching:
                 nearest[j] = min(nearest[j], radius)
         return nearest
 
-    def grow(self, cluster: int, radius: float) -> None:
+    def grow(
+        self,
+        cluster: int,
+        radius: float,
+    ) -> None:
         """Stretch a cluster until it touches its nearest neighbour at a radius.
 
         Parameters
@@ -234,7 +238,11 @@ class Touching:
             if bound <= stretch * (1.0 + _STRETCH_TOLERANCE):
                 return
 
-    def _stretches(self, cluster: int, radius: float) -> Array:
+    def _stretches(
+        self,
+        cluster: int,
+        radius: float,
+    ) -> Array:
         """Lower bounds on the stretch at which a cluster touches each of the others.
 
         Infinite for itself.
@@ -243,7 +251,12 @@ class Touching:
         reach = self._gaps[cluster] / radius - self.stretch * self._spreads[:, cluster]
         bounds = np.full(len(reach), np.inf)
         is_other = np.arange(len(reach)) != cluster
-        np.divide(reach, self._spreads[cluster], out=bounds, where=is_other)
+        np.divide(
+            reach,
+            self._spreads[cluster],
+            out=bounds,
+            where=is_other,
+        )
         return bounds
 
     def _lower_bounds(self) -> Array:
@@ -253,7 +266,12 @@ class Touching:
         np.fill_diagonal(bounds, np.inf)
         return bounds
 
-    def _radius(self, i: int, j: int, enough: float) -> float:
+    def _radius(
+        self,
+        i: int,
+        j: int,
+        enough: float,
+    ) -> float:
         """Radius at which two clusters touch, or one of at least `enough` below it.
 
         Remembers the direction.
@@ -307,7 +325,12 @@ def _directions(
         near = first_scale / weight
         far = second_scale / rest
         mixed = near * first + far * second
-        factor = cho_factor(mixed, lower=True, overwrite_a=True, check_finite=False)
+        factor = cho_factor(
+            mixed,
+            lower=True,
+            overwrite_a=True,
+            check_finite=False,
+        )
         direction = cho_solve(factor, shift, check_finite=False)
         yield direction
         near_pull = near / weight * (first @ direction)

@@ -139,7 +139,10 @@ def draw_separated_clusters(
     ((10005, 2), [5, 1667, 3333, 5000])
     """
     moments = draw_cluster_moments(
-        rng, n_clusters=n_clusters, n_features=n_features, separation=separation
+        rng,
+        n_clusters=n_clusters,
+        n_features=n_features,
+        separation=separation,
     )
     counts = _sizes(rng, n_points, n_clusters, sizes)
     if n_outliers is None:
@@ -224,7 +227,11 @@ def draw_cluster_moments(
 
 
 def draw_balanced_clusters(
-    rng: np.random.Generator, *, n_points: int, n_clusters: int, n_features: int
+    rng: np.random.Generator,
+    *,
+    n_points: int,
+    n_clusters: int,
+    n_features: int,
 ) -> LabelledPoints:
     """Draw balanced and well separated Gaussian clusters.
 
@@ -404,7 +411,10 @@ def _separation_range(separation: object) -> tuple[float, float]:
 
 
 def _sizes(
-    rng: np.random.Generator, n_points: int, n_clusters: int, sizes: str
+    rng: np.random.Generator,
+    n_points: int,
+    n_clusters: int,
+    sizes: str,
 ) -> list[int]:
     """Number of points of each cluster."""
     if sizes not in list(ClusterSizes):

@@ -43,11 +43,20 @@ class Masks(ABC):
     """What hides each client's vector, and their sum, until a client takes it off."""
 
     @abstractmethod
-    def hide(self, client: int, index: int, values: Ring) -> Ring:
+    def hide(
+        self,
+        client: int,
+        index: int,
+        values: Ring,
+    ) -> Ring:
         """One client's vector of a round, masked."""
 
     @abstractmethod
-    def open(self, index: int, total: Ring) -> Ring:
+    def open(
+        self,
+        index: int,
+        total: Ring,
+    ) -> Ring:
         """The sum of a round, without masks: what each client computes."""
 
 
@@ -77,15 +86,28 @@ class SharedSeed(Masks):
     n_clients: int
     seed: bytes = field(default_factory=generate_group_key, repr=False)
 
-    def hide(self, client: int, index: int, values: Ring) -> Ring:
+    def hide(
+        self,
+        client: int,
+        index: int,
+        values: Ring,
+    ) -> Ring:
         masks = self.of_round(index, len(values))
         return np.asarray(values + masks[client])
 
-    def open(self, index: int, total: Ring) -> Ring:
+    def open(
+        self,
+        index: int,
+        total: Ring,
+    ) -> Ring:
         masks = self.of_round(index, len(total))
         return np.asarray(total - masks.sum(axis=0, dtype=np.uint64))
 
-    def of_round(self, index: int, length: int) -> Ring:
+    def of_round(
+        self,
+        index: int,
+        length: int,
+    ) -> Ring:
         """PRNG(seed, t): the masks of all clients, (n_clients, length)."""
         key = derive_key(self.seed, "masked secure aggregation")
         words = stream(key, (index, 0), self.n_clients * length)
@@ -109,7 +131,12 @@ class Pairwise(Masks):
         for pair in combinations(range(self.n_clients), 2):
             self.pairs[pair] = generate_group_key()
 
-    def hide(self, client: int, index: int, values: Ring) -> Ring:
+    def hide(
+        self,
+        client: int,
+        index: int,
+        values: Ring,
+    ) -> Ring:
         masked = values.copy()
         for (low, high), key in self.pairs.items():
             if client == low:
@@ -120,14 +147,23 @@ class Pairwise(Masks):
             masked += stream(self.authors[client], (index, 0), len(values))
         return masked
 
-    def open(self, index: int, total: Ring) -> Ring:
+    def open(
+        self,
+        index: int,
+        total: Ring,
+    ) -> Ring:
         values = total.copy()
         for key in self.authors:
             values -= stream(key, (index, 0), len(total))
         return values
 
 
-def opened_by_a_client(masks: SharedSeed, other: int, index: int, sent: Ring) -> Ring:
+def opened_by_a_client(
+    masks: SharedSeed,
+    other: int,
+    index: int,
+    sent: Ring,
+) -> Ring:
     """The exact vector of another client, from what it sent to the server.
 
     And from the seed that all clients have.
@@ -137,7 +173,10 @@ def opened_by_a_client(masks: SharedSeed, other: int, index: int, sent: Ring) ->
 
 
 def plan_of(
-    problem: Problem, epsilon: float, n_iterations: int, noise: NoiseKind
+    problem: Problem,
+    epsilon: float,
+    n_iterations: int,
+    noise: NoiseKind,
 ) -> Plan:
     """FastLloyd's plan, in the box."""
     n_rows, n_features = problem.points.shape
@@ -152,7 +191,11 @@ def plan_of(
         max_iter=n_iterations,
     )
     return draft_plan(
-        config, run_id=1, n_clients=problem.n_clients, seed=0, n_features=n_features
+        config,
+        run_id=1,
+        n_clients=problem.n_clients,
+        seed=0,
+        n_features=n_features,
     )
 
 
@@ -177,7 +220,14 @@ def iterate(
             vector = encode(flat, bits).values
             sent.append(masks.hide(client, index, vector))
         noise = draw_noise(step.blocks, source, bits)
-        total = np.sum(sent, axis=0, dtype=np.uint64) + noise
+        total = (
+            np.sum(
+                sent,
+                axis=0,
+                dtype=np.uint64,
+            )
+            + noise
+        )
         # Each client takes the masks off and makes the step itself.
         for _ in parts:
             opened = masks.open(index, total)

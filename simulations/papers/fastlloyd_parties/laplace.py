@@ -50,7 +50,11 @@ class LaplaceFastLloyd(FastLloyd):
         ]
         return self.scheduled(known, rounds)
 
-    def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:
+    def sums_sensitivity(
+        self,
+        radius: float,
+        n_features: int,
+    ) -> Sensitivity:
         bound = math.nextafter(radius * math.sqrt(n_features), math.inf)
         because = (
             "S1: one row lies in one cluster, within the radius in L2, so within"
