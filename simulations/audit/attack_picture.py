@@ -138,7 +138,8 @@ def _panel(axes: Any, cell: Cell, rows: Sequence[Row]) -> None:
                 for rate in false[:-1]
             ]
             low, high = (
-                [getattr(one, side) for one in limits] for side in ("low", "high")
+                [getattr(measured, side) for measured in limits]
+                for side in ("low", "high")
             )
             axes.fill_between(
                 false[:-1], low, high, color=colour, alpha=0.25, linewidth=0.0, zorder=2
@@ -161,7 +162,8 @@ def _panel(axes: Any, cell: Cell, rows: Sequence[Row]) -> None:
 
 
 def _shown(false: Array, true: Array, n_absent: int) -> tuple[Array, Array]:
-    """A curve from where it rests on some runs, thinned evenly on the logarithmic axis."""
+    """A curve from where it rests on some runs, thinned evenly on the logarithmic axis.
+    """
     least = max(_LEAST, _FEWEST / n_absent)
     grid = np.logspace(np.log10(least), 0.0, 80)
     places = np.searchsorted(false, grid, side="right") - 1

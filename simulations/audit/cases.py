@@ -1,8 +1,9 @@
 """Worst-case neighbouring inputs: tiny tables, on which one unit does what it can.
 
 It moves every release as far as its bound allows. A `Case` is a plan with several pairs
-of neighbours, of which an audit takes the pair that shows the most. What is public (k, d, the declared number of rows, clip bounds) may be
-chosen, since the guarantee holds for every choice.
+of neighbours, of which an audit takes the pair that shows the most. What is public (k,
+d, the declared number of rows, clip bounds) may be chosen, since the guarantee holds
+for every choice.
 """
 
 from __future__ import annotations
@@ -363,7 +364,8 @@ def _target_tables(
     config: Run,
     n_features: int,
 ) -> Iterator[tuple[str, Array]]:
-    """Tables of a client: one row, as many as declared, and rows in several clusters."""
+    """Tables of a client: one row, as many as declared, and rows in several clusters.
+    """
     corner = np.ones((1, n_features))
     yield "one row in a corner", corner
     many = np.repeat(corner, config.examples_per_client, axis=0)

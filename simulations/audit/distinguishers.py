@@ -127,7 +127,8 @@ def nearness(
 ) -> float:
     """How much nearer a vector is to the exact sum with the target than without it.
 
-    On a logarithmic scale: 0 for uniform words, some 40 where an exact sum stands in the clear.
+    On a logarithmic scale: 0 for uniform words, some 40 where an exact sum stands in
+    the clear.
 
     Examples
     --------

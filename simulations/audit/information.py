@@ -1,9 +1,10 @@
 """What a release can tell at most, in standard deviations of the planned noise.
 
-It is the target's part of it. For Gaussian noise the sum of |Delta / sigma|^2 over everything a run releases is the
-squared GDP parameter of what an optimal distinguisher sees; it must never exceed that
-of the claim. For Laplace noise the same holds for |Delta|_1 / b and epsilon. Delta
-comes from the real statistic on both inputs, at the very states that the adversary saw.
+It is the target's part of it. For Gaussian noise the sum of |Delta / sigma|^2 over
+everything a run releases is the squared GDP parameter of what an optimal distinguisher
+sees; it must never exceed that of the claim. For Laplace noise the same holds for
+|Delta|_1 / b and epsilon. Delta comes from the real statistic on both inputs, at the
+very states that the adversary saw.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ class Truth:
         n_columns = points.shape[1] - plan.settings.n_beside
         points, beside = np.split(points, [n_columns], axis=1)
         if isinstance(state, Found):
-            arrays = plan.task.preliminary_statistic(plan, index, points, state)
+            arrays: Sequence[Array] = plan.task.preliminary_statistic(plan, index, points, state)
         else:
             step = build_algorithm(plan).rounds[index - 1]
             arrays = step.arrays_of(in_box(plan, points), state, None, beside)

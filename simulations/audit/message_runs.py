@@ -1,8 +1,9 @@
 """One run through Flower's messages, with everything that travels recorded.
 
-Strategy, ClientApp, mod and records are those of a deployment. Slower than `runs.run_directly` (some 20 ms), but with what a deployment has: plans that
-are parsed and checked, and replies that are held back, so that sums are asked for
-twice, or recovered.
+Strategy, ClientApp, mod and records are those of a deployment. Slower than
+`runs.run_directly` (some 20 ms), but with what a deployment has: plans that are parsed
+and checked, and replies that are held back, so that sums are asked for twice, or
+recovered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Whether a centre's printed error is true.
 
-`python -m simulations.benchmarks.calibration --help`. For twelve shapes of clusters, tables of many lengths and many budgets, each centre is
-compared with the exact mean of the rows that the model labels with its cluster. Noise
-is seeded, so these runs protect nobody.
+`python -m simulations.benchmarks.calibration --help`. For twelve shapes of clusters,
+tables of many lengths and many budgets, each centre is compared with the exact mean of
+the rows that the model labels with its cluster. Noise is seeded, so these runs protect
+nobody.
 """
 
 from __future__ import annotations
@@ -296,7 +297,8 @@ def _table(by_shape: pd.DataFrame) -> Table:
 
 
 def draw(by_shape: pd.DataFrame, path: Path) -> None:
-    """Draw coverage and width of each shape, with what they are aimed to be, as a PNG."""
+    """Draw coverage and width of each shape, with what they are aimed to be, as a PNG.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

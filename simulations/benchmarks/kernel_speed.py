@@ -133,9 +133,9 @@ def noise_table(repeats: int) -> Table:
         ("max cover, 50,000 x 100, k = 64, whole", cover, 0),
     ]
     for name, run, n_numbers in cases:
-        found = timed(run, repeats)
+        seconds = timed(run, repeats)
         table.add_row(
-            name, str(found), f"{n_numbers / found.median:.2g}" if n_numbers else ""
+            name, str(seconds), f"{n_numbers / seconds.median:.2g}" if n_numbers else ""
         )
     return table
 
@@ -185,16 +185,16 @@ def kernel_table(n_rows: int, repeats: int) -> Table:
         ("outer products", lambda: outer_product_triangle(rows), 2.0 * D * D, D),
     ]
     for name, run, operations, numbers in cases:
-        found = timed(run, repeats)
+        seconds = timed(run, repeats)
         needed = operations * n_rows / 1e9, 8.0 * numbers * n_rows / 1e9
         bound = max(needed[0] * 1e9 / flops, needed[1] * 1e9 / bytes_each)
         figures = (
             f"{needed[0]:.2f}",
             f"{needed[1]:.2f}",
             f"{bound:.3f}",
-            f"{100 * bound / found.median:.0f}%",
+            f"{100 * bound / seconds.median:.0f}%",
         )
-        table.add_row(name, str(found), *figures)
+        table.add_row(name, str(seconds), *figures)
     return table
 
 
@@ -234,8 +234,8 @@ def fit_table(n_rows: int, repeats: int) -> Table:
         "fit", "processor seconds: median [least, most]", "wall seconds", title=title
     )
     for name, run in cases.items():
-        found = timed(run, repeats)
-        table.add_row(name, str(found), f"{statistics.median(found.wall):.3g}")
+        seconds = timed(run, repeats)
+        table.add_row(name, str(seconds), f"{statistics.median(seconds.wall):.3g}")
     return table
 
 
@@ -263,16 +263,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=3,
         help="timed runs of each (default: %(default)s)",
     )
-    given = parser.parse_args(arguments)
-    if given.rows < 1000 or given.repeats < 1:
+    options = parser.parse_args(arguments)
+    if options.rows < 1000 or options.repeats < 1:
         parser.error(
-            f"rows is {given.rows} and repeats {given.repeats}, but they must be at"
+            f"rows is {options.rows} and repeats {options.repeats}, but they must be at"
             " least 1000 and 1."
         )
     console = wide_console()
     with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore")
-        for table in tables(given.rows, given.repeats):
+        for table in tables(options.rows, options.repeats):
             console.print(table)
     console.print(
         f"{os.cpu_count()} processors; load averages:"

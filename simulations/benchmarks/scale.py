@@ -2,10 +2,10 @@
 
 ``python -m simulations.benchmarks.scale [--quick] [--output FILE.png]``.
 
-Prints the tables of `simulations.benchmarks.kernel_speed` (noise, kernels beside the machine's
-rates, whole fits beside scikit-learn's), curves of growth in rows, columns, clusters
-and clients with their slopes, seconds of this process for each client, message and
-vector, what follows for larger federations, and a tree of aggregators over masked
+Prints the tables of `simulations.benchmarks.kernel_speed` (noise, kernels beside the
+machine's rates, whole fits beside scikit-learn's), curves of growth in rows, columns,
+clusters and clients with their slopes, seconds of this process for each client, message
+and vector, what follows for larger federations, and a tree of aggregators over masked
 vectors, whose sum it compares with the plain one. Figures that others published are
 marked as such. What it all means stands in `simulations/planner/SCALE.md`.
 """
@@ -77,12 +77,12 @@ def seconds(work: Callable[[], object], times: int = 1) -> float:
     """Least seconds of this process in three runs, by the number of times that `work`
     does its work.
     """
-    found = []
+    measurements = []
     for _ in range(3):
         start = time.process_time()
         work()
-        found.append(time.process_time() - start)
-    return min(found) / times
+        measurements.append(time.process_time() - start)
+    return min(measurements) / times
 
 
 def table_of(client: int) -> np.ndarray:
@@ -275,12 +275,12 @@ def growth_table(curves: Sequence[Growth]) -> Table:
         "slope",
         title=f"FastLloyd with masks; {others}",
     )
-    for one in curves:
+    for curve in curves:
         cells = (
             f"{size:,}: {timing}"
-            for size, timing in zip(one.sizes, one.timings, strict=True)
+            for size, timing in zip(curve.sizes, curve.timings, strict=True)
         )
-        table.add_row(one.name, "\n".join(cells), f"{one.slope:.2f}")
+        table.add_row(curve.name, "\n".join(cells), f"{curve.slope:.2f}")
     return table
 
 
@@ -413,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         each = (costs.plain, costs.masked, 5 * costs.flower)
         table.add_row(
             f"{n_clients:,}",
-            *(f"{n_clients * one:,.0f}" for one in each),
+            *(f"{n_clients * rate:,.0f}" for rate in each),
             f"{3 * n_clients * 5200 / 1e9:,.2f}",
         )
     console.print(table)

@@ -2,10 +2,11 @@
 
 Bytes, seconds, round trips and precision of the same means.
 
-``python -m simulations.benchmarks.secagg_plus`` prints the table. Both run in this process, each
-message through Flower's own serialisation and back: bytes are those of the contents,
-both ways, without HTTP; seconds are processor time of server and all clients together,
-without training. Both recover the sum when clients leave, on graphs of the same degree.
+``python -m simulations.benchmarks.secagg_plus`` prints the table. Both run in this
+process, each message through Flower's own serialisation and back: bytes are those of
+the contents, both ways, without HTTP; seconds are processor time of server and all
+clients together, without training. Both recover the sum when clients leave, on graphs
+of the same degree.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""What one experiment is: its configuration, data, run, measures and table of results."""
+"""What one experiment is: its configuration, data, run, measures and table of results.
+"""

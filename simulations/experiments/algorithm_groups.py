@@ -40,29 +40,31 @@ def group_texts() -> dict[str, str]:
 
 def _text(kind: Any) -> str:
     """Name, number of rounds, and what else the algorithm has."""
-    held = [kind.option_class(), *((Auto,) if kind.chooses else ())]
-    held += [ClientLevel] if PrivacyUnit.CLIENT in kind.units else []
+    option_classes = [kind.option_class(), *((Auto,) if kind.chooses else ())]
+    option_classes += [ClientLevel] if PrivacyUnit.CLIENT in kind.units else []
     about = f"# {inspect.getdoc(kind)}".partition("\n")[0]
     lines = (
         _HEAD,
         about,
         f"name: {kind.name}",
-        *(line for options in held for line in _lines(options)),
+        *(line for options in option_classes for line in _lines(options)),
     )
     return "\n".join(lines) + "\n"
 
 
 def _lines(options: type[Options]) -> Iterator[str]:
     """One line for each option, with its default and what it means."""
-    for one in fields(options):
+    for option in fields(options):
         name = (
-            one.metadata.get("flat", one.name)
+            option.metadata.get("flat", option.name)
             if issubclass(options, Group)
-            else one.name
+            else option.name
         )
-        value = one.default.value if isinstance(one.default, Enum) else one.default
+        value = (
+            option.default.value if isinstance(option.default, Enum) else option.default
+        )
         shown = value if isinstance(value, str) else json.dumps(value)
-        rule = rule_of(one)
+        rule = rule_of(option)
         about = (
             "" if rule is None else f"  # {rule.about.replace('automatic:', 'null:')}"
         )

@@ -184,10 +184,10 @@ def clustering_metrics(
     part = (
         _sampled(whole, sample_size, rng) if not OF_PAIRS.isdisjoint(which) else whole
     )
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         name: METRICS[name](part if name in OF_PAIRS else whole) for name in which
     }
-    return ClusteringMetrics(**found)
+    return ClusteringMetrics(**metrics)
 
 
 def area_under(epsilons: Sequence[float], costs: Sequence[float]) -> float:

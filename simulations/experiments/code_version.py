@@ -67,13 +67,13 @@ def require_this_code(
     """
     if not n_others:
         return
-    told = f"{n_others} of {found} were made by other sources than today's"
+    sentence = f"{n_others} of {found} were made by other sources than today's"
     if not take_others:
         raise ConfigurationError(
-            f"{told}: delete {files}, choose another output=..., or take them with"
+            f"{sentence}: delete {files}, choose another output=..., or take them with"
             " other_code=true (of simulations.rivals: --other-code)."
         )
-    logging.getLogger("simulations").warning("%s, and are taken as they are.", told)
+    logging.getLogger("simulations").warning("%s, and are taken as they are.", sentence)
 
 
 @lru_cache

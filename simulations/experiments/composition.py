@@ -40,11 +40,11 @@ class Template:
 
     def changed(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """A copy with other leaves, and what is linked to them; the rest is shared."""
-        linked = {
-            leaf: values[source]
-            for leaf in self.links
-            if (source := self._source(leaf, values)) in values
-        }
+        linked = {}
+        for leaf in self.links:
+            source = self._source(leaf, values)
+            if source in values:
+                linked[leaf] = values[source]
         return _changed(self.resolved, {**linked, **values})
 
     def _source(self, leaf: str, values: Mapping[str, Any]) -> str:
@@ -117,14 +117,19 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Override]:
 
 
 def compose_template(overrides: Iterable[Override], folder: Path) -> Template:
-    """Compose with Hydra and resolve; what is unknown is refused with the nearest name."""
-    given = list(overrides)
+    """Compose with Hydra and resolve; what is unknown is refused with the nearest name.
+    """
+    parsed = list(overrides)
     groups = groups_in(folder)
-    chosen = [one for one in given if bare_key(one.get_key_element()) in groups]
-    for one in chosen:
-        require_choice(one, groups)
+    chosen = [
+        override
+        for override in parsed
+        if bare_key(override.get_key_element()) in groups
+    ]
+    for override in chosen:
+        require_choice(override, groups)
     try:
-        composed = compose("config", _lines(given))
+        composed = compose("config", _lines(parsed))
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         raw = OmegaConf.to_container(composed, resolve=False)
     except (HydraException, OmegaConfBaseException) as error:
@@ -133,9 +138,9 @@ def compose_template(overrides: Iterable[Override], folder: Path) -> Template:
             plain = OmegaConf.to_container(
                 compose("config", _lines(chosen)), resolve=False
             )
-            for one in given:
-                if one not in chosen:
-                    require_key(plain, bare_key(one.get_key_element()), groups)
+            for override in parsed:
+                if override not in chosen:
+                    require_key(plain, bare_key(override.get_key_element()), groups)
         raise ConfigurationError(
             f"the configuration cannot be composed: {str(error).splitlines()[0]}"
         ) from error
@@ -152,7 +157,8 @@ def compose_template(overrides: Iterable[Override], folder: Path) -> Template:
 def _lines(overrides: Iterable[Override]) -> list[str]:
     """Overrides as Hydra takes them."""
     return [
-        f"{one.get_key_element()}={one.get_value_element_as_str()}" for one in overrides
+        f"{override.get_key_element()}={override.get_value_element_as_str()}"
+        for override in overrides
     ]
 
 
@@ -199,10 +205,9 @@ def require_key(
                     f" {config['algorithm']['name']!r}, which has no such option: leave"
                     f" it out, or choose {' or '.join(owners)}."
                 )
-            known = (*dict(_leaves(config, "")), *(groups or ()))
+            keys = (*dict(_leaves(config, "")), *(groups or ()))
             raise ConfigurationError(
-                f"there is no key {name!r} in this configuration:"
-                f" {nearest(name, known)}"
+                f"there is no key {name!r} in this configuration: {nearest(name, keys)}"
             )
         inner = inner[part]
 
@@ -221,15 +226,13 @@ def groups_in(folder: Path) -> dict[str, list[str]]:
 
     What installed packages brought needs no file.
     """
-    found = {
-        group.name: sorted(option.stem for option in group.glob("*.yaml"))
-        for group in sorted(folder.iterdir())
-        if group.is_dir()
-    }
-    return found | {
-        group: sorted([*found.get(group, []), *brought])
-        for group, brought in _of_packages().items()
-    }
+    groups = {}
+    for group in sorted(folder.iterdir()):
+        if group.is_dir():
+            groups[group.name] = [option.stem for option in group.glob("*.yaml")]
+    for name, brought in _of_packages().items():
+        groups.setdefault(name, []).extend(brought)
+    return {name: sorted(options) for name, options in groups.items()}
 
 
 def _of_packages() -> dict[str, dict[str, Any]]:
@@ -275,7 +278,7 @@ def referred_tokens(folder: Path, overrides: Iterable[Override]) -> set[str]:
     texts = [path.read_text() for path in folder.rglob("*.yaml")]
     groups = groups_in(folder)
     lines = whole.sub(
-        lambda found: found[0] if found[1] in groups else "",
+        lambda match: match[0] if match[1] in groups else "",
         "\n".join([*texts, *(override.input_line or "" for override in overrides)]),
     )
     # From each "${" to the end of its line: more than it names, which costs time only.

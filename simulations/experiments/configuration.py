@@ -105,8 +105,8 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
     name = algorithm.pop("name")
     values: dict[str, Any] = {"algorithm": name, **settings["privacy"]}
     # What needs all rows in one place is never run by Flower.
-    own = {} if name in NOT_FEDERATED else algorithm
-    values |= {_key_of(name, option): value for option, value in own.items()}
+    options = {} if name in NOT_FEDERATED else algorithm
+    values |= {_key_of(name, option): value for option, value in options.items()}
     if settings["privacy"].get("unit", "record") == "record":
         # Filled in from the data, for the unit that it says something to.
         values.pop("examples_per_client", None)
@@ -138,11 +138,15 @@ def _key_of(algorithm: str, option: str) -> str:
 
     In its own table, or beside it.
     """
-    own = (
+    described = (
         algorithm in clusterings()
         and option in clusterings()[algorithm].option_class().defaults()
     )
-    return f"{table_of(algorithm)}.{option}" if own and option != "max_iter" else option
+    return (
+        f"{table_of(algorithm)}.{option}"
+        if described and option != "max_iter"
+        else option
+    )
 
 
 def require_valid(settings: Mapping[str, Any]) -> None:
@@ -223,19 +227,20 @@ def federated_config(
     ConfigurationError
         As `flwr_dpkmeans.flower.server_app.strategy_from_run_config`.
     """
-    exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
-    # Outside Flower's own simulation that is refused; here all rows are the caller's.
-    asked = (
-        {**run_config, "evaluation": EvaluationKind.PRIVATE.value}
-        if exact
-        else run_config
-    )
-    config = strategy_from_run_config(asked, server_points=server_points).config
-    return config.changed(evaluation=EvaluationKind.EXACT) if exact else config
+    is_exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
+    if is_exact:
+        # Outside Flower's own simulation that is refused; here all rows are the
+        # caller's.
+        run_config = {**run_config, "evaluation": EvaluationKind.PRIVATE.value}
+    config = strategy_from_run_config(run_config, server_points=server_points).config
+    if is_exact:
+        return config.changed(evaluation=EvaluationKind.EXACT)
+    return config
 
 
 def _require_plain(settings: Mapping[str, Any]) -> None:
-    """Refuse values of a wrong type or range that only this package's simulations read."""
+    """Refuse values of a wrong type or range that only this package's simulations read.
+    """
     for name, least in _INTEGERS.items():
         group, _, leaf = name.rpartition(".")
         inner = settings[group] if group else settings
@@ -263,9 +268,9 @@ def _require_plain(settings: Mapping[str, Any]) -> None:
             f"metrics is {settings['metrics']!r}, but it must be a list: give such as"
             " metrics=[nicv,silhouette]."
         )
-    given = settings["data"]["bounds"]
-    if given not in (None, RANGE, PRIVATE):
-        read_ranges(given).matched(None)
+    bounds = settings["data"]["bounds"]
+    if bounds not in (None, RANGE, PRIVATE):
+        read_ranges(bounds).matched(None)
 
 
 def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
@@ -304,8 +309,10 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
         "bounds": (bounds.lower, bounds.upper),
     }
     require_central(parse_run(**options))
-    own = {option: options.pop(option) for option in algorithm if option != "max_iter"}
-    return options | {"algorithm": algorithm_value(options["algorithm"], own)}
+    task_options = {
+        option: options.pop(option) for option in algorithm if option != "max_iter"
+    }
+    return options | {"algorithm": algorithm_value(options["algorithm"], task_options)}
 
 
 def algorithm_value(name: str, options: Mapping[str, Any]) -> str | Options:
@@ -356,25 +363,29 @@ def job_key(settings: Mapping[str, Any]) -> str:
     str
         The same for the same result; epsilon counts only where there is privacy.
     """
-    kept = {
+    columns = {
         name: value for name, value in settings.items() if name not in _NOT_OF_THE_RUN
     }
-    if kept["algorithm"]["name"] in NOT_PRIVATE:
-        kept["privacy"] = {
-            name: value for name, value in kept["privacy"].items() if name != "epsilon"
+    if columns["algorithm"]["name"] in NOT_PRIVATE:
+        columns["privacy"] = {
+            name: value
+            for name, value in columns["privacy"].items()
+            if name != "epsilon"
         }
     # Resources change no result, nor does the place of a data file whose content
     # counts.
-    kept["engine"] = {name: kept["engine"].get(name) for name in ("name", "masking")}
-    files = _files(kept["data"])
+    columns["engine"] = {
+        name: columns["engine"].get(name) for name in ("name", "masking")
+    }
+    files = _files(columns["data"])
     if files:
-        kept["data"] = {
-            name: value for name, value in kept["data"].items() if name != "path"
+        columns["data"] = {
+            name: value for name, value in columns["data"].items() if name != "path"
         }
     named = (
         __version__,
         _MEASURES,
-        _one_spelling(kept),
+        _one_spelling(columns),
         [_fingerprint(path) for path in files],
     )
     return hashlib.sha256(
@@ -397,7 +408,7 @@ def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         if isinstance(inner, Mapping):
             yield from _leaves(inner, f"{prefix}{name}.")
         elif isinstance(inner, list | tuple):
-            yield prefix + name, " ".join(str(one) for one in inner)
+            yield prefix + name, " ".join(str(value_part) for value_part in inner)
         else:
             yield prefix + name, inner
 
@@ -411,7 +422,7 @@ def _hyphenated(name: str) -> str:
 def _scalar(value: Any) -> Scalar:
     """A list as text with commas, as run configurations have it."""
     return (
-        ",".join(repr(one) for one in value)
+        ",".join(repr(item) for item in value)
         if isinstance(value, list | tuple)
         else value
     )

@@ -98,22 +98,26 @@ def run_settings(settings: Mapping[str, Any]) -> tuple[Outcome, DataSet]:
     require_valid(settings)
     data = load_data_set(settings)
     settings = {**settings, "n_clients": n_clients_of(settings, data)}
-    kept = clustered(settings, data)
+    data_clustered = clustered(settings, data)
     if settings["algorithm"]["name"] in NOT_FEDERATED:
-        return _central(settings, kept), kept
-    return _ENGINES[settings["engine"]["name"]](_prepared(settings, data, kept)), kept
+        return _central(settings, data_clustered), data_clustered
+    return _ENGINES[settings["engine"]["name"]](
+        _prepared(settings, data, data_clustered)
+    ), data_clustered
 
 
-def _prepared(settings: Mapping[str, Any], data: DataSet, kept: DataSet) -> Prepared:
+def _prepared(
+    settings: Mapping[str, Any], data: DataSet, clustered_data: DataSet
+) -> Prepared:
     """Split the rows, and say in the run configuration what is public of those that are
     kept.
     """
     server_points = server_points_of(settings, data)
-    bounds = bounds_of(settings, kept, server_points)
+    bounds = bounds_of(settings, clustered_data, server_points)
     run_config: dict[str, Any] = run_config_of(settings)
     run_config["n-features"] = data.points.shape[1]
     if settings["privacy"]["unit"] == "record" and not is_private(bounds):
-        run_config["n-examples"] = len(kept.points)
+        run_config["n-examples"] = len(clustered_data.points)
     labels = None
     if settings["evaluation"] != EvaluationKind.NONE.value and data.labels is not None:
         classes, labels = np.unique(data.labels, return_inverse=True)
@@ -141,22 +145,22 @@ def _in_process(prepared: Prepared) -> Outcome:
         else [prepared.labels[rows] for rows in prepared.rows]
     )
     start = time.perf_counter()
-    found = ENGINES[settings["engine"]["name"]](
+    outcome = ENGINES[settings["engine"]["name"]](
         config, parts, prepared.server_points, labels
     )
     seconds = time.perf_counter() - start
-    plan, state = found.plan, found.state
+    plan, state = outcome.plan, outcome.state
     curve = state.extras.get(COST_CURVE)
     if curve is not None:
         curve = curve * (squared_unit(plan.bounds) or 1.0)
     columns = (
         {}
-        if found.evaluation is None
-        else evaluation_columns(found.evaluation.to_dict())
+        if outcome.evaluation is None
+        else evaluation_columns(outcome.evaluation.to_dict())
     )
     return Outcome(
         in_callers_units(plan, state.centroids),
-        found.privacy,
+        outcome.privacy,
         len(state.movements),
         seconds,
         curve,

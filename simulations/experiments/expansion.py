@@ -95,29 +95,29 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     >>> len(sweep.settings), sweep.settings[-1]["algorithm"]["name"], sweep.settings[-1]["seed"]
     (6, 'lloyd', 2)
     """
-    given = parse_overrides([_with_plus(one) for one in overrides])
-    name = _experiment(given, folder)
+    command_line = parse_overrides([_with_plus(override) for override in overrides])
+    name = _experiment(command_line, folder)
     with hydra_folder(folder):
-        common = compose_template(_of_all_runs(given), folder).resolved
+        common = compose_template(_of_all_runs(command_line), folder).resolved
         grids = [
             parse_overrides([f"{key}={_text(value)}" for key, value in grid.items()])
             for grid in common["sweep"]["grids"]
         ]
-        found: dict[str, Mapping[str, Any]] = {}
-        for asked in narrowed(grids, given) or [given]:
-            for point in _points(asked, folder):
-                found.setdefault(job_key(point), point)
+        runs: dict[str, Mapping[str, Any]] = {}
+        for sweep_grid in narrowed(grids, command_line) or [command_line]:
+            for point in _points(sweep_grid, folder):
+                runs.setdefault(job_key(point), point)
     settings, missing = _with_their_data(
-        tuple(found.values()), may_miss=name is not None and "data" not in given
+        tuple(runs.values()), may_miss=name is not None and "data" not in command_line
     )
-    for one in settings:
-        require_valid(one)
+    for run in settings:
+        require_valid(run)
     # Without an experiment even a folder that is named after the data is right.
     return Sweep(name, settings, common if grids else settings[0], missing)
 
 
 def narrowed(
-    grids: Sequence[Mapping[str, Override]], given: Mapping[str, Override]
+    grids: Sequence[Mapping[str, Override]], command_line: Mapping[str, Override]
 ) -> list[dict[str, Override]]:
     """Change an experiment's sweeps as the command line says.
 
@@ -125,8 +125,8 @@ def narrowed(
     ----------
     grids : sequence of mapping
         Overrides by key, one mapping for each sweep.
-    given : mapping
-        Of the command line. Most keys replace those of every sweep; an algorithm's
+    command_line : mapping
+        Overrides by key. Most keys replace those of every sweep; an algorithm's
         option that some sweeps set replaces theirs alone, as the others' algorithms may
         not have it. Of ``algorithm`` and ``data`` each sweep keeps the values that are
         asked for; a value that no sweep has is added to the sweeps without options of
@@ -144,60 +144,54 @@ def narrowed(
         If a value that is asked for fits no sweep.
     """
     swept = {key for grid in grids for key in grid if key.startswith("algorithm.")}
-    left: list[dict[str, Override]] = [
-        {
-            **grid,
-            **{
-                key: one
-                for key, one in given.items()
-                if key in grid or key not in swept
-            },
-        }
-        for grid in grids
-    ]
+    left = []
+    for grid in grids:
+        changed = dict(grid)
+        for key, override in command_line.items():
+            if key in grid or key not in swept:
+                changed[key] = override
+        left.append(changed)
     original = list(grids)
     swept_epsilon = next(
         ({EPSILON: grid[EPSILON]} for grid in grids if EPSILON in grid), {}
     )
     for group in ("algorithm", "data"):
-        if group not in given or not grids:
+        if group not in command_line or not grids:
             continue
-        asked = _values(given[group])
+        wanted = _values(command_line[group])
         listed = [_values(grid[group]) if group in grid else [] for grid in original]
+        # Values that no sweep has, with the sweeps that they are added to.
         joined = {
             value: _joined(group, value, original)
-            for value in set(asked).difference(*listed)
+            for value in set(wanted).difference(*listed)
         }
-        kept = [
-            [
-                value
-                for value in asked
-                if value in names or place in joined.get(value, ())
-            ]
-            for place, names in enumerate(listed)
-        ]
-        for value in asked:
-            if not any(value in names for names in kept):
+        values_of_grids = []
+        for index, names in enumerate(listed):
+            values_of_grids.append(
+                [
+                    value
+                    for value in wanted
+                    if value in names or index in joined.get(value, ())
+                ]
+            )
+        for value in wanted:
+            if not any(value in values for values in values_of_grids):
                 raise ConfigurationError(
                     f"{group}={value} fits no sweep of this experiment, since each sets"
                     f" options of its own {group}: leave it out, or sweep with -m"
                     " without the experiment."
                 )
-        chosen = [place for place, names in enumerate(kept) if names]
-        # Those without privacy are one run for any epsilon.
-        epsilons = (
-            dict.fromkeys(itertools.chain(*joined.values()), swept_epsilon)
-            if group == "algorithm"
-            else {}
-        )
-        left = [
-            {
-                **epsilons.get(place, {}),
-                **left[place],
-                **parse_overrides([f"{group}={','.join(kept[place])}"]),
-            }
-            for place in chosen
-        ]
+        chosen = [index for index, values in enumerate(values_of_grids) if values]
+        epsilons = {}
+        if group == "algorithm":
+            # Those without privacy are one run for any epsilon.
+            epsilons = dict.fromkeys(itertools.chain(*joined.values()), swept_epsilon)
+        narrower = []
+        for index in chosen:
+            names = ",".join(values_of_grids[index])
+            of_group = parse_overrides([f"{group}={names}"])
+            narrower.append({**epsilons.get(index, {}), **left[index], **of_group})
+        left = narrower
         original = [original[place] for place in chosen]
     return left
 
@@ -222,27 +216,29 @@ def _joined(
     alike: dict[frozenset[str | None], int] = {}
     for place in places:
         others = {
-            key: one
-            for key, one in grids[place].items()
+            key: override
+            for key, override in grids[place].items()
             if key not in ("algorithm", "variant")
         }
         if "data.server" in others and others["data.server"].value() in (None, OWN):
             del others["data.server"]
-        alike.setdefault(frozenset(one.input_line for one in others.values()), place)
+        alike.setdefault(
+            frozenset(override.input_line for override in others.values()), place
+        )
     return list(alike.values())
 
 
-def _of_all_runs(given: Mapping[str, Override]) -> list[Override]:
+def _of_all_runs(command_line: Mapping[str, Override]) -> list[Override]:
     """Overrides that say what the runs have in common."""
-    for key, override in given.items():
+    for key, override in command_line.items():
         if key in _COMMON and key != "data_dir" and override.is_sweep_override():
             raise ConfigurationError(
                 f"{override.input_line!r} has several values: a sweep has one {key}."
             )
     return [
-        one
-        for key, one in given.items()
-        if key in _COMMON and not one.is_sweep_override()
+        override
+        for key, override in command_line.items()
+        if key in _COMMON and not override.is_sweep_override()
     ]
 
 
@@ -276,27 +272,27 @@ def _with_their_data(
     An experiment goes on without data sets whose files nobody has put there.
     """
     missing: dict[str, DataError] = {}
-    for data in {repr(one["data"]): one["data"] for one in settings}.values():
+    for data in {repr(run["data"]): run["data"] for run in settings}.values():
         try:
             require_source(data)
         except DataError as error:
             missing[str(data["name"])] = error
-    left = tuple(one for one in settings if str(one["data"]["name"]) not in missing)
+    left = tuple(run for run in settings if str(run["data"]["name"]) not in missing)
     if missing and not (may_miss and left):
         raise next(iter(missing.values()))
     return left, tuple(missing)
 
 
-def _points(asked: Mapping[str, Override], folder: Path) -> Iterator[Mapping[str, Any]]:
+def _points(grid: Mapping[str, Override], folder: Path) -> Iterator[Mapping[str, Any]]:
     """All points of one grid: composed for groups and for keys that others refer to,
     copied for the rest.
     """
     groups = set(groups_in(folder))
-    tokens = referred_tokens(folder, asked.values())
+    tokens = referred_tokens(folder, grid.values())
     fixed: list[Override] = []
     moving: dict[str, list[Any]] = {}
     first: list[str] = []
-    for key, override in asked.items():
+    for key, override in grid.items():
         values = (
             _plain_values(override)
             if override.is_sweep_override() and key not in groups
@@ -324,7 +320,7 @@ def _points(asked: Mapping[str, Override], folder: Path) -> Iterator[Mapping[str
 def _is_plain(value: Any) -> bool:
     """Whether a value can be put into a copy: neither resolved nor merged by Hydra."""
     if isinstance(value, list):
-        return all(_is_plain(one) for one in value)
+        return all(_is_plain(item) for item in value)
     return not isinstance(value, dict) and not (
         isinstance(value, str) and ("${" in value or value == "???")
     )
@@ -339,11 +335,11 @@ def _with_plus(override: str) -> str:
     return f"+{bare}" if bare.startswith(f"{EXPERIMENT}=") else bare
 
 
-def _experiment(given: Mapping[str, Override], folder: Path) -> str | None:
+def _experiment(command_line: Mapping[str, Override], folder: Path) -> str | None:
     """Name of the experiment; only one at a time."""
-    if EXPERIMENT not in given:
+    if EXPERIMENT not in command_line:
         return None
-    override = given[EXPERIMENT]
+    override = command_line[EXPERIMENT]
     if override.is_sweep_override():
         raise ConfigurationError(
             f"{override.input_line!r} names several experiments: run one at a time."

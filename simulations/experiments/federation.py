@@ -55,13 +55,12 @@ def split(settings: Mapping[str, Any], data: DataSet) -> list[NDArray[np.int64]]
             np.arange(start, end)
             for start, end in pairwise(np.cumsum((0, *data.sizes)))
         ]
-    given = partition["sizes"]
-    text = (
-        ",".join(str(one) for one in given)
-        if isinstance(given, list | tuple)
-        else given
-    )
-    sizes = parse_sizes(text) if partition["kind"] == Partition.FIXED_SIZES else None
+    text = partition["sizes"]
+    if isinstance(text, list | tuple):
+        text = ",".join(map(str, text))
+    sizes = None
+    if partition["kind"] == Partition.FIXED_SIZES:
+        sizes = parse_sizes(text)
     return [
         partition_indices(
             len(data.points),
@@ -113,8 +112,8 @@ def clustered(settings: Mapping[str, Any], data: DataSet) -> DataSet:
 
 def n_clients_of(settings: Mapping[str, Any], data: DataSet) -> int:
     """The number of clients: as configured, or as many as the data are spread over."""
-    given = settings["n_clients"]
-    return int(given) if given is not None else len(data.sizes or ())
+    n_clients = settings["n_clients"]
+    return int(n_clients) if n_clients is not None else len(data.sizes or ())
 
 
 def gives_server_points(settings: Mapping[str, Any]) -> bool:
@@ -131,13 +130,14 @@ def gives_server_points(settings: Mapping[str, Any]) -> bool:
     -------
     bool
     """
-    name, given = settings["algorithm"]["name"], settings["data"]["server"]
-    use = (
-        ServerData.NONE if name in NOT_FEDERATED else algorithm_entry(name).server_data
-    )
-    if given in (OWN, HELD_OUT):
+    name = settings["algorithm"]["name"]
+    server = settings["data"]["server"]
+    use = ServerData.NONE
+    if name not in NOT_FEDERATED:
+        use = algorithm_entry(name).server_data
+    if server in (OWN, HELD_OUT):
         return use is not ServerData.NONE
-    return given is not None or use is ServerData.NEEDED
+    return server is not None or use is ServerData.NEEDED
 
 
 def server_points_of(settings: Mapping[str, Any], data: DataSet) -> Array | None:
@@ -196,10 +196,10 @@ def bounds_of(
     ConfigurationError
         If none are given and none come with the data.
     """
-    given = settings["data"]["bounds"]
-    if is_private(given):
+    bounds = settings["data"]["bounds"]
+    if is_private(bounds):
         return PRIVATE
-    if given is not None:
+    if bounds is not None:
         return reference_box(settings, data)
     if server_points is not None:
         return None

@@ -1,4 +1,5 @@
-"""One run of a sweep: load, cluster, look at the result, return one row of the table."""
+"""One run of a sweep: load, cluster, look at the result, return one row of the table.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +96,10 @@ def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
     >>> row["algorithm.name"], row["nicv"], row["dunn"], row["epsilon"], row["cost_curve"]
     ('lloyd', 1.0, 1.0, None, None)
     """
-    asked = float(settings["privacy"]["epsilon"])
-    private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(asked)
+    epsilon = float(settings["privacy"]["epsilon"])
+    private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(
+        epsilon
+    )
     chooses = settings["data"]["n_clusters"] == "auto"
     evaluated = (
         []
@@ -104,20 +107,20 @@ def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
         else [f"evaluation_{name}" for name in EVALUATED]
     )
     evaluated += [f"{name}_noise" for name in evaluated]
-    found = dict.fromkeys(
+    columns = dict.fromkeys(
         (*_FOUND_NUMBERS, "nicv", *settings["metrics"], *evaluated), 1.0
     )
     texts = dict.fromkeys(
         ("trust", "noise", "version", "flwr_version", "code", "job"), ""
     )
-    spent = {"epsilon": asked if private else None, "delta": 0.0 if private else None}
+    spent = {"epsilon": epsilon if private else None, "delta": 0.0 if private else None}
     return {
         **flat(settings),
         "status": "done",
         "reason": None,
         **texts,
         **spent,
-        **found,
+        **columns,
         "n_clients": settings["n_clients"] or 1,
         "cost_curve": [1.0] if chooses else None,
     }
@@ -176,7 +179,7 @@ def measured(
     if {"nicv_optimum", "centroid_error"} & set(wanted):
         reference, optimum = _reference(data, scaler, _n_clusters(settings, data))
         columns["nicv_optimum"] = optimum
-    found = clustering_metrics(
+    measured = clustering_metrics(
         points,
         centers,
         labels=_known_labels(data, wanted),
@@ -186,7 +189,7 @@ def measured(
         rng=np.random.default_rng([int(settings["seed"]), 2]),
     )
     return columns | {
-        name: getattr(found, name) for name in wanted if name != "nicv_optimum"
+        name: getattr(measured, name) for name in wanted if name != "nicv_optimum"
     }
 
 
@@ -197,9 +200,9 @@ def _known_labels(data: DataSet, wanted: Sequence[str]) -> NDArray[np.generic] |
 
 def _n_clusters(settings: Mapping[str, Any], data: DataSet) -> int:
     """k of the optimum: as configured, or the true one where the run chooses."""
-    given = settings["data"]["n_clusters"]
-    if isinstance(given, int):
-        return given
+    n_clusters = settings["data"]["n_clusters"]
+    if isinstance(n_clusters, int):
+        return n_clusters
     return 10 if data.means is None else len(data.means)
 
 

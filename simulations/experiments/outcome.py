@@ -44,7 +44,7 @@ class Outcome:
 EVALUATED = ("cost", "clipped", "accuracy", "purity")
 
 
-def evaluation_columns(found: Mapping[str, Any]) -> dict[str, float | None]:
+def evaluation_columns(evaluation: Mapping[str, Any]) -> dict[str, float | None]:
     """Columns of a table from an evaluation within a run, as ``metrics.json`` has it.
 
     Examples
@@ -54,7 +54,7 @@ def evaluation_columns(found: Mapping[str, Any]) -> dict[str, float | None]:
     """
     columns = {}
     for name in EVALUATED:
-        if found.get(name) is not None:
-            columns[f"evaluation_{name}"] = found[name]["value"]
-            columns[f"evaluation_{name}_noise"] = found[name]["noise"]
+        if evaluation.get(name) is not None:
+            columns[f"evaluation_{name}"] = evaluation[name]["value"]
+            columns[f"evaluation_{name}_noise"] = evaluation[name]["noise"]
     return columns

@@ -78,22 +78,22 @@ def run_ray_job(
             # An array has no names, and bundled data have some; here both are known to
             # have the same order.
             values |= {"server-data": str(folder / "server.npy"), "allow-unnamed": True}
-        found = run_on_ray(
+        result = run_on_ray(
             values,
             n_nodes=settings["n_clients"],
             folder=folder / "run",
             backend=_backend(settings),
         )
-        costs = found.metrics.get("costs")
+        costs = result.metrics.get("costs")
         return Outcome(
-            found.centroids,
-            found.privacy,
-            int(found.metrics.get("n_iterations", 0)),
-            found.seconds,
+            result.centroids,
+            result.privacy,
+            int(result.metrics.get("n_iterations", 0)),
+            result.seconds,
             None if costs is None else np.asarray(costs, dtype=np.float64),
             {
-                "peak_bytes": found.peak_bytes,
-                **evaluation_columns(found.metrics.get("evaluation", {})),
+                "peak_bytes": result.peak_bytes,
+                **evaluation_columns(result.metrics.get("evaluation", {})),
             },
         )
 

@@ -122,16 +122,16 @@ def run_sweep(
         require_rows_of_this_code(
             reused, folder, take_others=bool(sweep.common["other_code"])
         )
-        found: dict[str, Row] = {}
+        finished: dict[str, Row] = {}
         try:
             with _progress() as progress:
                 bar = progress.add_task(sweep.name or "runs", total=len(rest))
                 for rows in _finished(rest, workers, run):
                     journal.add(rows)
-                    found |= {row["job"]: row for row in rows}
+                    finished |= {row["job"]: row for row in rows}
                     progress.advance(bar, len(rows))
         finally:
-            merged = before | found
+            merged = before | finished
             rows = [
                 merged[key] | labels_of(settings, sweep.name)
                 for settings, key in zip(sweep.settings, keys, strict=True)
@@ -147,7 +147,7 @@ def run_sweep(
     reasons = Counter(str(row["reason"]) for row in rows if row["status"] != "done")
     n_others = len(before.keys() - set(keys))
     return SweepResult(
-        table, len(found), len(reused), reasons.total(), reasons, n_others
+        table, len(finished), len(reused), reasons.total(), reasons, n_others
     )
 
 
@@ -163,8 +163,8 @@ def require_rows_of_this_code(
     them where they are to be taken.
     """
     other = sum(row.get("code") != code_version(row) for row in rows)
-    found = f"{len(rows)} finished runs in {folder.absolute()}"
-    require_this_code(other, found, f"its {JOURNAL_FILE}", take_others=take_others)
+    what = f"{len(rows)} finished runs in {folder.absolute()}"
+    require_this_code(other, what, f"its {JOURNAL_FILE}", take_others=take_others)
 
 
 def _finished(
@@ -178,7 +178,7 @@ def _finished(
             yield rows
         return
     # Runs on the same data follow each other, so that a worker loads them once.
-    ordered = sorted(settings, key=lambda one: repr((one["data"], one["n_clients"])))
+    ordered = sorted(settings, key=lambda run: repr((run["data"], run["n_clients"])))
     size = max(1, min(_LARGEST_CHUNK, len(ordered) // (workers * _CHUNKS_PER_WORKER)))
     waiting: deque[Sequence[Mapping[str, Any]]] = deque(
         ordered[start : start + size] for start in range(0, len(ordered), size)
@@ -269,7 +269,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     and that end with it.
     """
     context = get_context("spawn")
-    watched, held = context.Pipe(duplex=False)
+    watched, worker_end = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(
         workers, mp_context=context, initializer=_prepare_worker, initargs=(watched,)
     )
@@ -277,11 +277,11 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
     except BaseException:
         # Whatever is under way is run again next time, so nobody has to wait for it.
-        held.close()
+        worker_end.close()
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-        held.close()
+        worker_end.close()
         watched.close()
 
 

@@ -18,7 +18,7 @@ def one_thread_from_now_on() -> None:
     one_thread().__enter__()
 
 
-def default_workers(asked: object) -> int:
+def default_workers(workers: object) -> int:
     """Number of worker processes: as asked, 0 for none but this process.
 
     None: one per core.
@@ -28,14 +28,14 @@ def default_workers(asked: object) -> int:
     >>> default_workers(0), default_workers(None) >= 1
     (0, True)
     """
-    if asked is None:
+    if workers is None:
         return os.cpu_count() or 1
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
         raise ConfigurationError(
-            f"workers is {asked!r}, but it must be an integer of at least 0: give 2, 0"
+            f"workers is {workers!r}, but it must be an integer of at least 0: give 2, 0"
             " for this process alone, or leave it out for one per core."
         )
-    return asked
+    return workers
 
 
 def workers_of(text: str | None) -> int:

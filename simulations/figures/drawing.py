@@ -37,7 +37,7 @@ LineSpec = CurveSpec | AreaSpec | AblationSpec | ElbowSpec
 
 
 def draw_lines(
-    spec: LineSpec, found: Numbers, looks: Looks, notes: Sequence[str]
+    spec: LineSpec, shown: Numbers, looks: Looks, notes: Sequence[str]
 ) -> Any:
     """Draw the mean of each series over x, with its confidence band.
 
@@ -57,7 +57,7 @@ def draw_lines(
     matplotlib.figure.Figure
         Not attached to any display.
     """
-    cells, seen = found.cells, series_seen(looks, found.cells["series"].to_list())
+    cells, seen = shown.cells, series_seen(looks, shown.cells["series"].to_list())
     across = cells["x"].isna().groupby(cells["series"]).all()
     handles = [handle_of(look, marked=not across[name]) for name, look in seen.items()]
     handles += _elbow_handles(cells) if isinstance(spec, ElbowSpec) else []
@@ -67,19 +67,23 @@ def draw_lines(
         _cut_sentence(spec, cells),
         *notes,
     ]
-    panels, frame = _panels(spec, found, handles, sentences)
+    panels, frame = _panels(spec, shown, handles, sentences)
     for axes, panel in zip(frame.axes, panels, strict=True):
-        own = cells[cells["panel"] == panel]
+        in_panel = cells[cells["panel"] == panel]
         for name, look in seen.items():
-            _draw_series(axes, _within(own[own["series"] == name], spec.y_scale), look)
+            _draw_series(
+                axes, _within(in_panel[in_panel["series"] == name], spec.y_scale), look
+            )
         if isinstance(spec, ElbowSpec):
-            _mark_elbow(axes, own, seen)
+            _mark_elbow(axes, in_panel, seen)
         if isinstance(spec, AblationSpec):
             axes.axhline(1.0, color="#777777", linewidth=1.0, zorder=1)
         if isinstance(spec, ElbowSpec):
             axes.xaxis.get_major_locator().set_params(integer=True)
         else:
-            scale_x(axes, own["x"].dropna().to_list(), spec.x_scale, frame.panel_width)
+            scale_x(
+                axes, in_panel["x"].dropna().to_list(), spec.x_scale, frame.panel_width
+            )
         scale_y(axes, spec.y_scale)
     x_label = "clusters k" if isinstance(spec, ElbowSpec) else column_label(spec.x)
     dress(
@@ -90,7 +94,7 @@ def draw_lines(
 
 
 def draw_fronts(
-    spec: ParetoSpec, found: Numbers, looks: Looks, notes: Sequence[str]
+    spec: ParetoSpec, shown: Numbers, looks: Looks, notes: Sequence[str]
 ) -> Any:
     """Draw every setting as a point, and the front of each series as a step line.
 
@@ -110,14 +114,17 @@ def draw_fronts(
     matplotlib.figure.Figure
         Not attached to any display.
     """
-    cells, seen = found.cells, series_seen(looks, found.cells["series"].to_list())
+    cells, seen = shown.cells, series_seen(looks, shown.cells["series"].to_list())
     across = cells["x"].isna().groupby(cells["series"]).all()
     handles = [handle_of(look, marked=not across[name]) for name, look in seen.items()]
-    tops = {panel: _top(spec, own) for panel, own in cells.groupby("panel", sort=False)}
+    tops = {
+        panel: _top(spec, in_panel)
+        for panel, in_panel in cells.groupby("panel", sort=False)
+    }
     above = int(
         sum(
-            (own["y"] > tops[panel]).sum()
-            for panel, own in cells.groupby("panel", sort=False)
+            (in_panel["y"] > tops[panel]).sum()
+            for panel, in_panel in cells.groupby("panel", sort=False)
         )
     )
     sentences = [
@@ -136,14 +143,14 @@ def draw_fronts(
         ),
         *notes,
     ]
-    panels, frame = _panels(spec, found, handles, sentences)
+    panels, frame = _panels(spec, shown, handles, sentences)
     for axes, panel in zip(frame.axes, panels, strict=True):
-        own = cells[cells["panel"] == panel]
-        epsilons = own["x"].dropna().to_list()
+        shown_here = cells[cells["panel"] == panel]
+        epsilons = shown_here["x"].dropna().to_list()
+        largest = max(epsilons, default=math.nan)
         for name, look in seen.items():
-            _draw_front(
-                axes, own[own["series"] == name], look, max(epsilons, default=math.nan)
-            )
+            of_series = shown_here[shown_here["series"] == name]
+            _draw_front(axes, of_series, look, largest)
         scale_x(axes, epsilons, spec.x_scale, frame.panel_width, at_values=False)
         scale_y(axes, spec.y_scale)
         if math.isfinite(tops[panel]):
@@ -160,15 +167,15 @@ def draw_fronts(
 
 def _panels(
     spec: LineSpec | ParetoSpec,
-    found: Numbers,
+    shown: Numbers,
     handles: Sequence[Any],
     sentences: Sequence[str],
 ) -> tuple[list[str], Frame]:
     """The panels' values, and a figure for them."""
-    panels = in_order(found.cells["panel"].to_list())
+    panels = in_order(shown.cells["panel"].to_list())
     labels = [handle.get_label() for handle in handles]
     caption = (
-        " ".join(sentence for sentence in (*sentences, *found.notes) if sentence)
+        " ".join(sentence for sentence in (*sentences, *shown.notes) if sentence)
         if spec.footer
         else ""
     )
@@ -201,16 +208,13 @@ def _y_label(spec: LineSpec | ParetoSpec, looks: Looks) -> str:
 def _about(spec: LineSpec, looks: Looks) -> list[str]:
     """What the caption says of a kind."""
     if isinstance(spec, AblationSpec):
-        rows = [
-            readable(
-                (column,),
-                " or ".join(
-                    str(value).lower() if isinstance(value, bool) else str(value)
-                    for value in own
-                ),
-            )
-            for column, own in spec.baseline
-        ]
+        rows = []
+        for column, values in spec.baseline:
+            texts = [
+                str(value).lower() if isinstance(value, bool) else str(value)
+                for value in values
+            ]
+            rows.append(readable((column,), " or ".join(texts)))
         return [f"Grey line at 1: the baseline ({', '.join(rows)})."]
     return []
 

@@ -214,12 +214,12 @@ def looks_of(columns: Columns, rows: pd.DataFrame) -> dict[str, Look]:
         # What has no value in the other columns is the method itself and comes first.
         plainest = sorted(values, key=lambda value: -value.split(SEPARATOR).count(NULL))
         for method, look in METHODS.items():
-            own = [
+            looks_of_kind = [
                 value for value in plainest if value.split(SEPARATOR)[place] == method
             ]
             looks |= {
                 value: _variant(look, n, readable(columns, value))
-                for n, value in enumerate(own)
+                for n, value in enumerate(looks_of_kind)
             }
     for n, value in enumerate(value for value in values if value not in looks):
         looks[value] = _other(n, readable(columns, value) if columns else "all runs")

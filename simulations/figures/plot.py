@@ -5,8 +5,8 @@
 A sweep's Parquet table lists its figures in its metadata, and all of them are drawn.
 Options ask for another one:
 
-    python -m simulations.figures results.parquet --kind curve --x privacy.epsilon --y nicv
-    --series algorithm.name
+    python -m simulations.figures results.parquet --kind curve --x privacy.epsilon --y
+    nicv --series algorithm.name
 """
 
 from __future__ import annotations
@@ -170,22 +170,22 @@ def figure_files(spec: FigureSpec, results: Results) -> dict[str, bytes]:
             spec, shares, rounds, [*notes, *left_out_note(shares.left_out)]
         )
     looks = looks_of(spec.series, results.rows)
-    found = _numbers(spec, selection)
+    shown = _numbers(spec, selection)
     named = {
         readable(spec.series, name) if spec.series else "all": n
-        for name, n in found.left_out.items()
+        for name, n in shown.left_out.items()
     }
     notes += left_out_note(named)
     if isinstance(spec, HeatmapSpec):
-        figure = draw_heatmap(spec, found, looks, notes)
+        figure = draw_heatmap(spec, shown, looks, notes)
     elif isinstance(spec, ParetoSpec):
-        figure = draw_fronts(spec, found, looks, notes)
+        figure = draw_fronts(spec, shown, looks, notes)
     elif isinstance(spec, CurveSpec | AreaSpec | AblationSpec | ElbowSpec):
-        figure = draw_lines(spec, found, looks, notes)
+        figure = draw_lines(spec, shown, looks, notes)
     images = {
         f"{spec.name}.{kind}": content for kind, content in encode(figure).items()
     }
-    return {**images, f"{spec.name}.csv": encoded(_headed(spec, found))}
+    return {**images, f"{spec.name}.csv": encoded(_headed(spec, shown))}
 
 
 def refusal_of(spec: FigureSpec, results: Results) -> DPKMeansError | None:
@@ -210,14 +210,14 @@ def _selected(spec: FigureSpec, results: Results) -> Selection:
 def _cell(spec: FigureSpec, rows: pd.DataFrame) -> tuple[str, ...]:
     """Columns whose combinations are the points of a figure."""
     if isinstance(spec, ParetoSpec | SharesSpec):
-        own: tuple[str, ...] = setting_columns(spec, rows)
+        columns: tuple[str, ...] = setting_columns(spec, rows)
     elif isinstance(spec, HeatmapSpec):
-        own = (spec.rows, spec.columns, ASKED)
+        columns = (spec.rows, spec.columns, ASKED)
     elif isinstance(spec, AreaSpec):
-        own = (spec.x, ASKED)
+        columns = (spec.x, ASKED)
     else:
-        own = (spec.x,) if isinstance(spec, CurveSpec | AblationSpec) else ()
-    return tuple(dict.fromkeys((*spec.panel, *spec.series, *own)))
+        columns = (spec.x,) if isinstance(spec, CurveSpec | AblationSpec) else ()
+    return tuple(dict.fromkeys((*spec.panel, *spec.series, *columns)))
 
 
 def _numbers(spec: FigureSpec, selection: Selection) -> Numbers:
@@ -238,17 +238,17 @@ def _numbers(spec: FigureSpec, selection: Selection) -> Numbers:
     raise AssertionError(spec)
 
 
-def _headed(spec: FigureSpec, found: Numbers) -> Any:
+def _headed(spec: FigureSpec, shown: Numbers) -> Any:
     """Cells with the names of what they are."""
     y = {"auc": "area", "heatmap": "area", "ablation": "ratio"}.get(spec.kind, spec.y)
     if isinstance(spec, AreaSpec) and spec.baseline:
         y = "area_ratio"
     if isinstance(spec, HeatmapSpec):
-        return found.cells.rename(
+        return shown.cells.rename(
             columns={"row": spec.rows, "column": spec.columns, "y": y}
         )
     x = "k" if isinstance(spec, ElbowSpec) else spec.x  # type: ignore[attr-defined]
-    return found.cells.rename(columns={"x": x, "y": y})
+    return shown.cells.rename(columns={"x": x, "y": y})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -276,32 +276,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _specs(options: argparse.Namespace, results: Results) -> tuple[Any, ...]:
-    """What is drawn: the command line's figure, those of a file, or those of the table."""
-    given: dict[str, Any] = {
+    """What is drawn: the command line's figure, those of a file, or those of the table.
+    """
+    keys: dict[str, Any] = {
         key: getattr(options, key) for key in _TEXT_OPTIONS if getattr(options, key)
     }
-    given |= {
+    keys |= {
         key: getattr(options, key) for key in _LIST_OPTIONS if getattr(options, key)
     }
-    given |= {"where": _pairs(options.where)} if options.where else {}
+    keys |= {"where": _pairs(options.where)} if options.where else {}
     if options.baseline:
-        given["baseline"] = (
+        keys["baseline"] = (
             _pairs(options.baseline)
             if options.kind == AblationSpec.kind
             else options.baseline[0]
         )
-    if options.spec and given:
+    if options.spec and keys:
         raise ConfigurationError(
-            f"both --spec and --{next(iter(given)).replace('_', '-')} are given: give"
+            f"both --spec and --{next(iter(keys)).replace('_', '-')} are given: give"
             " one of them."
         )
     if options.spec:
         return parse_specs(_read_yaml(Path(options.spec)))
-    if given:
+    if keys:
         return parse_specs(
             {
                 "name": "_".join(filter(None, (options.kind, options.y))) or "figure",
-                **given,
+                **keys,
             }
         )
     if not results.figures:
@@ -325,17 +326,17 @@ def _read_yaml(path: Path) -> object:
 
 def _pairs(texts: Sequence[str]) -> Mapping[str, list[object]]:
     """Read COLUMN=VALUE or COLUMN=VALUE,VALUE."""
-    found: dict[str, list[object]] = {}
+    named: dict[str, list[object]] = {}
     for text in texts:
         column, sign, values = text.partition("=")
         if not sign:
             raise ConfigurationError(
                 f"{text!r} has no '=': write COLUMN=VALUE, such as data.name=iris."
             )
-        found[column] = [
+        named[column] = [
             yaml.safe_load(value) if value else "" for value in values.split(",")
         ]
-    return found
+    return named
 
 
 def _folder(table: str | Path, output: str | Path | None) -> Path:

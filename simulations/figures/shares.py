@@ -54,11 +54,11 @@ def _markdown(spec: SharesSpec, cells: pd.DataFrame) -> str:
     columns = [column for column in cells.columns if column != "panel"]
     lines = [f"| data | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for row in cells.to_dict("records"):
-        own = [
+        line = [
             str(row[column]) if column == "settings" else f"{row[column]:.2f}"
             for column in columns
         ]
         lines.append(
-            f"| {readable(spec.panel, row['panel']) or 'all'} | {' | '.join(own)} |"
+            f"| {readable(spec.panel, row['panel']) or 'all'} | {' | '.join(line)} |"
         )
     return "\n".join(lines)

@@ -28,7 +28,7 @@ _ONE_COLUMN = ("x", "y", "rows", "columns")
 _MORE_COLUMNS = ("series", "panel", "settings")
 
 
-def parse_specs(given: object) -> tuple[FigureSpec, ...]:
+def parse_specs(listed_specs: object) -> tuple[FigureSpec, ...]:
     """Read a list of specifications.
 
     Parameters
@@ -57,22 +57,30 @@ def parse_specs(given: object) -> tuple[FigureSpec, ...]:
     Traceback (most recent call last):
     flwr_dpkmeans.errors.ConfigurationError: figure 'fig2' has kind 'curv', which is not known: did you mean 'curve'?
     """
-    if isinstance(given, Mapping) and isinstance(given.get("sweep"), Mapping):
-        given = given["sweep"]
-    if isinstance(given, Mapping) and "kind" not in given:
-        if "figures" not in given:
+    if isinstance(listed_specs, Mapping) and isinstance(
+        listed_specs.get("sweep"), Mapping
+    ):
+        listed_specs = listed_specs["sweep"]
+    if isinstance(listed_specs, Mapping) and "kind" not in listed_specs:
+        if "figures" not in listed_specs:
             raise ConfigurationError(
                 "the specification has neither a kind nor figures: give a kind such as"
                 " curve."
             )
-        given = given["figures"]
-    listed = [given] if isinstance(given, Mapping) else [] if given is None else given
+        listed_specs = listed_specs["figures"]
+    listed = (
+        [listed_specs]
+        if isinstance(listed_specs, Mapping)
+        else []
+        if listed_specs is None
+        else listed_specs
+    )
     if not isinstance(listed, list | tuple):
         raise ConfigurationError(
-            f"figures is {given!r}, but a list of mappings is needed: give each a name"
+            f"figures is {listed_specs!r}, but a list of mappings is needed: give each a name"
             " and a kind."
         )
-    specs = tuple(_parse(one) for one in listed)
+    specs = tuple(_parse(spec_text) for spec_text in listed)
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
@@ -85,18 +93,18 @@ def parse_specs(given: object) -> tuple[FigureSpec, ...]:
 
 def columns_of(spec: FigureSpec) -> list[tuple[str, str]]:
     """Keys of a specification with the columns that they name."""
-    found = []
+    columns = []
     for key in keys_of(type(spec)):
         value = getattr(spec, key)
         if key in _ONE_COLUMN:
-            found.append((key, value))
+            columns.append((key, value))
         elif key in _MORE_COLUMNS:
-            found += [(key, column) for column in value]
+            columns += [(key, column) for column in value]
         elif key == "where" or (key == "baseline" and not isinstance(value, str)):
-            found += [(key, column) for column, _ in value]
+            columns += [(key, column) for column, _ in value]
         elif key == "true_k" and value and not value.isdigit():
-            found.append((key, value))
-    return found
+            columns.append((key, value))
+    return columns
 
 
 def check_columns(spec: FigureSpec, columns: Collection[str]) -> None:
@@ -115,14 +123,15 @@ def check_columns(spec: FigureSpec, columns: Collection[str]) -> None:
             )
 
 
-def _parse(given: object) -> FigureSpec:
+def _parse(mapping: object) -> FigureSpec:
     """Read one specification."""
-    if not isinstance(given, Mapping):
+    if not isinstance(mapping, Mapping):
         raise ConfigurationError(
-            f"a figure is {given!r}, but a mapping is needed: give it a name and a"
+            f"a figure is {mapping!r}, but a mapping is needed: give it a name and a"
             " kind."
         )
-    name, kind_name = given.get("name"), given.get("kind")
+    name = mapping.get("name")
+    kind_name = mapping.get("kind")
     if not isinstance(name, str) or not re.fullmatch(
         r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*", name
     ):
@@ -137,7 +146,7 @@ def _parse(given: object) -> FigureSpec:
         )
     kind = KINDS[kind_name]
     keys = keys_of(kind)
-    for key in given:
+    for key in mapping:
         if key != "kind" and key not in keys:
             raise ConfigurationError(
                 f"figure {name!r} has the key {key!r}, which kind {kind_name!r} has"
@@ -146,7 +155,7 @@ def _parse(given: object) -> FigureSpec:
     # A key that is null is one that was not given.
     values = {
         key: _read(name, kind, key, value)
-        for key, value in given.items()
+        for key, value in mapping.items()
         if key != "kind" and value is not None
     }
     if kind is AblationSpec and not values.get("baseline"):
@@ -218,6 +227,9 @@ def _wanted(value: object) -> Values:
     if not isinstance(value, Mapping):
         raise TypeError
     return tuple(
-        (_text(column), tuple(own) if isinstance(own, list | tuple) else (own,))
-        for column, own in value.items()
+        (
+            _text(column),
+            tuple(wanted) if isinstance(wanted, list | tuple) else (wanted,),
+        )
+        for column, wanted in value.items()
     )

@@ -96,7 +96,7 @@ def plain(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     if isinstance(value, list | tuple | np.ndarray):
-        return " ".join(plain(own) for own in value)
+        return " ".join(plain(part) for part in value)
     return str(value)
 
 
@@ -151,14 +151,14 @@ def rows_with(
             if at_any_epsilon and column == ASKED
             else pd.Series(True, rows.index)
         )
-        own, wanted = rows[column].map(plain), [plain(value) for value in values]
+        texts, wanted = rows[column].map(plain), [plain(value) for value in values]
         for value in wanted:
-            if keyed.any() and value not in set(own[keyed]):
+            if keyed.any() and value not in set(texts[keyed]):
                 raise ConfigurationError(
                     f"figure {name!r} asks for {column} {value!r}, which no row has:"
-                    f" {nearest(value, set(own[keyed]))}"
+                    f" {nearest(value, set(texts[keyed]))}"
                 )
-        rows = rows[own.isin(wanted) | ~keyed]
+        rows = rows[texts.isin(wanted) | ~keyed]
     return rows
 
 
@@ -166,11 +166,11 @@ def _spending(rows: pd.DataFrame) -> pd.Series:
     """Tell which runs are of methods that spend an epsilon, also where a run failed and
     states none.
     """
-    own = private(rows)
+    is_private = private(rows)
     return (
-        own.groupby(rows["algorithm.name"], dropna=False).transform("any")
+        is_private.groupby(rows["algorithm.name"], dropna=False).transform("any")
         if "algorithm.name" in rows
-        else own
+        else is_private
     )
 
 
@@ -180,7 +180,7 @@ def joined(rows: pd.DataFrame, columns: Columns) -> pd.Series:
         return pd.Series("", index=rows.index, dtype=object)
     texts = [rows[column].map(plain) for column in columns]
     return pd.Series(
-        [SEPARATOR.join(own) for own in zip(*texts, strict=True)],
+        [SEPARATOR.join(part) for part in zip(*texts, strict=True)],
         index=rows.index,
         dtype=object,
     )
@@ -194,14 +194,14 @@ def numbers(name: str, rows: pd.DataFrame, column: str) -> pd.Series:
     ConfigurationError
         If a value is no number.
     """
-    found = pd.to_numeric(rows[column], errors="coerce").astype(np.float64)
-    bad = rows[column][found.isna() & rows[column].notna()]
+    values = pd.to_numeric(rows[column], errors="coerce").astype(np.float64)
+    bad = rows[column][values.isna() & rows[column].notna()]
     if len(bad):
         raise ConfigurationError(
             f"figure {name!r} needs numbers, but column {column!r} has"
             f" {plain(bad.iloc[0])!r}: choose a column of numbers, or rows with where."
         )
-    return found
+    return values
 
 
 def private(rows: pd.DataFrame) -> pd.Series:
@@ -235,7 +235,7 @@ def tidy(
         an epsilon) and `y` as numbers, and `seed`; a table without seeds has a seed for
         each row.
     """
-    found = pd.DataFrame(
+    renamed = pd.DataFrame(
         {
             "panel": joined(rows, panel),
             "series": joined(rows, series),
@@ -249,10 +249,10 @@ def tidy(
         index=rows.index,
     )
     if x:
-        found["x"] = numbers(name, rows, x)
+        renamed["x"] = numbers(name, rows, x)
         if x in (ASKED, SPENT):
-            found["x"] = found["x"].where(private(rows))
-    return found
+            renamed["x"] = renamed["x"].where(private(rows))
+    return renamed
 
 
 def in_order(values: Sequence[str]) -> list[str]:
@@ -273,13 +273,13 @@ def notes_of(selection: Selection) -> list[str]:
     """Sentences that every figure of these rows carries."""
     rows, notes = selection.rows, []
     if "privacy.noise" in rows:
-        own = private(rows)
-        seeded = int((own & rows["privacy.noise"].eq("seeded")).sum())
+        is_private = private(rows)
+        seeded = int((is_private & rows["privacy.noise"].eq("seeded")).sum())
         if seeded:
             which = (
                 "all private runs"
-                if seeded == own.sum()
-                else f"{seeded} of {int(own.sum())} private runs"
+                if seeded == is_private.sum()
+                else f"{seeded} of {int(is_private.sum())} private runs"
             )
             notes.append(f"Noise was seeded in {which}, so they protect nobody.")
     if selection.n_failed:
@@ -319,9 +319,9 @@ def averaged_note(rows: pd.DataFrame, cell: Columns) -> list[str]:
 
 def left_out_note(left_out: Mapping[str, int]) -> list[str]:
     """Say how many values were not finite, by series."""
-    found = [f"{name} {number}" for name, number in left_out.items() if number]
+    parts = [f"{name} {number}" for name, number in left_out.items() if number]
     return (
-        [f"Values left out because they are not finite or missing: {', '.join(found)}."]
-        if found
+        [f"Values left out because they are not finite or missing: {', '.join(parts)}."]
+        if parts
         else []
     )

@@ -1,5 +1,5 @@
-"""The app as it goes to Flower's Hub: ``python -m simulations.flower.hub FOLDER`` writes it,
-then ``flwr build --app FOLDER``.
+"""The app as it goes to Flower's Hub: ``python -m simulations.flower.hub FOLDER``
+writes it, then ``flwr build --app FOLDER``.
 
 The Hub shows the README of an app alone, without the pictures and pages that the
 project's own one leads to.

@@ -160,8 +160,8 @@ def run_on_ray(
             folder / APP_FOLDER, n_nodes=n_nodes, log=folder / LOG_FILE
         )
     else:
-        with RaySuperLink(backend) as own:
-            finished = own.run_app(
+        with RaySuperLink(backend) as started:
+            finished = started.run_app(
                 folder / APP_FOLDER, n_nodes=n_nodes, log=folder / LOG_FILE
             )
     # `flwr run` ends with 0 also where the app failed; the server's report is written
@@ -194,13 +194,13 @@ def _completed(run_config: Mapping[str, Scalar], folder: Path) -> dict[str, Scal
     completed.setdefault("output-files", "first")
     # The app runs in another folder.
     for key in ("data", "server-data", "bounds"):
-        given = completed.get(key)
+        result = completed.get(key)
         if (
-            isinstance(given, str)
-            and Path(given).suffix
-            and Path(given).expanduser().is_file()
+            isinstance(result, str)
+            and Path(result).suffix
+            and Path(result).expanduser().is_file()
         ):
-            completed[key] = str(Path(given).expanduser().absolute())
+            completed[key] = str(Path(result).expanduser().absolute())
     return completed
 
 
@@ -228,10 +228,12 @@ def failure_of(output: str, log: Path) -> DPKMeansError:
     """
     plain = _COLOURS.sub("", output)
     classes = {kind.__name__: kind for kind in _kinds(DPKMeansError)}
-    said = [match for match in _SENTENCE.finditer(plain) if match["name"] in classes]
+    sentences = [
+        match for match in _SENTENCE.finditer(plain) if match["name"] in classes
+    ]
     reasons = [match["sentence"] for match in _OF_A_CLIENT.finditer(plain)]
-    if said:
-        kind, sentence = classes[said[-1]["name"]], said[-1]["sentence"]
+    if sentences:
+        kind, sentence = classes[sentences[-1]["name"]], sentences[-1]["sentence"]
         return kind(
             f"{sentence} The first client's reason: {reasons[0]}"
             if reasons

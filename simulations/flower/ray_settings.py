@@ -226,8 +226,8 @@ def environment(home: Path, backend: RayBackend) -> dict[str, str]:
     -------
     dict
     """
-    own = dict(os.environ)
-    own |= {
+    environment = dict(os.environ)
+    environment |= {
         HOME_VARIABLE: str(home),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -241,25 +241,25 @@ def environment(home: Path, backend: RayBackend) -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
     for name in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):
-        own.setdefault(name, "0")
+        environment.setdefault(name, "0")
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         # A client's matrices are small, and there is a worker for each core.
-        own.setdefault(name, "1")
+        environment.setdefault(name, "1")
     package = Path(flwr_dpkmeans.__file__).resolve().parents[1]
     if str(package) not in site.getsitepackages():
-        own["PYTHONPATH"] = os.pathsep.join(
-            part for part in (str(package), own.get("PYTHONPATH", "")) if part
+        environment["PYTHONPATH"] = os.pathsep.join(
+            part for part in (str(package), environment.get("PYTHONPATH", "")) if part
         )
-    return own
+    return environment
 
 
 def program(name: str) -> str:
     """Path of one of Flower's commands, that of this Python first."""
     beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.is_file() else shutil.which(name)
-    if found is None:
+    path = str(beside) if beside.is_file() else shutil.which(name)
+    if path is None:
         raise ConfigurationError(
             f"the command {name} was not found beside {sys.executable}: install the"
             " package with its dependencies."
         )
-    return found
+    return path

@@ -100,14 +100,16 @@ class Measured:
 
     @property
     def rows_bound(self) -> float:
-        """Rows that Theorem 3 asks for: k log^3(n) sqrt(d) sigma / (epsilon w_min)^2."""
+        """Rows that Theorem 3 asks for: k log^3(n) sqrt(d) sigma / (epsilon w_min)^2.
+        """
         return (
             self.diameter_bound * math.log(self.n) / (self.epsilon * self.least_weight)
         )
 
     @property
     def lemma_distance(self) -> float:
-        """D of Lemma 17, up to which it connects server points: 4 log(n) sqrt(d) sigma."""
+        """D of Lemma 17, up to which it connects server points: 4 log(n) sqrt(d) sigma.
+        """
         return 4.0 * math.log(self.n) * math.sqrt(self.d) * self.deviation
 
     @property
@@ -183,46 +185,46 @@ def clear_rows(points: Array, centres: Array, margin: float) -> float:
     return float((nearest <= margin * second).mean())
 
 
-def told(found: Measured) -> list[str]:
+def told(measured: Measured) -> list[str]:
     """The conditions, one in a line, each with what follows."""
     holds = {True: "holds", False: "does not hold"}
-    far = 2.0 * found.radius > found.lemma_distance
+    far = 2.0 * measured.radius > measured.lemma_distance
     least, mean = (
-        2.0 * math.log(found.n) / found.epsilon,
-        found.n / max(1, found.n_server),
+        2.0 * math.log(measured.n) / measured.epsilon,
+        measured.n / max(1, measured.n_server),
     )
     return [
         (
-            f"table 1: Delta = {found.radius:.2f}, by the server's points"
-            f" {found.server_radius:.2f} (n = {found.n:,}, d = {found.d}, k ="
-            f" {found.k}, sigma = {found.deviation:.3g}, w_min ="
-            f" {found.least_weight:.3g}, epsilon = {found.epsilon:g})"
+            f"table 1: Delta = {measured.radius:.2f}, by the server's points"
+            f" {measured.server_radius:.2f} (n = {measured.n:,}, d = {measured.d}, k ="
+            f" {measured.k}, sigma = {measured.deviation:.3g}, w_min ="
+            f" {measured.least_weight:.3g}, epsilon = {measured.epsilon:g})"
         ),
         (
-            f"assumption (1), Delta <= {found.diameter_bound:.4g}:"
-            f" {holds[found.radius <= found.diameter_bound]}"
+            f"assumption (1), Delta <= {measured.diameter_bound:.4g}:"
+            f" {holds[measured.radius <= measured.diameter_bound]}"
         ),
         (
-            f"assumption (2), |Q| = {found.n_server} <= {found.server_bound:.4g}: "
-            f"{holds[found.n_server <= found.server_bound]}"
+            f"assumption (2), |Q| = {measured.n_server} <= {measured.server_bound:.4g}: "
+            f"{holds[measured.n_server <= measured.server_bound]}"
         ),
         (
-            f"definition 2, centres >= {found.separation_bound:.4g} apart, here"
-            f" {found.apart:.4g}: {holds[found.apart >= found.separation_bound]}"
+            f"definition 2, centres >= {measured.separation_bound:.4g} apart, here"
+            f" {measured.apart:.4g}: {holds[measured.apart >= measured.separation_bound]}"
         ),
-        f"theorem 3, n >= {found.rows_bound:.4g}: {holds[found.n >= found.rows_bound]}",
+        f"theorem 3, n >= {measured.rows_bound:.4g}: {holds[measured.n >= measured.rows_bound]}",
         (
-            f"lemma 17 connects server points within {found.lemma_distance:.4g}:"
+            f"lemma 17 connects server points within {measured.lemma_distance:.4g}:"
             f" {'it may part' if far else 'all of them, so it changes nothing in'} a"
-            f" set of diameter {2 * found.radius:.4g}"
+            f" set of diameter {2 * measured.radius:.4g}"
         ),
         (
-            f"algorithm 4 needs {found.simplify_rounds} rounds with"
-            f" 1/{found.simplify_rounds} of epsilon each, and weights above"
+            f"algorithm 4 needs {measured.simplify_rounds} rounds with"
+            f" 1/{measured.simplify_rounds} of epsilon each, and weights above"
             f" {least:.4g}; a server point stands for {mean:.4g} rows on average"
         ),
         (
-            f"algorithm 5 (margin=1/3) keeps {found.clear:.2%} of the rows for the"
+            f"algorithm 5 (margin=1/3) keeps {measured.clear:.2%} of the rows for the"
             " first centroids"
         ),
     ]
@@ -233,24 +235,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     a mistake is one sentence on stderr and exit code 2.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if set(given) & {"-h", "--help"}:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if set(words) & {"-h", "--help"}:
         print(__doc__)
         return 0
     try:
-        chosen = any(one.startswith("data=") for one in given)
-        for one in expand([*(() if chosen else DEFAULTS), *given]).settings:
-            data, k = load_data_set(one), one["data"]["n_clusters"]
+        chosen = any(word.startswith("data=") for word in words)
+        for settings in expand([*(() if chosen else DEFAULTS), *words]).settings:
+            data, k = load_data_set(settings), settings["data"]["n_clusters"]
             if data.server_points is None or not isinstance(k, int):
                 raise ConfigurationError(
                     "the conditions are about k and the server's points: give both."
                 )
-            epsilon = float(one["privacy"]["epsilon"])
-            found = measure(
+            epsilon = float(settings["privacy"]["epsilon"])
+            measured = measure(
                 data.points, data.server_points, k, epsilon, means=data.means
             )
             print(
-                "\n".join([one["data"]["name"], *(f"  {line}" for line in told(found))])
+                "\n".join(
+                    [
+                        settings["data"]["name"],
+                        *(f"  {line}" for line in told(measured)),
+                    ]
+                )
             )
     except DPKMeansError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

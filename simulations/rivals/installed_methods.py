@@ -118,7 +118,7 @@ def mst_kmeans(
     pairs = list(
         _tree(
             bins,
-            [one.noisy_measurement for one in measured],
+            [measurement.noisy_measurement for measurement in measured],
             squared * _TREE,
             generator,
         )
@@ -175,8 +175,9 @@ def _tree(
     rate = math.sqrt(4.0 * squared / (d - 1))
     n = len(bins)
     shares = [
-        np.maximum(np.asarray(one), 0.0) / max(float(np.maximum(one, 0.0).sum()), 1.0)
-        for one in ones
+        np.maximum(np.asarray(counts), 0.0)
+        / max(float(np.maximum(counts, 0.0).sum()), 1.0)
+        for counts in ones
     ]
     scores = {}
     for i, j in itertools.combinations(range(d), 2):
@@ -191,5 +192,5 @@ def _tree(
         noisy = [0.5 * rate * scores[pair] + generator.gumbel() for pair in open_pairs]
         i, j = open_pairs[int(np.argmax(noisy))]
         chosen.append((i, j))
-        part = [part[i] if one == part[j] else one for one in part]
+        part = [part[i] if label == part[j] else label for label in part]
     return chosen

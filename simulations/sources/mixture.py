@@ -1,4 +1,5 @@
-"""The mixture of Gaussians of the experiments with FedDP-KMeans, all clients at once."""
+"""The mixture of Gaussians of the experiments with FedDP-KMeans, all clients at once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from flwr_dpkmeans.errors import ConfigurationError, require_whole
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Clients' points from one mixture, and a server's points that only resemble them."""
+    """Clients' points from one mixture, and a server's points that only resemble them.
+    """
 
     clients: tuple[NDArray[np.float64], ...]
     """The points (n_i, d) of each client: views of one array, so copy before changing
@@ -79,12 +81,12 @@ def draw_gaussian_mixture(
     sizes = _sizes(n_clients, points_per_client)
 
     means = rng.random((n_components, n_features))
-    known = np.repeat(
+    present = np.repeat(
         np.arange(n_components - missing_components), server_points_per_component
     )
     server_points = np.concatenate(
         [
-            points_around(means, known, variance, rng),
+            points_around(means, present, variance, rng),
             rng.random((n_uniform, n_features)),
         ]
     )

@@ -59,45 +59,44 @@ def prepare(name: str, raw: Path, folder: Path) -> str:
         If a file has another SHA-256 than the known one, cannot be read, or has other
         rows than the paper's.
     """
-    given, target = known_sets()[name], folder / f"{name}.npz"
-    paths = [raw / file for file in given["files"]]
+    described, target = known_sets()[name], folder / f"{name}.npz"
+    paths = [raw / file for file in described["files"]]
     if not all(path.is_file() for path in paths):
         if target.is_file():
-            return f"there; {_told(_prepared(target), given)}"
-        return (
-            f"missing: put {' and '.join(given['files'])} into {raw} ({given['where']})"
-        )
-    for path, known in zip(paths, given["sha256"], strict=True):
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
-        if known and found != known:
+            return f"there; {_about_rows(_prepared(target), described)}"
+        files = " and ".join(described["files"])
+        return f"missing: put {files} into {raw} ({described['where']})"
+    for path, published in zip(paths, described["sha256"], strict=True):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if published and digest != published:
             raise DataError(
-                f"{path} has SHA-256 {found}, but {known} is known: get it from"
-                f" {given['where']}."
+                f"{path} has SHA-256 {digest}, but {published} is known: get it from"
+                f" {described['where']}."
             )
-    rows = np.concatenate([read_rows(path, given.get("columns")) for path in paths])
-    expected = (given.get("drawn_from", given["shape"][0]), given["shape"][1])
+    rows = np.concatenate([read_rows(path, described.get("columns")) for path in paths])
+    expected = (
+        described.get("drawn_from", described["shape"][0]),
+        described["shape"][1],
+    )
     if rows.shape != expected:
         raise DataError(
             f"{name} has rows of shape {rows.shape}, but the paper's have {expected}:"
             " give its own file."
         )
-    if "drawn_from" in given:
-        rows = rows[
-            np.sort(
-                np.random.default_rng(0).choice(
-                    len(rows), given["shape"][0], replace=False
-                )
-            )
-        ]
+    if "drawn_from" in described:
+        generator = np.random.default_rng(0)
+        n_chosen = described["shape"][0]
+        chosen = generator.choice(len(rows), n_chosen, replace=False)
+        rows = rows[np.sort(chosen)]
     buffer = io.BytesIO()
     np.savez(buffer, X=rows)
     write_whole(target, buffer.getvalue())
     files = ", ".join(
         f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
-        f" ({'as known' if known else 'unknown before'})"
-        for path, known in zip(paths, given["sha256"], strict=True)
+        f" ({'as known' if expected else 'unknown before'})"
+        for path, expected in zip(paths, described["sha256"], strict=True)
     )
-    return f"prepared from {files}; {_told(rows, given)}"
+    return f"prepared from {files}; {_about_rows(rows, described)}"
 
 
 def read_rows(path: Path, columns: Sequence[int] | None) -> Array:
@@ -178,16 +177,18 @@ def _prepared(path: Path) -> Array:
         ) from error
 
 
-def _told(rows: Array, given: Mapping[str, Any]) -> str:
+def _about_rows(rows: Array, described: Mapping[str, Any]) -> str:
     """Shape and hash of rows."""
-    found, known = rows_hash(rows), given["rows"]
-    if known and found != known:
+    digest = rows_hash(rows)
+    expected = described["rows"]
+    if expected and digest != expected:
         raise DataError(
-            f"the rows have SHA-256 {found}, but {known} is known: prepare them again."
+            f"the rows have SHA-256 {digest}, but {expected} is known: prepare them"
+            " again."
         )
     return (
-        f"{rows.shape[0]:,} x {rows.shape[1]}, rows {found}"
-        f" ({'as known' if known else 'unknown before'})"
+        f"{rows.shape[0]:,} x {rows.shape[1]}, rows {digest}"
+        f" ({'as known' if expected else 'unknown before'})"
     )
 
 

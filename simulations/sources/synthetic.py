@@ -370,9 +370,10 @@ def draw_max_cover_mixture(
     References
     ----------
     .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via
-       exponential mechanism and max cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians
-       in 100 dimensions) follows Balcan et al., "Differentially private clustering in
-       high-dimensional Euclidean spaces", ICML 2017.
+       exponential mechanism and max cover", AAAI 2021, section "Experiments"; the size
+       (50,000 points of 64 Gaussians in 100 dimensions) follows Balcan et al.,
+       "Differentially private clustering in high-dimensional Euclidean spaces", ICML
+       2017.
 
     Examples
     --------

@@ -124,25 +124,22 @@ def read_cost(lines: Sequence[LogLine]) -> SuperLinkCost:
     Examples
     --------
     >>> from simulations.relay import Traffic
-    >>> texts = ("plan: 2 rounds", "round 1/2 (lloyd-1); ...", "round 2/2 (lloyd-2); ...", "PRIVATE: fastlloyd")
-    >>> read_cost([LogLine(6.0 * i, text, Traffic(i, i)) for i, text in enumerate(texts)]).trips
+    >>> rounds = ("round 1/2 (lloyd-1); ...", "round 2/2 (lloyd-2); ...")
+    >>> texts = ("plan: 2 rounds", *rounds, "PRIVATE: fastlloyd")
+    >>> lines = [LogLine(6.0 * i, text, Traffic(i, i)) for i, text in enumerate(texts)]
+    >>> read_cost(lines).trips
     (6.0,)
     """
     plan = next((line for line in lines if line.text.startswith(_PLAN)), None)
     steps = [line for line in lines if _STEP.match(line.text)]
     after = lines[lines.index(steps[-1]) + 1 :] if steps else []
-    found = _STEP.match(steps[-1].text) if steps else None
-    if (
-        plan is None
-        or found is None
-        or found[1] != found[2]
-        or len(steps) < 2
-        or not after
-    ):
-        said = " | ".join(line.text for line in lines[-5:] if line.text)
+    last_step = _STEP.match(steps[-1].text) if steps else None
+    is_at_end = last_step is not None and last_step[1] == last_step[2]
+    if plan is None or not is_at_end or len(steps) < 2 or not after:
+        text = " | ".join(line.text for line in lines[-5:] if line.text)
         raise DeploymentError(
             f"the run ended after {len(steps)} aggregations and before its report:"
-            f" {said or 'no log'}"
+            f" {text or 'no log'}"
         )
     first, last = steps[0], steps[-1]
     iterations = last.traffic - first.traffic

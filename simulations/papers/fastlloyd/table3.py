@@ -285,7 +285,7 @@ def _in_process(
         "noise": options.noise,
         "n_iterations": options.iterations,
     }
-    found = measure_rounds(problem, **settings, repeats=options.repeats)
+    measured = measure_rounds(problem, **settings, repeats=options.repeats)
     masks = (
         measure_masks(problem, **settings, repeats=options.repeats)
         if options.shared_seed
@@ -302,18 +302,18 @@ def _in_process(
         _common(case, options)
         | bare
         | {
-            "iterations": found.n_iterations,
+            "iterations": measured.n_iterations,
             "repeats": options.repeats,
-            "ms": found.iteration.mean,
-            "ms_half_width": _finite(found.iteration.half_width),
-            "cpu_ms": found.iteration_cpu.mean,
-            "setup_ms": found.setup.mean,
-            "setup_ms_half_width": _finite(found.setup.half_width),
-            "bytes": found.sizes.vectors,
-            "message_bytes": found.sizes.messages,
-            "setup_bytes": found.sizes.rest,
-            "ms_ratio": found.iteration.mean / case.paper_ms,
-            "bytes_ratio": found.sizes.vectors / case.paper_bytes,
+            "ms": measured.iteration.mean,
+            "ms_half_width": _finite(measured.iteration.half_width),
+            "cpu_ms": measured.iteration_cpu.mean,
+            "setup_ms": measured.setup.mean,
+            "setup_ms_half_width": _finite(measured.setup.half_width),
+            "bytes": measured.sizes.vectors,
+            "message_bytes": measured.sizes.messages,
+            "setup_bytes": measured.sizes.rest,
+            "ms_ratio": measured.iteration.mean / case.paper_ms,
+            "bytes_ratio": measured.sizes.vectors / case.paper_bytes,
             "load_before": before,
             "load_after": os.getloadavg()[0],
         }
@@ -326,23 +326,23 @@ def _over_superlink(
     """One row of the second table."""
     problem = load_problem(case, folder, options.clients)
     before = os.getloadavg()[0]
-    found = measure_over_superlink(
+    measured = measure_over_superlink(
         problem, n_rounds=options.rounds, epsilon=options.epsilon
     )
     return _common(case, options) | {
         "iterations": options.rounds,
-        "seconds": found.trip,
-        "least_seconds": min(found.trips),
-        "most_seconds": max(found.trips),
-        "start_seconds": found.start,
-        "keys_seconds": found.keys,
-        "end_seconds": found.end,
+        "seconds": measured.trip,
+        "least_seconds": min(measured.trips),
+        "most_seconds": max(measured.trips),
+        "start_seconds": measured.start,
+        "keys_seconds": measured.keys,
+        "end_seconds": measured.end,
         "bytes": vector_bytes(case.n_clusters, case.n_features, options.clients),
-        "wire_bytes": found.bytes_up + found.bytes_down,
-        "wire_bytes_up": found.bytes_up,
-        "wire_bytes_down": found.bytes_down,
-        "other_wire_bytes": found.other_bytes,
-        "ms_ratio": 1e3 * found.trip / case.paper_ms,
+        "wire_bytes": measured.bytes_up + measured.bytes_down,
+        "wire_bytes_up": measured.bytes_up,
+        "wire_bytes_down": measured.bytes_down,
+        "other_wire_bytes": measured.other_bytes,
+        "ms_ratio": 1e3 * measured.trip / case.paper_ms,
         "load_before": before,
         "load_after": os.getloadavg()[0],
     }
@@ -350,8 +350,8 @@ def _over_superlink(
 
 def _common(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     """What both tables begin with."""
-    kept = {key: value for key, value in asdict(case).items() if key != "file"}
-    return kept | {"n_clients": options.clients}
+    fields = {key: value for key, value in asdict(case).items() if key != "file"}
+    return fields | {"n_clients": options.clients}
 
 
 def _finite(half_width: float) -> float | None:

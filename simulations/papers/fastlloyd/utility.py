@@ -78,7 +78,8 @@ class Job:
 
 
 def load_scaled(source: str) -> NDArray[np.float64]:
-    """Load a table and scale its columns to [-1, 1] by their own range (not private)."""
+    """Load a table and scale its columns to [-1, 1] by their own range (not private).
+    """
     from flwr_dpkmeans.data.bundled import load_source
 
     points = load_source(source).points
@@ -211,12 +212,18 @@ def _table(
         table.add_column("difference / s.e.", justify="right")
         table.add_column("ratio", justify="right")
     for (name, algorithm, epsilon), values in cells.items():
-        own = summary(values)
+        mean_and_error = summary(values)
         private = algorithm != "lloyd"
         row = [name, algorithm, f"{epsilon:g}" if private else "-"]
-        row += [f"{own['mean']:.5f}", f"{own['se']:.5f}", f"{own['median']:.5f}"]
+        row += [
+            f"{mean_and_error['mean']:.5f}",
+            f"{mean_and_error['se']:.5f}",
+            f"{mean_and_error['median']:.5f}",
+        ]
         for reference in references:
-            row += _compared(own, _lookup(reference, name, algorithm, epsilon))
+            row += _compared(
+                mean_and_error, _lookup(reference, name, algorithm, epsilon)
+            )
         table.add_row(*row)
     return table
 
@@ -230,18 +237,15 @@ def _excess_table(
 
     None where the reference has no optimum.
     """
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    by_name: dict[str, list[tuple[float, float, float]]] = {}
     for (name, algorithm, epsilon), values in cells.items():
-        other = (
-            _lookup(reference, name, algorithm, epsilon)
-            if algorithm == "proxy_lloyd"
-            else None
-        )
+        if algorithm != "proxy_lloyd":
+            continue
+        other = _lookup(reference, name, algorithm, epsilon)
         if other is not None and f"{name}|opt|" in reference:
-            found.setdefault(name, []).append(
-                (epsilon, statistics.fmean(values), other["mean"])
-            )
-    if not found:
+            point = (epsilon, statistics.fmean(values), other["mean"])
+            by_name.setdefault(name, []).append(point)
+    if not by_name:
         return None
     table = Table(
         title=(
@@ -251,16 +255,16 @@ def _excess_table(
     )
     for column in ("data", "epsilon", "excess", "FastLloyd's", "ratio"):
         table.add_column(column, justify="left" if column == "data" else "right")
-    for name, own in found.items():
+    for name, series in by_name.items():
         optimum = reference[f"{name}|opt|"]["mean"]
-        for epsilon, mean, other_mean in own:
+        for epsilon, mean, other_mean in series:
             excess, other_excess = mean - optimum, other_mean - optimum
             ratio = f"{excess / other_excess:.3f}" if other_excess > 0.0 else "-"
             table.add_row(
                 name, f"{epsilon:g}", f"{excess:.5f}", f"{other_excess:.5f}", ratio
             )
-        if len(own) > 1:
-            epsilons, means, others = zip(*own, strict=True)
+        if len(series) > 1:
+            epsilons, means, others = zip(*series, strict=True)
             area, other_area = area_under(epsilons, means), area_under(epsilons, others)
             label = "area under cost"
             table.add_row(
@@ -290,16 +294,17 @@ def _lookup(
     )
 
 
-def _compared(own: dict[str, float], other: dict[str, float] | None) -> list[str]:
-    """Reference mean, difference in combined standard errors (positive: worse), ratio."""
+def _compared(ours: dict[str, float], other: dict[str, float] | None) -> list[str]:
+    """Reference mean, difference in combined standard errors (positive: worse), ratio.
+    """
     if other is None:
         return ["-", "-", "-"]
-    error = math.hypot(own["se"], other["se"])
-    difference = (own["mean"] - other["mean"]) / error if error else 0.0
+    error = math.hypot(ours["se"], other["se"])
+    difference = (ours["mean"] - other["mean"]) / error if error else 0.0
     return [
         f"{other['mean']:.5f}",
         f"{difference:+.2f}",
-        f"{own['mean'] / other['mean']:.3f}",
+        f"{ours['mean'] / other['mean']:.3f}",
     ]
 
 

@@ -69,7 +69,7 @@ class _Client:
                 " that no other client has: number the clients, and make new Params"
                 " for a new run."
             )
-        if any(one.masked is not self.masked for one in params.clients.values()):
+        if any(client.masked is not self.masked for client in params.clients.values()):
             raise ConfigurationError(
                 "masked and unmasked clients have no common sum: make all of one class."
             )
@@ -269,7 +269,7 @@ class Server(LocalRun):
                 raise ProtocolError(
                     f"client {index} has not stepped: call its step first."
                 )
-            flat = np.concatenate([np.ravel(one) for one in pair])
+            flat = np.concatenate([np.ravel(array) for array in pair])
             values = flat.astype(np.uint64) if self._masked else encode(flat).values
             sent = replace(reply, masked=MaskedVector(values))
             answers.append((self.node_ids[index], lambda *_, sent=sent: sent))

@@ -256,20 +256,21 @@ def _plan(case: Case) -> Plan:
     if setting.unit == "record":
         values["n_examples"] = setting.n_clients * setting.rows
     config = parse_run(**values)
-    held = hold_points(config, points)
+    server_points = hold_points(config, points)
     return draft_plan(
         config,
         run_id=1,
         n_clients=setting.n_clients,
         seed=0,
         n_features=points.shape[1],
-        server=held.facts,
-        public_points=held.public,
+        server=server_points.facts,
+        public_points=server_points.public,
     )
 
 
 def _noise_seconds(plan: Plan, kind: NoiseKind) -> float:
-    """Median seconds in which one client draws its shares of the noise of all rounds."""
+    """Median seconds in which one client draws its shares of the noise of all rounds.
+    """
     source = noise_source(kind, 0 if kind is NoiseKind.SEEDED else None)
 
     def draw() -> None:
@@ -282,7 +283,7 @@ def _noise_seconds(plan: Plan, kind: NoiseKind) -> float:
     return statistics.median(_timed(draw)[0] for _ in range(_NOISE_DRAWS))
 
 
-def _row(case: Case, found: Measurement) -> dict[str, Any]:
+def _row(case: Case, measured: Measurement) -> dict[str, Any]:
     """One case as a line of the table."""
     return {
         "unit": case.setting.unit,
@@ -290,20 +291,20 @@ def _row(case: Case, found: Measurement) -> dict[str, Any]:
         "rows_per_client": case.setting.rows,
         "engine": case.engine,
         "masks": int(case.masking),
-        "repeats": len(found.wall),
-        "median_seconds": statistics.median(found.wall),
-        "least_seconds": min(found.wall),
-        "most_seconds": max(found.wall),
-        "median_cpu_seconds": statistics.median(found.cpu),
+        "repeats": len(measured.wall),
+        "median_seconds": statistics.median(measured.wall),
+        "least_seconds": min(measured.wall),
+        "most_seconds": max(measured.wall),
+        "median_cpu_seconds": statistics.median(measured.cpu),
         "limit_seconds": case.limit,
-        "peak_gb": found.memory,
-        "gb_before_fit": found.memory_before,
+        "peak_gb": measured.memory,
+        "gb_before_fit": measured.memory_before,
         "limit_gb": MEMORY_LIMIT,
-        "noise_entries_per_client": found.entries,
-        "secure_noise_ms_per_client": 1e3 * found.secure_noise,
-        "seeded_noise_ms_per_client": 1e3 * found.seeded_noise,
-        "load_before": found.load[0],
-        "load_after": found.load[1],
+        "noise_entries_per_client": measured.entries,
+        "secure_noise_ms_per_client": 1e3 * measured.secure_noise,
+        "seeded_noise_ms_per_client": 1e3 * measured.seeded_noise,
+        "load_before": measured.load[0],
+        "load_after": measured.load[1],
     }
 
 

@@ -112,8 +112,10 @@ def run_job(job: Job) -> float:
     if job.kind == "as_written":
         # Delta^2, which is what a row's outer product may add; at client level the
         # reference's bound stays.
-        own = (("outer_product_bound", 121.0),) if job.setting.unit == "record" else ()
-        options += (*_AS_WRITTEN, *own)
+        bounds = (
+            (("outer_product_bound", 121.0),) if job.setting.unit == "record" else ()
+        )
+        options += (*_AS_WRITTEN, *bounds)
     if noise == "paper":
         # Laplace noise cannot be split into clients' shares.
         options += (("trust", "central"), *_PAPER_OPTIONS[job.setting.unit])
@@ -136,12 +138,12 @@ def excesses(
     """
     pairs = list(zip(jobs, costs, strict=True))
     best = {(job.setting.unit, job.seed): cost for job, cost in pairs if not job.kind}
-    found: dict[tuple[str, str, float], list[float]] = {}
+    excesses: dict[tuple[str, str, float], list[float]] = {}
     for job, cost in pairs:
         if job.kind:
             key = (job.setting.unit, job.kind, job.epsilon)
-            found.setdefault(key, []).append(cost - best[job.setting.unit, job.seed])
-    return found
+            excesses.setdefault(key, []).append(cost - best[job.setting.unit, job.seed])
+    return excesses
 
 
 def reference_excesses(path: Path) -> dict[tuple[str, float], float]:
@@ -183,12 +185,12 @@ def limit_of(
     if setting != PAPER[setting.unit]:
         return None, ""
     unit = setting.unit
-    own = {
+    described = {
         (unit, key): limit
         for key, limit in zip(EPSILONS[unit], LIMITS[unit], strict=True)
     }
     source, limits = (
-        ("limit", own) if kind == "gaussian" else ("reference", dict(reference))
+        ("limit", described) if kind == "gaussian" else ("reference", dict(reference))
     )
     near = [
         v
@@ -245,7 +247,7 @@ def _row(
     setting: Setting, kind: str, epsilon: float, values: list[float]
 ) -> dict[str, Any]:
     """One cell of the table."""
-    own = summary(values)
+    mean_and_error = summary(values)
     return {
         "unit": setting.unit,
         "n_clients": setting.n_clients,
@@ -254,9 +256,9 @@ def _row(
         "noise_kind": kind,
         "epsilon": epsilon,
         "seeds": len(values),
-        "mean_excess": own["mean"],
-        "se": own["se"],
-        "median_excess": own["median"],
+        "mean_excess": mean_and_error["mean"],
+        "se": mean_and_error["se"],
+        "median_excess": mean_and_error["median"],
         "largest_excess": max(values),
     }
 

@@ -149,7 +149,7 @@ def _run(options: argparse.Namespace) -> None:
         for data in sets
     }
     cells = _referenced(sets, options.epsilons, reference, optima)
-    known = {cell.data for cell in cells}
+    names = {cell.data for cell in cells}
     wanted = [
         (data, method)
         for data in sets
@@ -159,16 +159,16 @@ def _run(options: argparse.Namespace) -> None:
     wanted = [
         (data, method)
         for data, method in wanted
-        if method != FASTLLOYD or data.name not in known
+        if method != FASTLLOYD or data.name not in names
     ]
     cells += _simulated(wanted, options, optima)
-    found = [worth_of(variant, cells, sets, options.epsilons) for variant in variants]
+    worths = [worth_of(variant, cells, sets, options.epsilons) for variant in variants]
     console = wide_console()
-    console.print(_summary_table(found, seeds_said(options)))
+    console.print(_summary_table(worths, seeds_said(options)))
     console.print(_epsilon_table(variants, cells, sets, options.epsilons))
     rows = [_row(cell, cells) for cell in cells]
     files = encoded_tables(NAME, vars(options), rows)
-    summary = [_plain(worth, found[0]) for worth in found]
+    summary = [_plain(worth, worths[0]) for worth in worths]
     plain = {
         "options": vars(options),
         "optima": optima,
@@ -179,7 +179,7 @@ def _run(options: argparse.Namespace) -> None:
         json.dumps(plain, indent=1, allow_nan=False).encode() + b"\n"
     )
     files[f"{NAME}.png"] = draw_ratios(
-        {w.variant: w.ratios for w in found}, options.epsilons, seeds_said(options)
+        {w.variant: w.ratios for w in worths}, options.epsilons, seeds_said(options)
     )
     write_files(Path(options.output), files)
 
@@ -193,12 +193,14 @@ def seeds_said(options: argparse.Namespace) -> str:
     '4 seeds, mixtures 1'
     """
     others = {"mixtures": options.mixture_seeds, "FastLloyd": options.fastlloyd_seeds}
-    said = [
+    lines = [
         f"{name} {number}"
         for name, number in others.items()
         if number and number != options.seeds
     ]
-    return ", ".join([f"{options.seeds} seed{'s' if options.seeds > 1 else ''}", *said])
+    return ", ".join(
+        [f"{options.seeds} seed{'s' if options.seeds > 1 else ''}", *lines]
+    )
 
 
 def data_sets(options: argparse.Namespace) -> list[DataSet]:
@@ -209,7 +211,7 @@ def data_sets(options: argparse.Namespace) -> list[DataSet]:
     ConfigurationError
         If an entry is not NAME:K.
     """
-    found = []
+    rows = []
     for entry in options.sets:
         name, _, k = entry.rpartition(":")
         if not name or not k.isdecimal() or int(k) < 1:
@@ -218,12 +220,12 @@ def data_sets(options: argparse.Namespace) -> list[DataSet]:
                 " give 'iris:3'."
             )
         if name == MIXTURE:
-            found.append(
+            rows.append(
                 DataSet(f"{MIXTURE}-{k}", MIXTURE, int(k), options.mixture_rows)
             )
         else:
-            found.append(DataSet(name, find_source(name, options.data_dir), int(k)))
-    return found
+            rows.append(DataSet(name, find_source(name, options.data_dir), int(k)))
+    return rows
 
 
 def worth_of(
@@ -240,17 +242,17 @@ def worth_of(
     ratios, areas, same = {}, {}, []
     for data in sets:
         is_same = (data.name, variant, epsilons[0]) not in by_key
-        own = [
+        of_variant = [
             by_key[data.name, ALL if is_same else variant, epsilon]
             for epsilon in epsilons
         ]
         others = [by_key[data.name, FASTLLOYD, epsilon] for epsilon in epsilons]
-        pairs = zip(own, others, strict=True)
+        pairs = zip(of_variant, others, strict=True)
         ratios[data.name] = statistics.geometric_mean(
             cell.excess / other.excess for cell, other in pairs
         )
         if len(epsilons) > 1:
-            means = [[cell.mean for cell in listed] for listed in (own, others)]
+            means = [[cell.mean for cell in listed] for listed in (of_variant, others)]
             areas[data.name] = area_under(epsilons, means[0]) / area_under(
                 epsilons, means[1]
             )
@@ -284,8 +286,10 @@ def _simulated(
         description="fits (seeded, not private)",
     )
     costs: dict[tuple[str, str, float], list[float]] = {}
-    for job, found in zip(jobs, results, strict=True):
-        costs.setdefault((job.data.name, job.variant, job.epsilon), []).extend(found)
+    for job, results_of_job in zip(jobs, results, strict=True):
+        costs.setdefault((job.data.name, job.variant, job.epsilon), []).extend(
+            results_of_job
+        )
     return [
         Cell(
             name,
@@ -318,7 +322,8 @@ def _standard_error(values: Sequence[float]) -> float:
 
 
 def _read_reference(path: str) -> dict[str, float]:
-    """Means of a reference file with keys ``data|Method|epsilon``; none without a path."""
+    """Means of a reference file with keys ``data|Method|epsilon``; none without a path.
+    """
     if not path:
         return {}
     try:
@@ -391,7 +396,7 @@ def _plain(worth: Worth, base: Worth) -> dict[str, Any]:
     }
 
 
-def _summary_table(found: Sequence[Worth], seeds: str) -> Table:
+def _summary_table(worths: Sequence[Worth], seeds: str) -> Table:
     """One row per variant: excess over FastLloyd's, by data set and in all."""
     table = Table(
         title=(
@@ -404,17 +409,17 @@ def _summary_table(found: Sequence[Worth], seeds: str) -> Table:
         ),
     )
     table.add_column("variant")
-    for name in (*found[0].ratios, "all sets", "over 'all'", "AUC"):
+    for name in (*worths[0].ratios, "all sets", "over 'all'", "AUC"):
         table.add_column(name, justify="right")
     table.add_column("what is changed")
-    for worth in found:
-        own = [
+    for worth in worths:
+        cells = [
             "=" if name in worth.same else f"{ratio:.3f}"
             for name, ratio in worth.ratios.items()
         ]
         area = f"{worth.area:.3f}" if worth.areas else "-"
-        total = [f"{worth.ratio:.3f}", f"{worth.over(found[0]):.2f}", area]
-        table.add_row(worth.variant, *own, *total, VARIANTS[worth.variant].meaning)
+        total = [f"{worth.ratio:.3f}", f"{worth.over(worths[0]):.2f}", area]
+        table.add_row(worth.variant, *cells, *total, VARIANTS[worth.variant].meaning)
     return table
 
 

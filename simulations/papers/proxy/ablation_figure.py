@@ -58,17 +58,18 @@ def draw_ratios(
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     means = {
-        name: statistics.geometric_mean(own.values()) for name, own in ratios.items()
+        name: statistics.geometric_mean(by_set.values())
+        for name, by_set in ratios.items()
     }
     first = next(iter(means.values()))
-    listed = [value for own in ratios.values() for value in own.values()]
+    listed = [value for by_set in ratios.values() for value in by_set.values()]
     low, high = min(0.8, *listed) / 1.25, max(1.0, *listed) * 1.25
-    for place, (name, own) in enumerate(ratios.items()):
+    for place, (name, ratio_by_set) in enumerate(ratios.items()):
         colour = _CHANGED if place else _OWN
         axes.barh(
             place, means[name] - 1.0, left=1.0, height=0.66, color=colour, zorder=1
         )
-        values = list(own.values())
+        values = list(ratio_by_set.values())
         axes.plot(
             [min(values), max(values)],
             [place, place],
@@ -76,13 +77,19 @@ def draw_ratios(
             linewidth=1.0,
             zorder=2,
         )
-        for number, (data, value) in enumerate(own.items()):
-            marker, edge = _MARKS[number % len(_MARKS)]
-            label = data if place == 0 else None
+        for number, (data, value) in enumerate(ratio_by_set.items()):
+            marker, colour = _MARKS[number % len(_MARKS)]
             axes.plot(
-                value, place, marker, color=edge, markersize=5.5, markeredgecolor="white", markeredgewidth=0.6,
-                label=label, zorder=3,
-            )  # fmt: skip
+                value,
+                place,
+                marker,
+                color=colour,
+                markersize=5.5,
+                markeredgecolor="white",
+                markeredgewidth=0.6,
+                label=data if place == 0 else None,
+                zorder=3,
+            )
         axes.annotate(
             f"{means[name]:.2f}",
             (1.01, place),

@@ -1,5 +1,5 @@
-"""What `simulations.papers.proxy.ablation` runs: variants of ProxyLloyd, data sets, and fits in
-process with seeded noise.
+"""What `simulations.papers.proxy.ablation` runs: variants of ProxyLloyd, data sets, and
+fits in process with seeded noise.
 
 The noise is seeded and costs are exact, so these runs protect nobody.
 """

@@ -178,7 +178,7 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
     played = play(proxy_rounds.build(public), points, seed)
     passes = [step for step in played if step.name.startswith("proxies")]
     extras = passes[0].before.extras
-    shown, optimum, found = (
+    shown, optimum, fitted = (
         (table - extras[CENTRE]) @ extras[AXES][:, :2]
         for table in (points[:_ROWS_SHOWN], means, played[-1].after.centroids)
     )
@@ -203,7 +203,7 @@ def draw_passes(epsilon: float, seed: int) -> bytes:
         )
         if number == len(passes):
             axes.plot(
-                *found.T,
+                *fitted.T,
                 "x",
                 color=_CENTROID,
                 markersize=7,
@@ -236,13 +236,13 @@ def _ellipsoid_panel(axes: Any, step: Played) -> None:
     """Proxies of the first pass, and the parallelepiped that most of them were drawn
     in.
     """
-    centre, found = step.after.extras[CENTRE], _ellipsoid(step)
+    centre, ellipsoid = step.after.extras[CENTRE], _ellipsoid(step)
     # A uniform variable on [-a, a] has the variance a^2 / 3.
-    half = found.axes * np.sqrt(3.0 * found.variances)
+    half = ellipsoid.axes * np.sqrt(3.0 * ellipsoid.variances)
     corners = centre + np.array([(-1, -1), (-1, 1), (1, 1), (1, -1), (-1, -1)]) @ half.T
     angles = np.linspace(0.0, 2.0 * np.pi, 200)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    ellipse = centre + circle @ (found.axes * np.sqrt(found.variances)).T
+    ellipse = centre + circle @ (ellipsoid.axes * np.sqrt(ellipsoid.variances)).T
     axes.plot(
         *corners.T, "--", color=_BEST, linewidth=1.2, label="box it spans", zorder=2
     )
@@ -316,13 +316,13 @@ def _refinement_panel(axes: Any, steps: Sequence[Played], points: Array) -> None
     """Steps of the centroids, the radii of all refinements, and the optimum."""
     radii = [_radii(step) for step in steps]
     final = steps[-1].after.centroids
-    for number, own in enumerate(radii):
+    for number, radius in enumerate(radii):
         label = (
             "radii " + ", ".join(f"{value.mean():.2f}" for value in radii)
             if number == 0
             else None
         )
-        _circles(axes, final, own, 0.35 + 0.65 * number / len(radii), label)
+        _circles(axes, final, radius, 0.35 + 0.65 * number / len(radii), label)
     paths = np.stack(
         [steps[0].before.centroids, *(step.after.centroids for step in steps)]
     )
@@ -388,10 +388,10 @@ def _best(points: Array) -> Array:
     """Centroids without noise."""
     from sklearn.cluster import KMeans
 
-    found: Array = (
+    centres: Array = (
         KMeans(_N_CLUSTERS, n_init=20, random_state=0).fit(points).cluster_centers_
     )
-    return found
+    return centres
 
 
 def _figure(width: float, height: float) -> Any:

@@ -94,27 +94,27 @@ class Outcome:
 
 def cases() -> list[Case]:
     """All rows, with the limits that were set before they were measured."""
-    found = [
+    cases = [
         Case("mixture", "record", True, N_CLUSTERS, epsilon, limit)
         for epsilon, limit in zip(_RECORD, (0.35, 0.05, 0.015, None, None), strict=True)
     ]
-    found += [
+    cases += [
         Case("mixture", "record", False, N_CLUSTERS, epsilon, limit)
         for epsilon, limit in zip(_RECORD, (None, None, 0.4, 0.05, 0.01), strict=True)
     ]
-    found += [
+    cases += [
         Case("mixture", "client", True, N_CLUSTERS, epsilon, limit)
         for epsilon, limit in zip(_CLIENT, (2.0, 0.5, 0.08, None), strict=True)
     ]
-    found += [
+    cases += [
         Case("mixture", "client", False, N_CLUSTERS, epsilon, None)
         for epsilon in _CLIENT
     ]
-    found += [
+    cases += [
         Case("max-cover", "record", False, k, epsilon, limit)
         for k, epsilon, limit in ((64, 1.0, 350.0), (64, 0.5, 600.0), (32, 1.0, 8800.0))
     ]
-    return found
+    return cases
 
 
 @lru_cache(maxsize=1)
@@ -202,7 +202,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _row(case: Case, algorithm: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Mean, standard error and time of one case."""
-    found = summary([outcome.value for outcome in outcomes])
+    mean_and_error = summary([outcome.value for outcome in outcomes])
     return {
         "algorithm": algorithm,
         "data": case.data,
@@ -210,8 +210,8 @@ def _row(case: Case, algorithm: str, outcomes: Sequence[Outcome]) -> dict[str, A
         "server points": case.server,
         "k": case.n_clusters,
         "epsilon": case.epsilon,
-        "mean": found["mean"],
-        "standard error": found["se"],
+        "mean": mean_and_error["mean"],
+        "standard error": mean_and_error["se"],
         "limit": case.limit,
         "seconds": summary([outcome.seconds for outcome in outcomes])["median"],
     }
