@@ -88,7 +88,7 @@ from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
-    from simulations.planner import Forecast
+    from flwr_dpkmeans.planner import Forecast
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -610,7 +610,7 @@ class FederatedKMeans(_PrivateClustering):
         ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"``, ``"lloyd"`` (not private),
         ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
         ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together, by `simulations.baselines`: ``"max_cover"``, ``"balcan"``, ``"k_fed"``
+        together, by `flwr_dpkmeans.baselines`: ``"max_cover"``, ``"balcan"``, ``"k_fed"``
         and ``"optimal"`` (the latter two not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
@@ -895,7 +895,7 @@ class FederatedKMeans(_PrivateClustering):
         >>> forecast.recommended, forecast.algorithms[0].deployment.n_round_trips
         ('fastlloyd', 9)
         """
-        from simulations.planner import PlanningRequest, make_forecast
+        from flwr_dpkmeans.planner import PlanningRequest, make_forecast
 
         shape, goals = (
             (n_examples, n_features or 0, n_clients),

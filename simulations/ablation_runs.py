@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.options import own_options, parse_run
@@ -27,7 +28,6 @@ from flwr_dpkmeans.secagg.keys import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import Known
 from flwr_dpkmeans.threads import one_thread
-from simulations.clustering_indices import cost_per_point
 from simulations.sources.mixture import draw_gaussian_mixture
 from simulations.utility import load_scaled
 

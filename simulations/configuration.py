@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
+from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, nearest
@@ -30,7 +31,6 @@ from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import Run
-from simulations.baselines.central import require_central
 from simulations.datasets import RANGE, SPREAD
 from simulations.federation import gives_server_points
 

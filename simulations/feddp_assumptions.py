@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from simulations.baselines.pooled import run_kmeans
-from simulations.clustering_indices import cost_per_point
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from simulations.datasets import load_data_set
 from simulations.expansion import expand
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import DPKMeansError
-from simulations.clustering_indices import cost_per_point
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from simulations.clustering_metrics import clustering_metrics, optimal_centroids
 from simulations.configuration import NOT_PRIVATE, flat, job_key
 from simulations.datasets import DataSet

@@ -92,8 +92,8 @@ def run_job(job: Job) -> float:
     from flwr_dpkmeans import FederatedKMeans
     from flwr_dpkmeans.algorithms import clusterings
     from flwr_dpkmeans.errors import PrivacyWarning
+    from flwr_dpkmeans.kmeans.cost import cost_per_point
     from flwr_dpkmeans.options import own_options
-    from simulations.clustering_indices import cost_per_point
     from simulations.configuration import algorithm_value
 
     logging.disable(logging.CRITICAL)

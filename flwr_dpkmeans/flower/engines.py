@@ -96,13 +96,6 @@ CheckedT = TypeVar("CheckedT")
 
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
-IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry(
-    "flwr_dpkmeans.in_one_place"
-)
-"""How baselines that need all rows together are computed, by name.
-
-Entry points, as ``simulations.baselines`` has.
-"""
 
 
 @dataclass(frozen=True)
@@ -310,8 +303,9 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
             " it out."
         )
     try:
-        fit = IN_ONE_PLACE[config.algorithm]
-    except (KeyError, ModuleNotFoundError) as error:
+        # An app's bundle has no baselines: nodes never run them.
+        from flwr_dpkmeans.baselines import fit
+    except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{config.algorithm!r} is for comparison only and no part of the package"
             " alone: run it in a copy of the project, or choose 'proxy_lloyd'."

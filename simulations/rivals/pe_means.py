@@ -41,6 +41,7 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     private_sums,
     root_at_least,
 )
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kmeans.lloyd import (
     clip_rows,
@@ -53,7 +54,6 @@ from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensit
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.task import Known
-from simulations.baselines.pooled import run_kmeans
 
 CANDIDATES, OFFSPRING, PROJECTION = "candidates", "offspring", "projection"
 

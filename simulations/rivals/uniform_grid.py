@@ -21,6 +21,7 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     private_sums,
     root_at_least,
 )
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
@@ -34,7 +35,6 @@ from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensit
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, flag, whole
 from flwr_dpkmeans.sums.task import Known
-from simulations.baselines.pooled import run_kmeans
 
 MOST_CELLS = 2**17
 _ROWS_PER_CELL = 10.0  # the paper's theta

@@ -43,6 +43,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
@@ -65,7 +66,6 @@ from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
-from simulations.clustering_indices import cost_per_point
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]

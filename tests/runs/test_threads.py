@@ -103,7 +103,7 @@ def test_baselines_run_on_one_thread(
     monkeypatch: pytest.MonkeyPatch, module: str, name: str, algorithm: str
 ) -> None:
     seen = watched(
-        monkeypatch, importlib.import_module(f"simulations.baselines.{module}"), name
+        monkeypatch, importlib.import_module(f"flwr_dpkmeans.baselines.{module}"), name
     )
     km = FederatedKMeans(
         2, algorithm=algorithm, bounds=(-1.0, 1.0), trust="central", random_state=1

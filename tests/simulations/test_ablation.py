@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from simulations import ablation, proxy_pictures
 from simulations.ablation_figure import draw_ratios
 from simulations.ablation_runs import (
@@ -33,7 +34,6 @@ from simulations.ablation_runs import (
     public_of,
     run_job,
 )
-from simulations.clustering_indices import cost_per_point
 from simulations.utility import load_scaled
 
 PNG = b"\x89PNG\r\n\x1a\n"

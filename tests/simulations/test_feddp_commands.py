@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from simulations import feddp_cost, feddp_utility, mixture_runs, run
-from simulations.clustering_indices import cost_per_point
 from simulations.mixture_runs import PAPER, Fit, Setting
 from simulations.sources.mixture import draw_gaussian_mixture
 from simulations.table import read_table

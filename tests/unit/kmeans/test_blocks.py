@@ -14,6 +14,7 @@ import pytest
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.lloyd import (
     BLOCK_BYTES,
     absolute_statistics,
@@ -32,7 +33,6 @@ from flwr_dpkmeans.kmeans.projected import (
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
 from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
-from simulations.clustering_indices import cost_per_point
 
 WIDE = 1 << 16
 ARRAYS = 8

@@ -50,11 +50,8 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "flwr_dpkmeans"
-PLACES = (PACKAGE, ROOT / "simulations" / "baselines")
-"""What is read and watched: the package, and the methods beside it.
-
-Names of files leave the first folder out.
-"""
+PLACES = (PACKAGE,)
+"""What is read and watched; names of files leave the first folder out."""
 
 # Seedable generators, by file and function. What is drawn there is public, or data of a
 # simulation.
@@ -106,6 +103,7 @@ PUBLIC = {
         "algorithms/server_points.py",
         "_client_bounds",
     ): "simulated clients of the server's own points",
+    ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
     ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
@@ -117,6 +115,12 @@ NOT_PRIVATE = {
 }
 ENTROPY = {
     ("baselines/central.py", "_noisy"): {"secrets.randbits"},
+    ("deploy/dashboard.py", "_refusal"): {"secrets.compare_digest"},
+    ("deploy/dashboard.py", "read_token"): {"secrets.token_urlsafe"},
+    ("deploy/server_options.py", "ServerOptions.write_connection"): {
+        "secrets.token_hex",
+        "secrets.token_hex().encode",
+    },
     ("flower/engines.py", "fit_in_one_place"): {"secrets.randbits"},
     ("flower/engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
