@@ -57,8 +57,9 @@ from flwr_dpkmeans.flower.engines import (
     Tables,
     fit_in_one_place,
 )
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.costs import sum_of_squares
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     Auto,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.options import own_options, parse_run
 from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
 
 Array = NDArray[np.float64]
 

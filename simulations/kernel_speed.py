@@ -24,7 +24,8 @@ import numpy.typing as npt
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.kmeans.lloyd import nearest_labels, round_to_grid
+from flwr_dpkmeans.kernels.assignment import nearest_labels
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.projected import outer_product_triangle
 from flwr_dpkmeans.kmeans.residuals import residual_sums
 from flwr_dpkmeans.privacy.noise import OpenDPNoise, SecureNoise

@@ -35,15 +35,11 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.clipping import clip_rows, clip_vector
+from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
 from flwr_dpkmeans.kmeans import centre_errors, projected, public_points
-from flwr_dpkmeans.kmeans.lloyd import (
-    LabelArray,
-    clip_rows,
-    clip_vector,
-    in_blocks,
-    round_to_grid,
-    truncate,
-)
+from flwr_dpkmeans.kmeans.lloyd import truncate
 from flwr_dpkmeans.kmeans.projected import (
     clipped_together,
     nearest_projected,

@@ -45,14 +45,12 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     Setting,
     as_length,
 )
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans import centre_errors, projected
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import (
-    clip_rows,
-    nearest_centroids,
-    round_to_grid,
-    truncate,
-)
+from flwr_dpkmeans.kmeans.lloyd import truncate
 from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import (

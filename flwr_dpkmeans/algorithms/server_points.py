@@ -24,8 +24,9 @@ from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, column_names, nearest
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid
 from flwr_dpkmeans.kmeans.projected import nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges import WIDEST

@@ -61,7 +61,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
-from flwr_dpkmeans.kmeans.lloyd import row_blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger

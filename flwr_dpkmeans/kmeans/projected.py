@@ -15,14 +15,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    FloatArray,
-    LabelArray,
-    clip_factor,
-    toward_zero,
-)
+from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
+from flwr_dpkmeans.kernels.clipping import clip_factor
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray, toward_zero
 
 _ROOT_TWO = math.sqrt(2.0)
 # The server's errors are not spread over all directions as noise is, but lie in its own
@@ -80,7 +75,7 @@ def outer_product_sums(
         return [steps, rests]
 
     # Up to d rows are no larger than their product.
-    return np.stack(lloyd.sum_over_blocks(summed, len(points), d, least=d))
+    return np.stack(blocks.sum_over_blocks(summed, len(points), d, least=d))
 
 
 def triangle_of(sums: FloatArray) -> FloatArray:
@@ -94,7 +89,7 @@ def triangle_of(sums: FloatArray) -> FloatArray:
 
 def rounded_triangle(sums: FloatArray) -> FloatArray:
     """The same on the grid."""
-    return lloyd.round_to_grid(triangle_of(sums))
+    return grid.round_to_grid(triangle_of(sums))
 
 
 def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:
@@ -159,7 +154,7 @@ def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
     """
     _, vectors = np.linalg.eigh(matrix)
     return (
-        lloyd.round_to_grid(with_positive_peaks(vectors[:, ::-1][:, :n_components]))
+        grid.round_to_grid(with_positive_peaks(vectors[:, ::-1][:, :n_components]))
         + 0.0
     )
 
@@ -169,7 +164,7 @@ def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
 
     Exactly, so that no row depends on those beside it.
     """
-    return points if projection is None else lloyd.round_to_grid(points @ projection)
+    return points if projection is None else grid.round_to_grid(points @ projection)
 
 
 def nearest_projected(
@@ -183,7 +178,7 @@ def nearest_projected(
     the centres alone, to the last bit. No projection measures distances in the space of
     the data.
     """
-    return lloyd.nearest_labels(project(points, projection), centers)
+    return assignment.nearest_labels(project(points, projection), centers)
 
 
 def clear_labels(
@@ -203,12 +198,12 @@ def clear_labels(
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
         return labels
-    for rows in lloyd.row_blocks(len(points), points.shape[1] + len(centers)):
+    for rows in blocks.row_blocks(len(points), points.shape[1] + len(centers)):
         part = project(points[rows], projection)
         squares = np.empty((len(part), len(centers)))
         # Differences are rows times centres times width: of as many centres at once as
         # fit, or of one.
-        step = lloyd.block_length(part.size)
+        step = blocks.block_length(part.size)
         for start in range(0, len(centers), step):
             differences = part[:, None, :] - centers[None, start : start + step, :]
             squares[:, start : start + step] = np.square(
@@ -226,7 +221,7 @@ def sums_and_counts(
 
     Rows with the label k itself are left out.
     """
-    sums = lloyd.sum_by_label(points, labels, n_clusters + 1)[:-1]
+    sums = label_sums.sum_by_label(points, labels, n_clusters + 1)[:-1]
     counts = np.bincount(labels, minlength=n_clusters + 1)[:-1].astype(np.float64)
     return sums, counts
 

@@ -18,16 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    SHADE,
-    FloatArray,
-    LabelArray,
-    add_by_label,
-    clip_steps,
-    row_blocks,
-)
+from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
+from flwr_dpkmeans.kernels.clipping import SHADE, clip_steps
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
+from flwr_dpkmeans.kernels.label_sums import add_by_label
 
 _SMALLEST_RADIUS = 2.0**-16
 _FARTHEST = (
@@ -137,7 +132,7 @@ def residual_sums(
     if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
         radius = float(radius[0])
     # Written again by each block: fresh pages cost as much as a step.
-    height = min(len(rows), lloyd.block_length(4 * n_features))
+    height = min(len(rows), blocks.block_length(4 * n_features))
     all_steps, all_scratch = (
         np.empty((height, n_features)),
         np.empty((height, n_features)),

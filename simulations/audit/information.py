@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import (

@@ -30,12 +30,10 @@ from flwr_dpkmeans.errors import (
     require_delta,
     require_positive,
 )
-from flwr_dpkmeans.kmeans.lloyd import (
-    largest_kept_square,
-    nearest_centroids,
-    round_to_grid,
-    truncate,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.clipping import largest_kept_square
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import truncate
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import (
     Closeness,

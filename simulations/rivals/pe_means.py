@@ -42,13 +42,10 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     root_at_least,
 )
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import (
-    clip_rows,
-    is_on_grid,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, real, whole

@@ -22,14 +22,11 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     root_at_least,
 )
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_statistics,
-    absolute_update,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, flag, whole

@@ -23,7 +23,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, PlanError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease

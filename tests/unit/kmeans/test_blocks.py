@@ -13,17 +13,16 @@ import pytest
 
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.blocks import (
     BLOCK_BYTES,
-    absolute_statistics,
     block_length,
-    nearest_centroids,
-    relative_statistics,
-    round_to_grid,
     row_blocks,
     sum_over_blocks,
 )
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
     nearest_projected,

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import (
+from flwr_dpkmeans.kernels.clipping import (
     clip_factor,
     clip_rows,
     clip_vector,
     largest_kept_square,
-    toward_zero,
 )
+from flwr_dpkmeans.kernels.grid import toward_zero
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

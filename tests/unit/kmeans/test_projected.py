@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.kernels import grid
 from flwr_dpkmeans.kmeans import lloyd, projected
 from flwr_dpkmeans.kmeans.projected import (
     clear_labels,
@@ -456,8 +457,8 @@ def test_sums_of_blocks_make_the_triangle_of_all_rows_to_the_last_bit() -> None:
         projected.outer_product_sums(part, lambda own: own)
         for part in (rows[:50_000], rows[50_000:])
     ]
-    expected = lloyd.round_to_grid(outer_product_triangle(rows)).tolist()
+    expected = grid.round_to_grid(outer_product_triangle(rows)).tolist()
     assert projected.rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
     assert (
-        lloyd.round_to_grid(sum(map(projected.triangle_of, parts))).tolist() != expected
+        grid.round_to_grid(sum(map(projected.triangle_of, parts))).tolist() != expected
     )

@@ -13,15 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
+from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    absolute_statistics,
-    nearest_centroids,
-    nearest_labels,
-    relative_statistics,
-    round_to_grid,
-    sum_over_blocks,
-)
 from flwr_dpkmeans.kmeans.projected import outer_product_triangle
 from flwr_dpkmeans.kmeans.residuals import residual_sums
 

@@ -1,0 +1,1 @@
+"""Statistics over rows: exact, in blocks, the same on every machine."""
