@@ -33,7 +33,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.blocks import in_blocks
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import GRID, is_on_grid, round_to_grid
-from flwr_dpkmeans.kmeans.projected import nearest_projected
+from flwr_dpkmeans.kernels.projected_sums import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State

@@ -19,7 +19,7 @@ from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, round_to_grid
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
-from flwr_dpkmeans.kmeans.projected import eigenpairs, product
+from flwr_dpkmeans.kmeans.eigenvectors import eigenpairs, product
 from flwr_dpkmeans.kmeans.public_points import plus_plus
 from flwr_dpkmeans.kmeans.ranges import exceeded_among
 

@@ -43,7 +43,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
+from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon

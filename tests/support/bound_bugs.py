@@ -15,7 +15,7 @@ from flwr_dpkmeans.algorithms import (
     proxy_plan,
     proxy_rounds,
 )
-from flwr_dpkmeans.kernels import clipping, cluster_sums, grid
+from flwr_dpkmeans.kernels import clipping, cluster_sums, grid, residual_sums
 from flwr_dpkmeans.kmeans import lloyd, projected, residuals
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
@@ -111,12 +111,12 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
 
     for module in (lloyd, projected):
         patch.setattr(module, "toward_zero", away)
-    divided = residuals._divide
+    divided = residual_sums._divide
 
     def divided_away(rows: Array, radius: Any, scratch: Array) -> Array:
         before = rows.copy()
         squares = divided(rows, radius, scratch)
-        at_least = np.maximum(radius, residuals._SMALLEST_RADIUS)
+        at_least = np.maximum(radius, residual_sums._SMALLEST_RADIUS)
         whole = (
             before
             * (residuals.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[

@@ -22,15 +22,12 @@ from flwr_dpkmeans.kernels.blocks import (
 )
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
+from flwr_dpkmeans.kernels.projected_sums import clear_labels, nearest_projected
+from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.projected import (
-    clear_labels,
-    nearest_projected,
-    outer_product_triangle,
-)
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
-from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
 from simulations.clustering_indices import cost_per_point
 
 WIDE = 1 << 16

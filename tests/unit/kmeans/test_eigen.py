@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.projected import eigenpairs, product
+from flwr_dpkmeans.kmeans import eigenvectors, projected
+from flwr_dpkmeans.kmeans.eigenvectors import eigenpairs, product
 
 Floats = NDArray[np.float64]
 
@@ -119,8 +119,8 @@ def test_of_a_wide_matrix_the_largest_values_are_found() -> None:
         0.5 / np.sqrt(d)
     )
     values, vectors = eigenpairs(matrix)
-    assert values.shape == (projected.MOST_COMPONENTS,)
-    assert vectors.shape == (d, projected.MOST_COMPONENTS)
+    assert values.shape == (eigenvectors.MOST_COMPONENTS,)
+    assert vectors.shape == (d, eigenvectors.MOST_COMPONENTS)
     expected, theirs = np.linalg.eigh(matrix)
     assert values[:3] == pytest.approx(expected[::-1][:3], rel=1e-9)
     assert values[-1] == pytest.approx(expected[0], rel=1e-9)

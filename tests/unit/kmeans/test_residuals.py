@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.residuals import next_radii, residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans.residuals import next_radii
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

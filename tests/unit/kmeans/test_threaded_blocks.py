@@ -17,9 +17,9 @@ from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
 from flwr_dpkmeans.kernels.blocks import sum_over_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
+from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.projected import outer_product_triangle
-from flwr_dpkmeans.kmeans.residuals import residual_sums
 
 GENERATOR = np.random.default_rng(4)
 POINTS, CENTERS = (
