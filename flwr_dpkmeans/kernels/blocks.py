@@ -1,9 +1,12 @@
-"""Sums over blocks of rows that fit the processor's caches, on all processors."""
+"""Sums over blocks of rows that fit the processor's caches, on all processors.
+
+Sums of values on the grid are exact, so that neither blocks nor threads show in them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,17 +15,20 @@ import numpy.typing as npt
 from flwr_dpkmeans.kernels.grid import FloatArray
 
 BLOCK_BYTES = 1 << 21
-"""Of one working array; a step has a handful of them.
+"""Size of one working array; a step has a handful of them.
 
 What is returned, and the centres, come on top.
 """
+_BYTES_PER_VALUE = 8
 
 
 def block_length(values_each: int) -> int:
-    """How many items of `values_each` numbers, such as d features and k scores, fit
-    into a block, at least 1.
+    """Number of items that fit into a block, at least 1.
+
+    Each item has `values_each` numbers, such as d features and k scores.
     """
-    return max(1, BLOCK_BYTES // (8 * max(1, values_each)))
+    bytes_each = _BYTES_PER_VALUE * max(1, values_each)
+    return max(1, BLOCK_BYTES // bytes_each)
 
 
 def row_blocks(n_rows: int, values_each: int, least: int = 1) -> Iterator[slice]:
@@ -39,32 +45,32 @@ def sum_over_blocks(
     *,
     least: int = 1,
 ) -> list[FloatArray]:
-    """Add up ``statistic(rows) -> arrays`` over blocks of rows (slices), of `least`
-    rows or more, on all processors.
+    """Add up a statistic over blocks of rows, on all processors.
 
-    Exact on the grid, so that neither blocks nor threads show.
+    ``statistic(rows) -> arrays`` gets a slice of `least` rows or more.
     """
-    return _in_threads(
-        lambda blocks: _added(map(statistic, blocks)),
-        row_blocks(n_rows, values_each, least),
-    )
+
+    def sum_of(blocks: Sequence[slice]) -> list[FloatArray]:
+        return _total(map(statistic, blocks))
+
+    return sum_in_threads(sum_of, row_blocks(n_rows, values_each, least))
 
 
-def _in_threads(
-    summed: Callable[[Sequence[slice]], list[FloatArray]], parts: Iterator[slice]
+def sum_in_threads(
+    sum_of: Callable[[Sequence[slice]], list[FloatArray]], parts: Iterable[slice]
 ) -> list[FloatArray]:
     """Add up what each thread sums over its share of the blocks."""
     blocks = list(parts)
-    n_threads = 1 if len(blocks) == 1 else min(len(blocks), os.cpu_count() or 1)
+    n_threads = min(len(blocks), os.cpu_count() or 1)
     if n_threads == 1:
-        return summed(blocks)
+        return sum_of(blocks)
+    shares = [blocks[first::n_threads] for first in range(n_threads)]
     with ThreadPoolExecutor(n_threads) as pool:
-        return _added(
-            pool.map(lambda i: summed(blocks[i::n_threads]), range(n_threads))
-        )
+        return _total(pool.map(sum_of, shares))
 
 
-def _added(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
+def _total(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
+    """Add up lists of arrays, one by one, into the first of them."""
     total = list(next(parts))
     for arrays in parts:
         for whole, part in zip(total, arrays, strict=True):
@@ -75,15 +81,17 @@ def _added(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
 def in_blocks(
     statistic: Callable[..., Sequence[FloatArray]],
 ) -> Callable[..., Sequence[FloatArray]]:
-    """Let ``statistic(points, state, *labels) -> arrays``, a sum over rows on the grid,
-    see one block after another.
+    """Let a statistic, a sum over rows on the grid, see one block after another.
+
+    It is called as ``statistic(points, state, *labels) -> arrays``.
     """
 
     def summed(
         points: FloatArray, state: object, *labels: npt.NDArray[np.int64]
     ) -> Sequence[FloatArray]:
         def of_block(rows: slice) -> Sequence[FloatArray]:
-            return statistic(points[rows], state, *(own[rows] for own in labels))
+            block_labels = [of_all[rows] for of_all in labels]
+            return statistic(points[rows], state, *block_labels)
 
         return sum_over_blocks(of_block, len(points), points.shape[1])
 

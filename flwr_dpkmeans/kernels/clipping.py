@@ -15,20 +15,24 @@ import numpy.typing as npt
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.grid import FloatArray, toward_zero
 
-# -- clipping, and the next centroids --------------------------------------------------
-
 SHADE = 1.0 - 2.0**-30
-"""A norm of 2^24 entries is computed with a relative error of some 2^-37.
+"""Factor that makes every computed factor too small.
 
-The shade makes every factor too small.
+A norm of 2^24 entries is computed with a relative error of some 2^-37.
 """
+# The relative error of a computed and rescaled norm stays below 2^-50: at most six
+# roundings of 2^-53.
+_NORM_SLACK = 2.0**-50
+# Below it the clipped coordinates would be subnormal numbers, whose rounding the slack
+# does not cover.
+_SMALLEST_RADIUS = 2.0**-1000
 
 
 @lru_cache(maxsize=64)
-def largest_kept_square(radius: float) -> float:
+def largest_square_within(radius: float) -> float:
     """The largest float64 that is at most radius^2, radius >= 0.
 
-    Rounding keeps no point beyond the radius.
+    Rounding lets no point beyond the radius through.
     """
     if not radius >= 0.0:
         raise ConfigurationError(
@@ -42,16 +46,15 @@ def largest_kept_square(radius: float) -> float:
 
 
 def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
-    """Pull rows (n, d) farther than `radius` from the origin back to the ball, toward
-    zero on the grid, exactly.
+    """Pull rows (n, d) farther than `radius` from the origin back to the ball.
 
-    FedDP-KMeans, section 3: every record is clipped to the data radius Delta. Rows
-    inside the ball are unchanged.
+    Toward zero on the grid, exactly: FedDP-KMeans, section 3, where every record is
+    clipped to the data radius Delta. Rows inside the ball are unchanged.
     """
     rows = np.asarray(points, dtype=np.float64)
     squares = np.einsum("ij,ij->i", rows, rows)
     # Negated, so that a norm that is not a number is clipped as well.
-    far = ~(squares <= largest_kept_square(radius))
+    far = ~(squares <= largest_square_within(radius))
     if not far.any():
         return rows
     clipped = rows.copy()
@@ -61,64 +64,60 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
 
 
 def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float:
-    """The factor, at most 1, that brings a vector's norm down to `bound`, in L1 or L2
-    by its `order`.
+    """The factor, at most 1, that brings a vector's norm down to `bound`.
+
+    The norm is L1 or L2, by its `order`.
     """
     flat = np.ravel(np.asarray(vector, dtype=np.float64))
-    norm = float(np.abs(flat).sum()) if order == 1 else math.sqrt(float(flat @ flat))
+    norm = _norm(flat, order)
     # The computed norm may be a little too small, so vectors within the shade of the
     # bound are scaled as well.
-    return 1.0 if norm <= bound * SHADE else bound * SHADE * SHADE / norm
+    if norm <= bound * SHADE:
+        return 1.0
+    return bound * SHADE * SHADE / norm
+
+
+def _norm(values: FloatArray, order: int) -> float:
+    """L1 or L2 norm of values (n,)."""
+    if order == 1:
+        return float(np.abs(values).sum())
+    return math.sqrt(float(values @ values))
 
 
 def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> FloatArray:
-    """Scale a vector of any shape down to a norm of at most `bound`, on the grid
-    (FedDP-KMeans, appendix G.4).
+    """Scale a vector of any shape down to a norm of at most `bound`, on the grid.
+
+    FedDP-KMeans, appendix G.4.
     """
-    return toward_zero(
-        np.asarray(vector, dtype=np.float64) * clip_factor(vector, bound, order=order)
-    )
-
-
-# The relative error of a computed and rescaled norm stays below 2^-50: at most six
-# roundings of 2^-53.
-_NORM_SLACK = 2.0**-50
-
-
-# Below it the clipped coordinates would be subnormal numbers, whose rounding the slack
-# does not cover.
-_SMALLEST_RADIUS = 2.0**-1000
+    values = np.asarray(vector, dtype=np.float64)
+    return toward_zero(values * clip_factor(vector, bound, order=order))
 
 
 def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
-    """Scale every row of steps (k, d) that is longer than the radius, at least 0, down
-    to it, in exact arithmetic.
+    """Scale every row of steps (k, d) that is longer than the radius down to it.
 
-    One radius, or one for each row. FastLloyd, section 5.3.5 ("radius clipping").
-    Shorter rows come back unchanged. Norms are correctly rounded sums (`math.fsum`),
-    hence equal on all machines.
+    In exact arithmetic, with one radius of at least 0, or one for each row (FastLloyd,
+    section 5.3.5, "radius clipping"). Shorter rows come back unchanged. Norms are
+    correctly rounded sums (`math.fsum`), hence equal on all machines.
     """
     clipped = np.array(steps, dtype=np.float64)
     # Each row over a power of two, so that scaling is exact and squares neither
     # overflow nor vanish.
     exponents = np.frexp(np.max(np.abs(clipped), axis=1, initial=0.0))[1]
     scaled = np.ldexp(clipped, -exponents[:, None])
+    squares = scaled * scaled
     radii = np.broadcast_to(radius, len(clipped))
-    with np.errstate(
-        all="ignore"
-    ):  # A radius out of range becomes infinity or 0, which compares rightly.
-        limits = np.ldexp(radii, -exponents).tolist()
-    rows = zip(
-        clipped, scaled, (scaled * scaled).tolist(), limits, radii.tolist(), strict=True
-    )
-    for row, unit, squares, limit, own in rows:
-        norm = math.sqrt(math.fsum(squares))
-        if _is_longer(unit, norm, limit):
-            row[:] = (
-                unit
-                * ((1.0 - _NORM_SLACK) / norm)
-                * (own if own > _SMALLEST_RADIUS else 0.0)
-            )
+    # A radius out of range becomes infinity or 0, which compares rightly.
+    with np.errstate(all="ignore"):
+        limits = np.ldexp(radii, -exponents)
+    for index in range(len(clipped)):
+        norm = math.sqrt(math.fsum(squares[index].tolist()))
+        if not _is_longer(scaled[index], norm, float(limits[index])):
+            continue
+        row_radius = float(radii[index])
+        length = row_radius if row_radius > _SMALLEST_RADIUS else 0.0
+        unit = scaled[index] * ((1.0 - _NORM_SLACK) / norm)
+        clipped[index] = unit * length
     return clipped
 
 
@@ -128,7 +127,5 @@ def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
         return False
     if norm > radius * (1.0 + _NORM_SLACK):
         return True
-    return (
-        sum((Fraction(value) ** 2 for value in row.tolist()), Fraction(0))
-        > Fraction(radius) ** 2
-    )
+    exact_squares = (Fraction(value) ** 2 for value in row.tolist())
+    return sum(exact_squares, Fraction(0)) > Fraction(radius) ** 2

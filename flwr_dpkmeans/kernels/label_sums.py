@@ -10,16 +10,10 @@ import numpy as np
 
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
 
-# -- what a client sums, exactly on the grid for up to 10^11 points --------------------
-
 # Up to so many entries a matrix of zeros and ones costs less than a sparse one.
 _SMALL_MATRIX = 1 << 14
-
-
 # Up to here one pass per feature costs less than setting up a sparse matrix.
 _FEW_FEATURES = 4
-
-
 # From here on adding a row costs more than a turn of a loop.
 _WIDE = 1 << 12
 
@@ -36,7 +30,7 @@ def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> No
 
 
 def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
-    """Sum the points (n, d) with each label below `n_rows`.
+    """Sum the points (n, d) with each label below `n_rows`: (n_rows, d).
 
     Exact on the grid, so that their order does not matter.
     """
@@ -44,29 +38,33 @@ def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatAr
     if n_rows == 1:
         return np.asarray(np.ones((1, n_points)) @ points, dtype=np.float64)
     if n_features <= _FEW_FEATURES:
-        columns = [
-            np.bincount(labels, weights=points[:, j], minlength=n_rows)
-            for j in range(n_features)
-        ]
-        return np.stack(columns, axis=1) if columns else np.zeros((n_rows, 0))
+        return _sum_by_column(points, labels, n_rows)
     if n_rows * n_points <= _SMALL_MATRIX:
-        chosen = (labels == np.arange(n_rows)[:, None]).astype(np.float64)
-        return np.asarray(chosen @ points, dtype=np.float64)
-    chosen = copy.copy(_one_each(n_rows, n_points))
-    chosen.indices = labels.astype(np.int32, copy=False)
-    return np.asarray(chosen @ points, dtype=np.float64)
+        membership = (labels == np.arange(n_rows)[:, None]).astype(np.float64)
+        return np.asarray(membership @ points, dtype=np.float64)
+    sparse = copy.copy(_sparse_membership(n_rows, n_points))
+    sparse.indices = labels.astype(np.int32, copy=False)
+    return np.asarray(sparse @ points, dtype=np.float64)
+
+
+def _sum_by_column(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
+    """Sum one feature after another."""
+    sums = np.zeros((n_rows, points.shape[1]))
+    for column in range(points.shape[1]):
+        weights = points[:, column]
+        sums[:, column] = np.bincount(labels, weights=weights, minlength=n_rows)
+    return sums
 
 
 @lru_cache(maxsize=4)
-def _one_each(n_rows: int, n_points: int) -> Any:
-    """A sparse matrix whose column i says in which row point i is summed.
+def _sparse_membership(n_rows: int, n_points: int) -> Any:
+    """Build a sparse matrix whose column i says in which row point i is summed.
 
-    Making one costs as much as a product.
+    Building one costs as much as a product, so its indices are replaced each time.
     """
     from scipy.sparse import csc_array
 
-    places, starts = (
-        np.zeros(n_points, dtype=np.int32),
-        np.arange(n_points + 1, dtype=np.int32),
-    )
-    return csc_array((np.ones(n_points), places, starts), shape=(n_rows, n_points))
+    indices = np.zeros(n_points, dtype=np.int32)
+    starts = np.arange(n_points + 1, dtype=np.int32)
+    values = np.ones(n_points)
+    return csc_array((values, indices, starts), shape=(n_rows, n_points))

@@ -19,7 +19,9 @@ def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
 
     Exactly, so that no row depends on those beside it.
     """
-    return points if projection is None else grid.round_to_grid(points @ projection)
+    if projection is None:
+        return points
+    return grid.round_to_grid(points @ projection)
 
 
 def nearest_projected(
@@ -27,11 +29,9 @@ def nearest_projected(
 ) -> LabelArray:
     """Index, int32 (n,), of the nearest projected centre (k, c) of each row.
 
-    Ties go to the lowest index.
-
-    All is on the grid and all sums are exact: each label is a function of its row and
-    the centres alone, to the last bit. No projection measures distances in the space of
-    the data.
+    Ties go to the lowest index. All is on the grid and all sums are exact: each label
+    is a function of its row and the centres alone, to the last bit. No projection
+    measures distances in the space of the data.
     """
     return assignment.nearest_labels(project(points, projection), centers)
 
@@ -42,31 +42,38 @@ def clear_labels(
     centers: FloatArray,
     margin: float,
 ) -> LabelArray:
-    """Nearest projected centre of each row.
+    """Index of the nearest projected centre of each row, where it is clear.
 
-    The number of centres where another one is almost as near.
-
-    `margin`, above 0, is the largest ratio of the distances to the nearest and to the
-    second nearest centre: at most 1/3 in Awasthi and Sheffet 2012; 1 keeps every row,
-    as FedDP-KMeans, Algorithm 1, line 20, does.
+    It is the number of centres where another one is almost as near: `margin`, above 0,
+    is the largest ratio of the distances to the nearest and to the second nearest
+    centre: at most 1/3 in Awasthi and Sheffet 2012; 1 keeps every row, as FedDP-KMeans,
+    Algorithm 1, line 20, does.
     """
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
         return labels
     for rows in blocks.row_blocks(len(points), points.shape[1] + len(centers)):
-        part = project(points[rows], projection)
-        squares = np.empty((len(part), len(centers)))
-        # Differences are rows times centres times width: of as many centres at once as
-        # fit, or of one.
-        step = blocks.block_length(part.size)
-        for start in range(0, len(centers), step):
-            differences = part[:, None, :] - centers[None, start : start + step, :]
-            squares[:, start : start + step] = np.square(
-                differences, out=differences
-            ).sum(axis=2)
+        squares = _all_squares(project(points[rows], projection), centers)
         squares.partition(1, axis=1)
-        labels[rows][squares[:, 0] > margin**2 * squares[:, 1]] = len(centers)
+        unclear = squares[:, 0] > margin**2 * squares[:, 1]
+        labels[rows][unclear] = len(centers)
     return labels
+
+
+def _all_squares(points: FloatArray, centers: FloatArray) -> FloatArray:
+    """Squared distances (n, k) from points (n, c) to centres (k, c).
+
+    From differences, which are rows times centres times width: of as many centres at
+    once as fit into a block, or of one.
+    """
+    squares = np.empty((len(points), len(centers)))
+    step = blocks.block_length(points.size)
+    for start in range(0, len(centers), step):
+        some = slice(start, start + step)
+        differences = points[:, None, :] - centers[None, some, :]
+        np.square(differences, out=differences)
+        squares[:, some] = differences.sum(axis=2)
+    return squares
 
 
 def sums_and_counts(
@@ -77,19 +84,20 @@ def sums_and_counts(
     Rows with the label k itself are left out.
     """
     sums = label_sums.sum_by_label(points, labels, n_clusters + 1)[:-1]
-    counts = np.bincount(labels, minlength=n_clusters + 1)[:-1].astype(np.float64)
-    return sums, counts
+    counts = np.bincount(labels, minlength=n_clusters + 1)[:-1]
+    return sums, counts.astype(np.float64)
 
 
 def means_and_indicators(
     sums: FloatArray, counts: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Turn a client's sums (k, d) and counts (k,) into its cluster means and indicators
-    of non-empty clusters.
+    """Turn a client's sums (k, d) and counts (k,) into means and indicators.
 
-    FedDP-KMeans, appendix G.4, for step 3 alone.
+    Indicators say which clusters are not empty. FedDP-KMeans, appendix G.4, for step 3
+    alone.
     """
-    return sums / np.maximum(counts, 1.0)[:, None], (counts > 0.0).astype(np.float64)
+    means = sums / np.maximum(counts, 1.0)[:, None]
+    return means, (counts > 0.0).astype(np.float64)
 
 
 def clipped_together(
@@ -100,16 +108,14 @@ def clipped_together(
     *,
     order: int = 2,
 ) -> tuple[FloatArray, FloatArray]:
-    """Scale a client's vectors (k, d) and numbers (k,) down to their bounds, on the
-    grid, toward zero.
+    """Scale a client's vectors (k, d) and numbers (k,) down to their bounds.
 
-    FedDP-KMeans, appendix G.4, by one common factor, so that the quotient of their sums
-    over clients is a weighted mean of the clients' quotients. `vectors_bound` holds for
-    the Euclidean norm of all vectors together, `numbers_bound` for the norm of order 1
-    or 2 of the numbers.
+    On the grid, toward zero. FedDP-KMeans, appendix G.4, by one common factor, so that
+    the quotient of their sums over clients is a weighted mean of the clients'
+    quotients. `vectors_bound` holds for the Euclidean norm of all vectors together,
+    `numbers_bound` for the norm of order 1 or 2 of the numbers.
     """
-    factor = min(
-        clip_factor(vectors, vectors_bound),
-        clip_factor(numbers, numbers_bound, order=order),
-    )
+    vectors_factor = clip_factor(vectors, vectors_bound)
+    numbers_factor = clip_factor(numbers, numbers_bound, order=order)
+    factor = min(vectors_factor, numbers_factor)
     return toward_zero(vectors * factor), toward_zero(numbers * factor)

@@ -8,16 +8,12 @@ IEEE 754 rounds alike everywhere (+, -, *, /, square roots), in an order that is
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.grid import FloatArray
-
-# -- eigenvectors that are equal bit for bit on all machines: each client goes from release to release by itself ---
-# LAPACK's and BLAS's last digits depend on processor and threads, and where eigenvalues
-# are close (a covariance that noise has hidden) eigenvectors are arbitrary. Here are
-# only elementwise operations that IEEE 754 rounds alike everywhere (+, -, *, /, square
-# roots), in an order that is fixed.
 
 MOST_COMPONENTS = 64
 """Eigenpairs that are found of a wide matrix."""

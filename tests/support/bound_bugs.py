@@ -154,7 +154,7 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
     def relative(
         points: Any, centroids: Any, radius: float | None
     ) -> tuple[Array, Array]:
-        largest = None if radius is None else clipping.largest_kept_square(radius)
+        largest = None if radius is None else clipping.largest_square_within(radius)
         sums, counts = cluster_sums._summed(points, centroids, largest)
         return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kernels import grid, outer_products
+from flwr_dpkmeans.kernels import blocks, grid, outer_products
 from flwr_dpkmeans.kernels.outer_products import (
     outer_product_triangle,
     symmetric_from_triangle,
@@ -26,7 +26,7 @@ from flwr_dpkmeans.kernels.projected_sums import (
     nearest_projected,
     sums_and_counts,
 )
-from flwr_dpkmeans.kmeans import eigenvectors, lloyd, projected
+from flwr_dpkmeans.kmeans import eigenvectors, projected
 from flwr_dpkmeans.kmeans.projected import (
     leading_eigenvectors,
     shrink_to_server,
@@ -227,7 +227,7 @@ def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     )
     centers = on_grid(generator.uniform(-1, 1, (40, 3)))
     whole = nearest_projected(points, projection, centers)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
     assert np.array_equal(nearest_projected(points, projection, centers), whole)
 
 
@@ -252,7 +252,7 @@ def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     whole = clear_labels(points, np.eye(2), centers, 0.6)
     assert 0 < (whole == 7).sum() < 100
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
     assert np.array_equal(clear_labels(points, np.eye(2), centers, 0.6), whole)
 
 
@@ -422,7 +422,7 @@ def test_sums_of_products_are_exact_however_few_rows_are_added_at_once(
     expected = outer_products.outer_product_triangle(rows)
     assert expected == pytest.approx([1.8125, (0.125 - 1.0) * math.sqrt(2.0), 1.0625])
     for exact in (0.5, 1.0, 4.0):
-        monkeypatch.setattr(projected, "_EXACT_SUM", exact)
+        monkeypatch.setattr(outer_products, "_EXACT_SUM", exact)
         assert outer_products.outer_product_triangle(rows).tolist() == expected.tolist()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.kernels import blocks, label_sums
-from flwr_dpkmeans.kmeans import lloyd, public_points
+from flwr_dpkmeans.kmeans import public_points
 from flwr_dpkmeans.kmeans.proxies import tessellation
 from flwr_dpkmeans.kmeans.public_points import usable_weights
 from flwr_dpkmeans.kmeans.ranges import _with_tails, as_integers
@@ -28,8 +28,8 @@ def test_a_block_is_as_long_as_its_bytes_allow(values_each: int) -> None:
 def test_a_few_wide_rows_are_added_without_a_table_of_all_sums(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lloyd, "_WIDE", 4)
-    monkeypatch.setattr(lloyd, "sum_by_label", None)
+    monkeypatch.setattr(label_sums, "_WIDE", 4)
+    monkeypatch.setattr(label_sums, "sum_by_label", None)
     sums = np.zeros((3, 4))
     label_sums.add_by_label(
         sums, np.arange(8.0).reshape(2, 4), np.array([2, 2], dtype=np.int32)
@@ -38,9 +38,11 @@ def test_a_few_wide_rows_are_added_without_a_table_of_all_sums(
 
 
 def test_many_narrow_rows_are_added_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lloyd, "_WIDE", 4)
+    monkeypatch.setattr(label_sums, "_WIDE", 4)
     monkeypatch.setattr(
-        lloyd, "sum_by_label", lambda points, labels, n_rows: np.full((n_rows, 3), 7.0)
+        label_sums,
+        "sum_by_label",
+        lambda points, labels, n_rows: np.full((n_rows, 3), 7.0),
     )
     sums = np.ones((2, 3))
     label_sums.add_by_label(sums, np.zeros((6, 3)), np.zeros(6, dtype=np.int32))
