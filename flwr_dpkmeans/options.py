@@ -1,4 +1,4 @@
-"""What a user writes and the `Run` that follows from it.
+"""What a user writes and the `RunConfig` that follows from it.
 
 Settings that every run has, and a task with its own options.
 
@@ -35,7 +35,7 @@ from flwr_dpkmeans.sums.settings import (
     rule_of,
     whole,
 )
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, RunConfig, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
@@ -438,7 +438,7 @@ def task_kind(name: object) -> type[Task]:
     return NOT_FEDERATED[name] if name in NOT_FEDERATED else algorithm_entry(name)
 
 
-def parse_config(**values: Any) -> Run:
+def parse_config(**values: Any) -> RunConfig:
     """Build a run from plain values: strings for choices, any real for a float, options
     by their flat names.
 
@@ -470,12 +470,12 @@ def parse_config(**values: Any) -> Run:
     )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
         catalogue[name].changed(name, values[name])
-    return Run(
+    return RunConfig(
         Settings(**settings), kind(**own, options=kind.option_class()(**options))
     )
 
 
-def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
+def parse_run(*, has_server_data: bool = False, **values: Any) -> RunConfig:
     """Build a run as `parse_config` does.
 
     a trust model that is None or missing is the algorithm's own.
@@ -515,7 +515,9 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     )
 
 
-def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
+def build_run(
+    given: Mapping[str, Any], box: Bounds, *, has_server_data: bool
+) -> RunConfig:
     """Build a run from flat options as `flat_options` gives them, and the public `box`
     that their bounds stand for.
 
@@ -640,12 +642,12 @@ def own_options(
     }
 
 
-def _require_own(run: Run, values: Mapping[str, Any]) -> None:
+def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored.
 
     Options of other algorithms, units, evaluations and bounds.
     """
-    settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
+    settings, task, catalogue = config.settings, config.task, _catalogue(_kinds())
     changed: dict[str, Any] = {}
     for option, given in values.items():
         read = (

@@ -29,7 +29,7 @@ from flwr_dpkmeans.options import parse_run, task_kind
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.settings import Options
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 from simulations.baselines.central import require_central
 from simulations.datasets import RANGE, SPREAD
 from simulations.federation import gives_server_points
@@ -204,7 +204,7 @@ def require_valid(settings: Mapping[str, Any]) -> None:
 
 def federated_config(
     run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None
-) -> Run:
+) -> RunConfig:
     """Build the configuration that `flwr run` would build in a simulation.
 
     Parameters
@@ -216,7 +216,7 @@ def federated_config(
 
     Returns
     -------
-    Run
+    RunConfig
 
     Raises
     ------

@@ -34,7 +34,7 @@ from flwr_dpkmeans.privacy.shown import share_text
 from flwr_dpkmeans.sums.plan import COUNT, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.task import Known, Run
+from flwr_dpkmeans.sums.task import PublicFacts, RunConfig
 
 COST_CURVE = "cost_curve"
 """Name of the extra that a run leaves which chose its number of clusters."""
@@ -78,7 +78,7 @@ but is of the size of 1.
 """
 
 
-def clip_distance(config: Run, n_features: int) -> float:
+def clip_distance(config: RunConfig, n_features: int) -> float:
     """The distance, in scaled units, from which on rows count as if they were there.
 
     By default half the diagonal of one of k equal cubes that fill the box, or of the
@@ -96,7 +96,7 @@ def clip_distance(config: Run, n_features: int) -> float:
     return float(f"{math.sqrt(n_features) / k ** (1.0 / n_features):.12g}")
 
 
-def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
+def evaluation_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
     """Arrays of an evaluation, each of sensitivity 1, by their joint noise multiplier.
 
     An exact one has no noise.
@@ -114,7 +114,7 @@ def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _shape(config: Run, name: str) -> tuple[int, ...]:
+def _shape(config: RunConfig, name: str) -> tuple[int, ...]:
     """Shape of an array: cost and rows beyond are one number.
 
     Cells are by cluster and class, or none.
@@ -126,12 +126,12 @@ def _shape(config: Run, name: str) -> tuple[int, ...]:
     )
 
 
-def evaluation_round(known: Known) -> PrivateSum:
+def evaluation_round(public: PublicFacts) -> PrivateSum:
     """Measure the centroids that the algorithm ended with: they stay.
 
     The released arrays are added to the state.
     """
-    config, d = known.config, known.n_features
+    config, d = public.config, public.n_features
     k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
     farthest = clip * clip
@@ -170,7 +170,7 @@ def evaluation_round(known: Known) -> PrivateSum:
 
     return PrivateSum(
         EVALUATION_ROUND,
-        known.evaluation,
+        public.evaluation,
         statistic,
         advance,
         clip,
@@ -179,7 +179,7 @@ def evaluation_round(known: Known) -> PrivateSum:
     )
 
 
-def result_extras(config: Run) -> tuple[str, ...]:
+def result_extras(config: RunConfig) -> tuple[str, ...]:
     """Names of the extras that belong to a run's result.
 
     The cost curve if k was chosen, and an evaluation's arrays.
@@ -190,7 +190,7 @@ def result_extras(config: Run) -> tuple[str, ...]:
     )
 
 
-def admits_evaluation(config: Run, state: State) -> bool:
+def admits_evaluation(config: RunConfig, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
     arrays = [(name, state.arrays.get(name)) for name in EVALUATION_ARRAYS]
     return all(

@@ -39,7 +39,7 @@ from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.sums.plan import Plan, agreed_names
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, Known, Result, Task
+from flwr_dpkmeans.sums.task import CountedRows, PublicFacts, Result, Task
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0
@@ -53,7 +53,7 @@ class OneRound(Task):
     """A task that learns everything in one round, from nothing."""
 
     @abstractmethod
-    def planned(self, known: Known) -> PlannedSum:
+    def planned(self, public: PublicFacts) -> PlannedSum:
         """The round."""
 
     @abstractmethod
@@ -91,9 +91,11 @@ class OneRound(Task):
             return None
         return CountedRows("group_counts", float(rows.sum()), rows.size)
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         return Algorithm(
-            self.name, private_sums(known, [self.planned(known)]), lambda *_: State({})
+            self.name,
+            private_sums(public, [self.planned(public)]),
+            lambda *_: State({}),
         )
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
@@ -219,7 +221,7 @@ class Moments(OneRound):
 
     name = "moments"
 
-    def planned(self, known: Known) -> PlannedSum:
+    def planned(self, public: PublicFacts) -> PlannedSum:
         @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
@@ -232,7 +234,7 @@ class Moments(OneRound):
                 deviations=deviations_of(variances, _LEAST),
             )
 
-        return moment_parts(1, known.n_features), PrivateSum(
+        return moment_parts(1, public.n_features), PrivateSum(
             "moments", (), statistic, advance
         )
 
@@ -309,13 +311,13 @@ class Histograms(OneRound):
     name = "histograms"
     options: HistogramsOptions = HistogramsOptions()
 
-    def planned(self, known: Known) -> PlannedSum:
-        d, n = shape = (known.n_features, self.options.bins)
+    def planned(self, public: PublicFacts) -> PlannedSum:
+        d, n = shape = (public.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(
             Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True
         )
-        half_step = 2.0 ** -(known.fraction_bits + 1)
+        half_step = 2.0 ** -(public.fraction_bits + 1)
 
         @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -415,9 +417,9 @@ class Radii(OneRound):
     name = "radii"
     options: RadiiOptions = RadiiOptions()
 
-    def planned(self, known: Known) -> PlannedSum:
+    def planned(self, public: PublicFacts) -> PlannedSum:
         centers, square = (
-            self.scaled_centers(known.settings.bounds, known.n_features),
+            self.scaled_centers(public.settings.bounds, public.n_features),
             self.options.reach**2,
         )
         n = len(centers)

@@ -476,7 +476,7 @@ class Wrapped:
         start = time.perf_counter()
         if memory.plan.discovers(index):
             arrays, _ = self._call(
-                "fit", [np.array(side) for side in memory.found.box or ()], config
+                "fit", [np.array(side) for side in memory.discoveries.box or ()], config
             )
         else:
             arrays, _ = self._call_with_state("fit", memory, config)

@@ -55,7 +55,7 @@ from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreem
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -207,7 +207,7 @@ class KMeansClient(NumPyClient):
         if plan.discovers(index):
             # What was found before: the coarse ranges, if there are any yet.
             lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
-            found = Found(box=(lower, upper)) if lower else Found()
+            found = Discoveries(box=(lower, upper)) if lower else Discoveries()
             return (
                 plan.task.preliminary_statistic(
                     plan, index, self._ordered(plan), found

@@ -64,7 +64,7 @@ from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
@@ -216,7 +216,7 @@ class PrivateKMeans(Strategy):
 
     @classmethod
     def from_config(
-        cls, config: Run, *, server_points: Array | None = None, **given: Any
+        cls, config: RunConfig, *, server_points: Array | None = None, **given: Any
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in
         the caller's units.
@@ -230,7 +230,7 @@ class PrivateKMeans(Strategy):
 
     def _set_up(
         self,
-        config: Run,
+        config: RunConfig,
         points: Array | None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
@@ -650,7 +650,7 @@ def _recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
 
 
 def first_plan(
-    config: Run,
+    config: RunConfig,
     points: Array | None,
     *,
     run_id: int,

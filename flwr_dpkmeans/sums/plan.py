@@ -34,7 +34,7 @@ from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
-from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
+from flwr_dpkmeans.sums.task import RunConfig, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import (
     AGGREGATORS,
     Repeated,
@@ -142,7 +142,7 @@ class Plan:
     """What everybody agrees on before anything is released."""
 
     run_id: int
-    config: Run
+    config: RunConfig
     n_clients: int
     """Cohort at the start, M."""
     max_silent: int

@@ -30,7 +30,7 @@ from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 
 LOCAL = "Known here only and not private, so not to be published: "
 """How a sentence begins that follows from exact rows."""
@@ -134,7 +134,7 @@ def count_outside(box: Box, parts: Iterable[Array]) -> Array:
 
 
 def local_cautions(
-    config: Run, delta: float, counts: Array, names: Sequence[str] = ()
+    config: RunConfig, delta: float, counts: Array, names: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What exact rows say against a result, without a number that was taken from them.
 
@@ -164,7 +164,7 @@ def local_cautions(
     return tuple(LOCAL + sentence for sentence in found)
 
 
-def fewer_rows_cautions(config: Run, n_rows: int) -> tuple[str, ...]:
+def fewer_rows_cautions(config: RunConfig, n_rows: int) -> tuple[str, ...]:
     """What all parties' rows say against a larger declared number.
 
     For whoever holds all of them.

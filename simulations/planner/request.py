@@ -26,7 +26,7 @@ from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Options, flag, real, require_integer, whole
-from flwr_dpkmeans.sums.task import Run, ServerData, Task
+from flwr_dpkmeans.sums.task import RunConfig, ServerData, Task
 
 _SCALED_BOX = ((-1.0,), (1.0,))
 
@@ -168,7 +168,7 @@ class PlanningRequest(Options):
             name for name, entry in clusterings().items() if _fits(entry, self.unit)
         )
 
-    def config(self, algorithm: str, **changes: Any) -> Run:
+    def config(self, algorithm: str, **changes: Any) -> RunConfig:
         """The validated configuration of one candidate."""
         # Synthetic data are drawn in the box that bounds are scaled to, so nothing but
         # units depends on them.

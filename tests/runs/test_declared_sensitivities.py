@@ -32,7 +32,7 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.neighbours import _in_steps, check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
@@ -106,7 +106,7 @@ def statistic_of(one: Seen) -> Callable[[Array], Sequence[Array]]:
     known: dict[bytes, Sequence[Array]] = {}
     planned = (
         None
-        if isinstance(one.state, Found)
+        if isinstance(one.state, Discoveries)
         else build_algorithm(one.plan).rounds[one.round_index - 1]
     )
 

@@ -33,7 +33,7 @@ from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Found
+from flwr_dpkmeans.sums.task import TASKS, Discoveries
 
 Steps = NDArray[np.int64]
 MOST = 2**63 - 1
@@ -296,7 +296,7 @@ def continued(plan: Plan, kind: str) -> tuple[Plan | None, str]:
     """The plan after what comes before round 1 was released, or the sentence that ends
     the run.
     """
-    found = Found()
+    found = Discoveries()
     try:
         for index in range(plan.first_round, 1):
             release = released(kind, plan.round_at(index).blocks, index + 9)

@@ -47,7 +47,7 @@ from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.task import (
     TASKS,
-    Known,
+    PublicFacts,
     Registry,
     Result,
     Task,
@@ -86,8 +86,8 @@ class Votes(KMeansTask):
     trust = "notary"
     options: VotesOptions = VotesOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        k, d, pull = self.n_clusters, known.n_features, self.options.pull
+    def build(self, public: PublicFacts) -> Algorithm:
+        k, d, pull = self.n_clusters, public.n_features, self.options.pull
         ballots = Sensitivity(
             Norm.L2, 1.0, PrivacyUnit.RECORD, BALLOT, nonnegative=True
         )
@@ -119,7 +119,7 @@ class Votes(KMeansTask):
 
         rounds = tuple(
             PrivateSum(f"vote-{i}", blocks, statistic, advance)
-            for i, blocks in enumerate(allocate(known, [parts] * 2), 1)
+            for i, blocks in enumerate(allocate(public, [parts] * 2), 1)
         )
         return Algorithm(self.name, rounds, start)
 
@@ -130,8 +130,8 @@ class Twins(Votes):
 
     name = "twins"
 
-    def build(self, known: Known) -> Algorithm:
-        votes = super().build(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        votes = super().build(public)
         twins = tuple(
             replace(block, name="ballots") for block in votes.rounds[0].blocks
         )
@@ -145,8 +145,8 @@ class Mute(Votes):
     name = "mute"
     needs_n_examples = True
 
-    def build(self, known: Known) -> Algorithm:
-        votes = super().build(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        votes = super().build(public)
         mute = tuple(
             replace(block, sensitivity=replace(block.sensitivity, because=""))
             for block in votes.rounds[0].blocks
@@ -237,9 +237,9 @@ def plan_of(**values: Any) -> Plan:
 # -- before anybody pays ---------------------------------------------------------------
 
 
-def _wrong_advance(self: Votes, known: Known) -> Algorithm:
+def _wrong_advance(self: Votes, public: PublicFacts) -> Algorithm:
     """As a quotient of two sums is, where the second may be 0."""
-    votes = Votes.build(self, known)
+    votes = Votes.build(self, public)
 
     def advance(state: State, released: ReleasedSum) -> State:
         return replace(state, movements=(1.0 / int(released["ballots"][0]),))
@@ -460,12 +460,12 @@ class Histogram(Task):
     name = "histogram"
     options: HistogramOptions = HistogramOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         n = self.options.n_bins
         one = Sensitivity(
             Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is in one bin", nonnegative=True
         )
-        (blocks,) = allocate(known, [[ReleasePart("rows", (n,), one, 1.0, 1.0)]])
+        (blocks,) = allocate(public, [[ReleasePart("rows", (n,), one, 1.0, 1.0)]])
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             bins = np.minimum((points[:, 0] + 1.0) / 2.0 * n, n - 1).astype(int)
@@ -665,7 +665,7 @@ class _Spread(Task):
 
     name = "spread"
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row")
         parts = [[ReleasePart(name, (1,), one, 1.0, 1.0)] for name in ("mean", "away")]
 
@@ -677,11 +677,11 @@ class _Spread(Task):
 
         def learnt(name: str) -> Callable[[State, ReleasedSum], State]:
             mean = lambda released: round_to_grid(  # noqa: E731
-                np.clip(released[name] / known.n_units, -1.0, 1.0)
+                np.clip(released[name] / public.n_units, -1.0, 1.0)
             )
             return lambda state, released: state.changed(**{name: mean(released)})
 
-        first, second = allocate(known, parts)
+        first, second = allocate(public, parts)
         rounds = (
             PrivateSum("mean", first, summed, learnt("mean")),
             PrivateSum("away", second, distances, learnt("away"), reads=("mean",)),
@@ -767,7 +767,7 @@ class _Fixed(KMeansTask):
     name = "fixed"
     options: _FixedOptions = _FixedOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         raise NotImplementedError
 
 

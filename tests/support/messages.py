@@ -36,7 +36,7 @@ from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.wire import (
     MAX_BLOB_BYTES,
     MAX_LIST_BYTES,
@@ -207,7 +207,7 @@ class ServerRun(Server):
 
     def __init__(
         self,
-        config: Run,
+        config: RunConfig,
         *,
         run_id: int,
         seed: int,

@@ -33,7 +33,7 @@ from flwr_dpkmeans.options import (
     schema_settings,
 )
 from flwr_dpkmeans.sums.settings import Options
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 from simulations.planner import PlanningRequest
 
 BOUNDS = (0.0, 1.0)
@@ -99,7 +99,7 @@ def estimator(algorithm: str, **values: Any) -> FederatedKMeans:
     )
 
 
-def of_flwr_run(algorithm: str, **values: Any) -> Run:
+def of_flwr_run(algorithm: str, **values: Any) -> RunConfig:
     keys = run_config(algorithm=algorithm, **values)
     keys = {
         key: ",".join(map(str, value)) if isinstance(value, tuple) else value

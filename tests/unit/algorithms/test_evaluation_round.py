@@ -24,14 +24,14 @@ from flwr_dpkmeans.options import parse_run
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 
 ROWS = np.array([[0.25, 0.0], [0.0, 0.5], [0.0, 0.0], [1.0, 1.0], [1.0, 0.75]])
 LABELS = np.array([0, 1, 0, 2, 7])
 STATE = cluster_state(np.array([[0.0, 0.0], [1.0, 0.5]]), np.zeros(2))
 
 
-def config_of(**values: Any) -> Run:
+def config_of(**values: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),

@@ -19,7 +19,13 @@ from flwr_dpkmeans.privacy.noise import SAME
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, whole
-from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, Known, Run, ServerFacts, Task
+from flwr_dpkmeans.sums.task import (
+    MAX_SERVER_POINTS,
+    PublicFacts,
+    RunConfig,
+    ServerFacts,
+    Task,
+)
 
 BOX = ((-1.0,), (1.0,))
 
@@ -37,7 +43,7 @@ class Bare(Task):
     options: BareOptions = BareOptions()
     breadth: int = 4
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         raise NotImplementedError
 
 
@@ -70,7 +76,7 @@ def test_the_servers_centre_is_on_the_grid_inside_the_box(
 
 def known_of(
     n_examples: int | None = 800, multiplier: float | None = None, **values: Any
-) -> Known:
+) -> PublicFacts:
     settings = {
         "algorithm": "glloyd",
         "n_clusters": 2,
@@ -78,7 +84,7 @@ def known_of(
         "n_examples": None,
     }
     config = parse_config(**(settings | values))
-    return Known(config, n_examples, 2, 1e-6, multiplier, SAME, 16, n_clients=20)
+    return PublicFacts(config, n_examples, 2, 1e-6, multiplier, SAME, 16, n_clients=20)
 
 
 def test_whether_rows_were_counted_and_how_many_units_there_are() -> None:
@@ -152,7 +158,7 @@ def test_classes_are_looked_at_where_there_is_an_evaluation(
 
 
 def test_options_of_a_run_are_read_and_changed_by_their_flat_names() -> None:
-    run = Run(
+    run = RunConfig(
         Settings(bounds=BOX, epsilon=2.0, random_state=5),
         Bare(breadth=6, options=BareOptions(depth=3)),
     )
