@@ -4,7 +4,7 @@ Settings that every run has, and a task with its own options.
 
 Options that belong together are one small object (`ClientLevel`, `PrivateBounds`, an
 algorithm's own), of which a string is the short form. `flwr run`, the estimator, the
-strategies and Hydra all come through `parse_run`, which takes flat names and plain
+strategies and Hydra all come through `read_config`, which takes flat names and plain
 values.
 """
 
@@ -459,12 +459,16 @@ def parse_config(**values: Any) -> RunConfig:
             )
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
-        if name not in values and (name == "bounds" or name in kind.own_fields()):
+        if name not in values and (name == "bounds" or name in kind.parameter_names()):
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as"
                 f" {example}."
             )
-    named = ({one.name for one in fields(Settings)}, kind.own_fields(), _names_of(kind))
+    named = (
+        {one.name for one in fields(Settings)},
+        kind.parameter_names(),
+        _names_of(kind),
+    )
     settings, own, options = (
         {name: values[name] for name in names if name in values} for names in named
     )
@@ -475,7 +479,7 @@ def parse_config(**values: Any) -> RunConfig:
     )
 
 
-def parse_run(*, has_server_data: bool = False, **values: Any) -> RunConfig:
+def read_config(*, has_server_data: bool = False, **values: Any) -> RunConfig:
     """Build a run as `parse_config` does.
 
     a trust model that is None or missing is the algorithm's own.
@@ -515,14 +519,14 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     )
 
 
-def build_run(
+def build_config(
     given: Mapping[str, Any], box: Bounds, *, has_server_data: bool
 ) -> RunConfig:
     """Build a run from flat options as `flat_options` gives them, and the public `box`
     that their bounds stand for.
 
     What is ``"private"`` or ``"auto"`` the run finds out by itself; else as
-    `parse_run`.
+    `read_config`.
     """
     values = dict(given)
     stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
@@ -537,7 +541,7 @@ def build_run(
     values["n_examples"] = (
         None if is_private(values["n_examples"]) else values["n_examples"]
     )
-    return parse_run(
+    return read_config(
         has_server_data=has_server_data, bounds=(box.lower, box.upper), **values
     )
 
@@ -583,7 +587,7 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     )
     for kind in kinds:
         options = kind.option_class()
-        for name in (*kind.own_fields(), *(one.name for one in fields(options))):
+        for name in (*kind.parameter_names(), *(one.name for one in fields(options))):
             owners[name] = (*owners.get(name, ()), kind.name)
         defaults |= kind.defaults() | options.defaults()
         holders |= dict.fromkeys((one.name for one in fields(options)), options)

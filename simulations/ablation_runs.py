@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, encode
@@ -254,7 +254,7 @@ def public_of(
     Of the rows, their number only.
     """
     n_examples, n_features = points.shape
-    config = parse_run(
+    config = read_config(
         n_clusters=n_clusters,
         algorithm=algorithm,
         epsilon=epsilon,

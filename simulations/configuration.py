@@ -25,7 +25,7 @@ from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
-from flwr_dpkmeans.options import parse_run, task_kind
+from flwr_dpkmeans.options import read_config, task_kind
 from flwr_dpkmeans.sums.draft import require_supported
 from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
 from flwr_dpkmeans.sums.settings import Options
@@ -303,7 +303,7 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
         "n_clusters": settings["data"]["n_clusters"],
         "bounds": (bounds.lower, bounds.upper),
     }
-    require_central(parse_run(**options))
+    require_central(read_config(**options))
     own = {option: options.pop(option) for option in algorithm if option != "max_iter"}
     return options | {"algorithm": algorithm_value(options["algorithm"], own)}
 

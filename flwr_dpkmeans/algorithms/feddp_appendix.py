@@ -183,7 +183,7 @@ def parting_round(
             f" reduce_diameter it may be at most {2.0 * math.sqrt(d):.4g}, beyond which"
             " there are no rows: leave it out."
         )
-    n, distance = float(public.known_n_examples), connecting_distance(config, d)
+    n, distance = float(public.required_n_examples), connecting_distance(config, d)
     least = n * config.least_weight / 3.0
     crowd = (
         config.epsilon

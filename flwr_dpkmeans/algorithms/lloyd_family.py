@@ -214,7 +214,7 @@ class _Packed(KMeansTask):
         offsets, cut = after.centroids, 0.0
         if radius is not None:
             offsets = after.centroids - before.centroids
-            n_rows = float(public.known_n_examples)
+            n_rows = float(public.required_n_examples)
             cut = centre_errors.dropped_rows(after.counts, noise[1], n_rows, radius)
         quotients = centre_errors.quotient_deviations(offsets, after.counts, *noise)
         return centre_errors.on_grid(quotients, cut, moved)
@@ -304,7 +304,7 @@ class FastLloyd(_Packed):
         first = d**0.5 * BOX_BOUND if self.options.schedule is Schedule.STEP else eta
 
         def estimate(sigma: float) -> float:
-            n = float(public.known_n_examples)
+            n = float(public.required_n_examples)
             scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
             return ERROR_TARGET * 4.0 * n**2 / scale
 
@@ -469,7 +469,7 @@ class GLloyd(_OnAbsoluteSums):
         k, d = self.n_clusters, public.n_features
 
         def estimate(sigma: float) -> float:
-            n = float(public.known_n_examples)
+            n = float(public.required_n_examples)
             return (
                 ERROR_TARGET
                 * n**2
@@ -521,7 +521,7 @@ class SuLloyd(_OnAbsoluteSums):
         epsilon = public.settings.epsilon * (
             1.0 - public.settings.reserved_share(counts=True)
         )
-        n = float(public.known_n_examples)
+        n = float(public.required_n_examples)
         count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
         t = self.iterations(
             epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3)

@@ -66,7 +66,7 @@ from flwr_dpkmeans.log import placed_logger, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.options import PrivateBounds, build_run
+from flwr_dpkmeans.options import PrivateBounds, build_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
@@ -680,7 +680,7 @@ class Tables:
             "feature_names": self.names,
         }
         return (
-            build_run({**given, **facts}, box, has_server_data=points is not None),
+            build_config({**given, **facts}, box, has_server_data=points is not None),
             points,
         )
 
@@ -988,7 +988,7 @@ def _options_of(task: str | Task) -> dict[str, Any]:
             f"task is {task!r}, but it must be a registered name or a Task: give"
             " 'moments'."
         )
-    own = {name: getattr(task, name) for name in task.own_fields()}
+    own = {name: getattr(task, name) for name in task.parameter_names()}
     return {"algorithm": task.name, **own, **task.options.get_params()}
 
 

@@ -51,7 +51,12 @@ from flwr_dpkmeans.results.writer import (
     write_report,
 )
 from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
+from flwr_dpkmeans.sums.plan import (
+    Plan,
+    agreed_names,
+    column_positions,
+    schema_agreement,
+)
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation
 from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
@@ -374,7 +379,9 @@ class KMeansClient(NumPyClient):
 
     def _ordered(self, plan: Plan) -> Array:
         """The points with their columns in the order that the run agrees on."""
-        places = places_of(self._feature_names, agreed_names(plan, self._feature_names))
+        places = column_positions(
+            self._feature_names, agreed_names(plan, self._feature_names)
+        )
         ordered: Array = self._points if places is None else self._points[:, places]
         return ordered
 

@@ -334,7 +334,7 @@ def strategy_from_run_config(
     require_known(run_config)
     makes_clusters = (
         "n_clusters"
-        in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
+        in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).parameter_names()
     )
     if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError(

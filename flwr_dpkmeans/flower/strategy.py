@@ -47,7 +47,7 @@ from flwr_dpkmeans.flower.exchange import (
 )
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
-from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
+from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
@@ -209,7 +209,7 @@ class PrivateKMeans(Strategy):
             names=given.get("feature_names", ()),
             allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
-        config = build_run(
+        config = build_config(
             given | {"feature_names": names}, box, has_server_data=points is not None
         )
         self._set_up(config, points, timeouts, on_step)

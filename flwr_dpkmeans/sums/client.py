@@ -78,11 +78,11 @@ from flwr_dpkmeans.sums.trust import PARTIES, party_of
 from flwr_dpkmeans.sums.wire import (
     KeysReply,
     Request,
-    kept,
     load_plan,
+    pack_fields,
     plan_digest,
     require_same_versions,
-    restored,
+    unpack_fields,
 )
 
 
@@ -132,8 +132,8 @@ class Memory:
     def pack(self) -> dict[str, Any]:
         """Write it as text and blobs, for one record that is replaced as a whole."""
         return (
-            kept(self.protocol)
-            | kept(self, "protocol", "plan_blob", "plan")
+            pack_fields(self.protocol)
+            | pack_fields(self, "protocol", "plan_blob", "plan")
             | {"plan": self.plan_blob}
         )
 
@@ -141,11 +141,11 @@ class Memory:
     def unpack(cls, stored: Mapping[str, Any], run_id: int) -> Memory | None:
         """Undo `pack`; None where it is of an earlier run."""
         (kind,) = PARTIES.keys() & stored.keys()
-        party = restored(PARTIES[kind], stored)
+        party = unpack_fields(PARTIES[kind], stored)
         if party.run_id != run_id:
             return None
         blob = bytes(stored["plan"])
-        memory: Memory = restored(
+        memory: Memory = unpack_fields(
             cls, stored, protocol=party, plan_blob=blob, plan=load_plan(blob)
         )
         return memory

@@ -68,8 +68,8 @@ from flwr_dpkmeans.sums.wire import (
     KeysReply,
     Request,
     dump_plan,
+    installed_versions,
     load_plan,
-    own_versions,
     plan_digest,
 )
 
@@ -198,7 +198,7 @@ class Server:
             for node in self.joined:
                 yield (
                     node,
-                    Request(stage, plan=self._plan_blob, versions=own_versions()),
+                    Request(stage, plan=self._plan_blob, versions=installed_versions()),
                 )
             return
         if stage is None:

@@ -27,7 +27,7 @@ from flwr_dpkmeans.privacy.report import (
 )
 from flwr_dpkmeans.sums.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
-from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
+from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
 from flwr_dpkmeans.sums.task import RunConfig
@@ -426,7 +426,7 @@ def _lines(
 
 def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
     """Where rounds may end early: how many of those that are paid for were released."""
-    own = range(FIRST_OWN_ROUND, plan.closing_round)
+    own = range(FIRST_TASK_ROUND, plan.closing_round)
     n_released = len({index for index, _ in attempts if index in own})
     so = {"may_end": plan.task.tolerance is not None}
     return _told_if(so, tolerance=plan.task.tolerance, n=n_released, n_rounds=len(own))

@@ -225,7 +225,7 @@ class PublicFacts:
 
     `Task.build` gets it, and hands it to `allocate`.
 
-    Most tasks need `n_features`, `options` and, where N matters, `known_n_examples`
+    Most tasks need `n_features`, `options` and, where N matters, `required_n_examples`
     (with `Task.needs_n_examples`).
     """
 
@@ -272,7 +272,7 @@ class PublicFacts:
         return self.config.task.options
 
     @property
-    def known_n_examples(self) -> int:
+    def required_n_examples(self) -> int:
         """N, which the caller needs."""
         if self.n_examples is None:
             raise PlanError(
@@ -299,7 +299,7 @@ class PublicFacts:
         """
         if self.settings.unit is PrivacyUnit.CLIENT:
             return self.n_clients * self.settings.client_sampling_rate
-        return float(self.known_n_examples)
+        return float(self.required_n_examples)
 
     def released_events(self) -> tuple[Event, ...]:
         """What is not the task's own, for the accountant.
@@ -462,7 +462,7 @@ class Task(Options, ABC):
         return f"The algorithm {self.name!r}"
 
     @classmethod
-    def own_fields(cls) -> tuple[str, ...]:
+    def parameter_names(cls) -> tuple[str, ...]:
         """Names of its parameters besides the options."""
         return tuple([one.name for one in fields(cls) if one.name != "options"])
 
@@ -774,7 +774,9 @@ class RunConfig:
             if name in values
         }
         own = {
-            name: values.pop(name) for name in self.task.own_fields() if name in values
+            name: values.pop(name)
+            for name in self.task.parameter_names()
+            if name in values
         }
         task = replace(self.task, **own, options=replace(self.task.options, **values))
         return RunConfig(replace(self.settings, **settings), task)
@@ -790,7 +792,7 @@ def _require_own_names(name: str, task: type[Task]) -> None:
             f"the task {task.name!r} is offered as {name!r}: give both one name."
         )
     taken = {*Settings.__dataclass_fields__, *_OF_CALLS}
-    own = {*task.option_class().__dataclass_fields__, *task.own_fields()}
+    own = {*task.option_class().__dataclass_fields__, *task.parameter_names()}
     both = sorted(one for one in taken & own if not one.startswith("_"))
     if both:
         raise ConfigurationError(

@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
@@ -201,7 +201,7 @@ def _build(
     }
     if unit == "client":
         wanted |= _client_bounds(algorithm, layout.n_clusters)
-    config = parse_run(
+    config = read_config(
         has_server_data=entry.server_data is ServerData.NEEDED,
         **(wanted | {"algorithm": algorithm, "trust": trust, "unit": unit} | given),
     )
@@ -214,7 +214,7 @@ def _build(
     if config.trust == "distributed" and config.max_silent is None and n_clients > 2:
         # The shares of one colluding client are not counted on, so that the claim is
         # tight against the server too.
-        config = parse_run(
+        config = read_config(
             has_server_data=entry.server_data is ServerData.NEEDED,
             **(
                 wanted

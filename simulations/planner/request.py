@@ -18,7 +18,7 @@ from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member
 from flwr_dpkmeans.options import (
     own_options,
-    parse_run,
+    read_config,
     resolve_n_clusters,
     schema_settings,
 )
@@ -181,7 +181,7 @@ class PlanningRequest(Options):
             values.setdefault(
                 "examples_per_client", max(1, self.n_examples // self.n_clients)
             )
-        return parse_run(**(values | changes))
+        return read_config(**(values | changes))
 
     def draft(self, algorithm: str, *, seed: int = 0, **changes: Any) -> Plan:
         """Draft one candidate's final plan, with some fields of the configuration

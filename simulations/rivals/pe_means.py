@@ -244,7 +244,7 @@ class Evolution:
     def __init__(
         self, task: PEMeans, public: PublicFacts, width: int, radius: float
     ) -> None:
-        k, n = task.n_clusters, public.known_n_examples
+        k, n = task.n_clusters, public.required_n_examples
         self.k, self.n, self.width, self.radius, self.n_features = (
             k,
             n,

@@ -70,7 +70,7 @@ class UniformGrid(KMeansTask):
             1.0 - _HYBRID_SHARE if self.options.hybrid else 1.0
         )
         side = self.options.cells_per_column or grid_side(
-            public.known_n_examples, public.n_features, epsilon
+            public.required_n_examples, public.n_features, epsilon
         )
         if side**public.n_features > MOST_CELLS:
             raise PlanError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
 from flwr_dpkmeans.sums.plan import Plan
@@ -27,7 +27,7 @@ GRID = 2**16
 
 
 def plan_of(d: int, k: int, n_classes: int, unit: str, radius: float | None) -> Plan:
-    config = parse_run(
+    config = read_config(
         n_clusters=k,
         bounds=((-1.0,), (1.0,)),
         algorithm="sphere_packing",

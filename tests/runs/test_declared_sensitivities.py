@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -66,7 +66,7 @@ def seen_of(case: Case, *, discovers: bool) -> tuple[Seen, ...]:
         else {"n_examples": 20_000}
     )
     values |= {"choose_n_clusters": True} if algorithm == "feddp_choose_k" else {}
-    config = parse_run(has_server_data=algorithm in SERVER_DATA, **values)
+    config = read_config(has_server_data=algorithm in SERVER_DATA, **values)
     held = (
         hold_points(config, mixture().server_points)
         if algorithm in SERVER_DATA

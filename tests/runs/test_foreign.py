@@ -21,7 +21,7 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.engines import federate
 from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -224,7 +224,7 @@ def plan_of(**values: Any) -> Plan:
         "bounds": ((-1.0,), (1.0,)),
     }
     given = settings | {"n_examples": 900} | values
-    config = parse_run(
+    config = read_config(
         **{
             name: value
             for name, value in given.items()
@@ -489,7 +489,7 @@ def test_a_statistic_without_clusters_runs_to_the_report(
 ) -> None:
     register(Histogram)
     try:
-        config = parse_run(
+        config = read_config(
             algorithm="histogram",
             n_bins=2,
             bounds=((-1,), (1,)),
@@ -780,8 +780,8 @@ def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> Non
             "n_examples": 100,
             "max_iter": None,
         }
-        assert parse_run(**common).max_iter is None
-        assert parse_run(**common, algorithm="fixed").max_iter == 3
+        assert read_config(**common).max_iter is None
+        assert read_config(**common, algorithm="fixed").max_iter == 3
     finally:
         TASKS._items.pop("fixed")
 

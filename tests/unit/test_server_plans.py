@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.draft import draft_plan, require_next, verify_plan
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, Discoveries, ServerFacts
@@ -24,7 +24,7 @@ FACTS = ServerFacts(20, (0.0, 0.0), 0.5, 0.2)
 def drafted(
     trust: str = "distributed", *, public: bool | None = None, **values: Any
 ) -> Plan:
-    config = parse_run(
+    config = read_config(
         **(
             {
                 "n_clusters": 3,

@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.measure import (
     evaluation_blocks,
     result_extras,
 )
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
@@ -41,7 +41,7 @@ def config_of(**values: Any) -> RunConfig:
         "evaluation": "private",
         "evaluation_radius": 0.5,
     }
-    return parse_run(**(settings | values))
+    return read_config(**(settings | values))
 
 
 def plan_of(**values: Any) -> Plan:

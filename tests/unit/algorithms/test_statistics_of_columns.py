@@ -35,7 +35,7 @@ from flwr_dpkmeans.errors import (
     PlanError,
     PrivacyWarning,
 )
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, ReleasedSum, as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
@@ -65,7 +65,7 @@ def plan_of(task: str, **values: Any) -> Plan:
         "bounds": ((-1.0,), (1.0,)),
         "n_examples": 900,
     }
-    run = parse_run(**settings | TASKS[task] | values)
+    run = read_config(**settings | TASKS[task] | values)
     return draft_plan(run, run_id=1, n_clients=2, seed=7, n_features=2)
 
 

@@ -48,7 +48,7 @@ from flwr_dpkmeans.sums.wire import (
     Request,
     Status,
     dump_plan,
-    own_versions,
+    installed_versions,
     plan_digest,
 )
 
@@ -318,14 +318,14 @@ def test_a_plan_that_knows_what_it_is_to_find_is_refused(known: dict[str, Any]) 
     guard.run_id, guard.node_id = 7, 3
     with pytest.raises(ProtocolError, match="the key phase carries no plan"):
         Client(guard, cast(Any, None), None).handle(
-            Request(Stage.KEYS, versions=own_versions())
+            Request(Stage.KEYS, versions=installed_versions())
         )
     with pytest.raises(
         ProtocolError,
         match="the plan fixes what its preliminary sums are still to find",
     ):
         Client(guard, cast(Any, None), None).handle(
-            Request(Stage.KEYS, plan=dump_plan(odd), versions=own_versions())
+            Request(Stage.KEYS, plan=dump_plan(odd), versions=installed_versions())
         )
 
 

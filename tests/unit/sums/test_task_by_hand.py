@@ -92,7 +92,7 @@ def test_whether_rows_were_counted_and_how_many_units_there_are() -> None:
     assert not known_of(n_examples=None).counted
     declared = replace(known_of(), config=known_of().config.changed(n_examples=800))
     assert not declared.counted
-    assert declared.n_units == declared.known_n_examples == 800
+    assert declared.n_units == declared.required_n_examples == 800
     by_client = {"algorithm": "proxy_lloyd", "unit": "client", "trust": "central"}
     assert (
         known_of(**by_client).n_units,
@@ -107,7 +107,7 @@ def test_whether_rows_were_counted_and_how_many_units_there_are() -> None:
 def test_a_task_that_says_nothing_has_defaults() -> None:
     task, settings = Bare(), Settings(bounds=BOX, n_examples=1)
     task.check(settings)
-    assert (Bare.option_class(), Bare.own_fields()) == (BareOptions, ("breadth",))
+    assert (Bare.option_class(), Bare.parameter_names()) == (BareOptions, ("breadth",))
     assert (task.max_rounds, task.tolerance, task.least_rows) == (None, None, 1)
     assert task.counted_examples(0.4) == task.counted_examples(1.4) == 1
     assert task.why_rows == "'bare' needs at least 1: add data."
