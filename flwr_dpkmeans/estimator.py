@@ -82,8 +82,7 @@ from flwr_dpkmeans.results.writer import (
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
-from flwr_dpkmeans.sums.settings import Box, Options, Settings
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.task import RunConfig
 

@@ -42,7 +42,14 @@ from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
 from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
+from flwr_dpkmeans.sums.settings import (
+    Box,
+    EvaluationKind,
+    Options,
+    Settings,
+    flag,
+    whole,
+)
 from flwr_dpkmeans.sums.task import (
     TASKS,
     CountedRows,
@@ -656,7 +663,7 @@ class KMeansTask(Task):
             for name, shape in shapes
         )
         return fits and (
-            plan.settings.evaluation is Evaluation.NONE
+            plan.settings.evaluation is EvaluationKind.NONE
             or measure.admits_evaluation(plan.config, state)
         )
 

@@ -33,7 +33,7 @@ from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.privacy.shown import share_text
 from flwr_dpkmeans.sums.plan import COUNT, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.settings import EvaluationKind
 from flwr_dpkmeans.sums.task import PublicFacts, RunConfig
 
 COST_CURVE = "cost_curve"
@@ -88,7 +88,7 @@ def clip_distance(config: RunConfig, n_features: int) -> float:
     """
     if config.settings.evaluation_radius is not None:
         return config.settings.evaluation_radius
-    if config.settings.evaluation is Evaluation.EXACT:
+    if config.settings.evaluation is EvaluationKind.EXACT:
         # The box's diagonal, with room for the last digit of its square.
         return 2.0 * math.sqrt(n_features) * (1.0 + 2.0**-40)
     k = 1 if config.choose_n_clusters else config.n_clusters
@@ -101,7 +101,10 @@ def evaluation_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]
 
     An exact one has no noise.
     """
-    exact, unit = config.settings.evaluation is Evaluation.EXACT, config.settings.unit
+    exact, unit = (
+        config.settings.evaluation is EvaluationKind.EXACT,
+        config.settings.unit,
+    )
     noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
     blocks = []
     for name, (part, one_row, one_client) in _ARRAYS.items():
@@ -136,7 +139,7 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
     clip = clip_distance(config, d)
     farthest = clip * clip
     per_client = config.settings.unit is PrivacyUnit.CLIENT
-    exact = config.settings.evaluation is Evaluation.EXACT
+    exact = config.settings.evaluation is EvaluationKind.EXACT
 
     def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
@@ -186,7 +189,11 @@ def result_extras(config: RunConfig) -> tuple[str, ...]:
     """
     return (
         COST_CURVE,
-        *(() if config.settings.evaluation is Evaluation.NONE else EVALUATION_ARRAYS),
+        *(
+            ()
+            if config.settings.evaluation is EvaluationKind.NONE
+            else EVALUATION_ARRAYS
+        ),
     )
 
 
@@ -339,7 +346,7 @@ def read_evaluation(
     released.
     """
     settings = plan.settings
-    if settings.evaluation is Evaluation.NONE:
+    if settings.evaluation is EvaluationKind.NONE:
         return None
     if not set(EVALUATION_ARRAYS) <= set(state.arrays) or plan.n_features is None:
         raise PlanError(
@@ -376,7 +383,7 @@ def read_evaluation(
         # Noise alone is not privacy, as with a seed or after exact releases.
         kind=(
             EXACT
-            if settings.evaluation is Evaluation.EXACT
+            if settings.evaluation is EvaluationKind.EXACT
             else PRIVATE
             if plan.is_private
             else NOISY
@@ -455,7 +462,7 @@ def _units(
     """
     total = Measured(max(1.0, float(cells.sum())), cell_noise * math.sqrt(cells.size))
     known = _known_units(plan, n_clients)
-    if known is None or plan.settings.evaluation is Evaluation.EXACT:
+    if known is None or plan.settings.evaluation is EvaluationKind.EXACT:
         return total, "released"
     far = abs(known.value - total.value) > _FAR * math.hypot(known.noise, total.noise)
     return (total, "released") if far or total.noise < known.noise else (known, "known")

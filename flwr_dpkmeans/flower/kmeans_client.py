@@ -58,7 +58,7 @@ from flwr_dpkmeans.sums.plan import (
     schema_agreement,
 )
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
 from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.wire import load_plan
@@ -294,7 +294,7 @@ class KMeansClient(NumPyClient):
             self.cluster_centers_error_ = centre_half_widths(plan, state)
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
             measured, n_asked = (
-                plan.settings.evaluation is not Evaluation.NONE,
+                plan.settings.evaluation is not EvaluationKind.NONE,
                 config.get("n_clients", plan.n_clients),
             )
             self.evaluation_ = (

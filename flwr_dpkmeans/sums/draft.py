@@ -48,7 +48,7 @@ from flwr_dpkmeans.sums.plan import (
 )
 from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.task import (
     TASKS,
     Discoveries,
@@ -242,7 +242,7 @@ def worst_case(plan: Plan) -> float:
     config = plan.config
     if (
         config.task.noise is NoiseShape.NONE
-        or config.settings.evaluation is Evaluation.EXACT
+        or config.settings.evaluation is EvaluationKind.EXACT
     ):
         return math.inf
     if plan.count is None and plan.n_features is not None:
@@ -422,11 +422,11 @@ def _known(plan: Plan) -> PublicFacts:
         profile = plan.task.profile(
             plan.config, _multiplier_of(plan, settings.profile_share)
         )
-    if settings.evaluation is Evaluation.PRIVATE:
+    if settings.evaluation is EvaluationKind.PRIVATE:
         evaluation = plan.task.evaluation(
             plan.config, _multiplier_of(plan, settings.evaluation_share)
         )
-    elif settings.evaluation is Evaluation.EXACT:
+    elif settings.evaluation is EvaluationKind.EXACT:
         # It has no share, and beside Laplace rounds no noise follows where nothing has
         # one.
         evaluation = plan.task.evaluation(plan.config, 0.0)

@@ -33,7 +33,7 @@ from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
+from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import RunConfig, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import (
     AGGREGATORS,
@@ -423,7 +423,7 @@ class Plan:
         """
         exact = (
             self.task.noise is NoiseShape.NONE
-            or self.settings.evaluation is Evaluation.EXACT
+            or self.settings.evaluation is EvaluationKind.EXACT
         )
         exact = exact or any(
             isinstance(event, release.ExactRelease) for event in self.events()

@@ -29,7 +29,7 @@ from flwr_dpkmeans.sums.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import RunConfig
 
 LOCAL = "Known here only and not private, so not to be published: "
@@ -522,7 +522,7 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         "seeded_noise": seeded,
         "seeded_coins": seeded and plan.settings.client_sampling_rate < 1.0,
         "bare": plan.is_bare,
-        "exact_evaluation": plan.settings.evaluation is Evaluation.EXACT,
+        "exact_evaluation": plan.settings.evaluation is EvaluationKind.EXACT,
         "no_noise": NoiseShape.NONE in own,
     }
     return _told_if(reasons, algorithm=plan.task.label)

@@ -31,7 +31,7 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
 )
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
@@ -530,7 +530,7 @@ class Task(Options, ABC):
 
         0: none.
         """
-        return 0 if settings.evaluation is Evaluation.NONE else settings.n_classes
+        return 0 if settings.evaluation is EvaluationKind.NONE else settings.n_classes
 
     # -- what is released besides ------------------------------------------------------
 

@@ -20,7 +20,7 @@ from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import EvaluationKind
 
 Floats = NDArray[np.float64]
 GRID = 2**16

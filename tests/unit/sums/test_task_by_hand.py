@@ -18,7 +18,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import SAME
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, whole
+from flwr_dpkmeans.sums.settings import EvaluationKind, Options, Settings, whole
 from flwr_dpkmeans.sums.task import (
     MAX_SERVER_POINTS,
     PublicFacts,
@@ -151,7 +151,7 @@ def test_classes_are_looked_at_where_there_is_an_evaluation(
 ) -> None:
     assert (
         Bare().n_classes(
-            Settings(bounds=BOX, n_classes=3, evaluation=Evaluation(evaluation))
+            Settings(bounds=BOX, n_classes=3, evaluation=EvaluationKind(evaluation))
         )
         == n_classes
     )
