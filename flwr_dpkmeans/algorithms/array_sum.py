@@ -111,7 +111,7 @@ class _Part:
 
     @classmethod
     def of(cls, vector: Array) -> _Part:
-        """Undo `ArraySum.contribution`."""
+        """Undo `ArraySumTask.contribution`."""
         moves, weight = np.split(vector, [-1])
         return cls(moves, float(weight[0]))
 
@@ -130,7 +130,7 @@ class _Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraySum(Task):
+class ArraySumTask(Task):
     """Sums of arrays, each client's part clipped and hidden as a whole.
 
     See `flower.strategy.SecureSum`.
@@ -436,7 +436,7 @@ class ArraySum(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactArraySum(ArraySum):
+class ExactArraySumTask(ArraySumTask):
     """The same without noise: not private.
 
     Nothing is clipped unless a clip is stated. Values are rounded to the nearest step

@@ -378,7 +378,7 @@ class _OnServerPoints(KMeansTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDPKMeans(_OnServerPoints):
+class FedDPKMeansTask(_OnServerPoints):
     """FedDP-KMeans (Scott, Lampert, Saulpic 2025), from server data.
 
     3 + T private sums.
@@ -437,7 +437,7 @@ class FedDPKMeans(_OnServerPoints):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDPChooseK(_OnServerPoints):
+class FedDPChooseKTask(_OnServerPoints):
     """The first two rounds alone, on the whole budget.
 
     The cost curve over k and its elbow (appendix H.3).
@@ -465,7 +465,7 @@ class FedDPChooseK(_OnServerPoints):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicStart(_OnServerPoints):
+class PublicStartTask(_OnServerPoints):
     """A start that costs no privacy, then T Lloyd rounds on clipped sums (paper,
     section 5).
     """
@@ -515,7 +515,7 @@ class PublicStart(_OnServerPoints):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerKMeansPlusPlus(PublicStart):
+class ServerKMeansPlusPlusTask(PublicStartTask):
     """k-means++ on the server's points, then DP-Lloyd."""
 
     name = "server_kmeans++"
@@ -530,7 +530,7 @@ class ServerKMeansPlusPlus(PublicStart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerLloyd(PublicStart):
+class ServerLloydTask(PublicStartTask):
     """k-means of the server's points, with restarts, then DP-Lloyd."""
 
     name = "server_lloyd"
@@ -547,7 +547,7 @@ class ServerLloyd(PublicStart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpherePacking(PublicStart):
+class SpherePackingTask(PublicStartTask):
     """Sphere packing (appendix G.3), then DP-Lloyd on clipped sums.
 
     Server points, if any, set the clip bounds.

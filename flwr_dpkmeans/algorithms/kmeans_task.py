@@ -748,7 +748,7 @@ def counts_std(plan: Plan) -> tuple[float, bool]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InOnePlace(KMeansTask):
+class InOnePlaceTask(KMeansTask):
     """A baseline that `FederatedKMeans` runs in this process, never in a federation."""
 
     trust = "central"
@@ -766,14 +766,14 @@ class OptimalOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KFed(InOnePlace):
+class KFedTask(InOnePlaceTask):
     """One-shot federated k-means from each client's own centres; not private."""
 
     name = "k_fed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimal(InOnePlace):
+class OptimalTask(InOnePlaceTask):
     """k-means on all rows in one place; not private."""
 
     name = "optimal"
@@ -793,7 +793,7 @@ class MaxCoverOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxCover(InOnePlace):
+class MaxCoverTask(InOnePlaceTask):
     """Private k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021), on all rows in
     one place.
     """
@@ -812,7 +812,7 @@ class BalcanOptions(MaxCoverOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Balcan(MaxCover):
+class BalcanTask(MaxCoverTask):
     """Private k-means by noisy trees and local search (Balcan et al. 2017), on all rows
     in one place.
     """
@@ -821,8 +821,8 @@ class Balcan(MaxCover):
     options: BalcanOptions = BalcanOptions()
 
 
-NOT_FEDERATED: Mapping[str, type[InOnePlace]] = MappingProxyType(
-    {kind.name: kind for kind in (KFed, Optimal, MaxCover, Balcan)}
+NOT_FEDERATED: Mapping[str, type[InOnePlaceTask]] = MappingProxyType(
+    {kind.name: kind for kind in (KFedTask, OptimalTask, MaxCoverTask, BalcanTask)}
 )
 """Baselines that `FederatedKMeans` runs in one process, by name."""
 

@@ -285,7 +285,7 @@ class FastLloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FastLloyd(_Packed):
+class FastLloydTask(_Packed):
     """FastLloyd (Diaa, Humphries, Kerschbaum 2025).
 
     Relative sums of the points within a radius, Gaussian noise.
@@ -456,7 +456,7 @@ class GLloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GLloyd(_OnAbsoluteSums):
+class GLloydTask(_OnAbsoluteSums):
     """DP-Lloyd, Gaussian noise: sums with L2 sensitivity sqrt(d), counts with 1
     (FastLloyd paper, appendix B.1).
     """
@@ -497,7 +497,7 @@ class SuLloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuLloyd(_OnAbsoluteSums):
+class SuLloydTask(_OnAbsoluteSums):
     """DP-Lloyd, Laplace noise (Su et al.): sums with L1 sensitivity d, counts with 1,
     epsilon/T per iteration.
 
@@ -572,7 +572,7 @@ class LloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lloyd(_OnAbsoluteSums):
+class LloydTask(_OnAbsoluteSums):
     """Lloyd's algorithm without noise: not private, for comparison."""
 
     name = "lloyd"

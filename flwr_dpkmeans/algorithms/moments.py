@@ -2,8 +2,8 @@
 
 Means and deviations, histograms, and who is far from them.
 
-`Histograms` is the smallest private sum: one array. Rows are far from what all parties'
-rows are like by the moments, or by a private radius of each cluster (`Radii`); who is
+`HistogramsTask` is the smallest private sum: one array. Rows are far from what all parties'
+rows are like by the moments, or by a private radius of each cluster (`RadiiTask`); who is
 flagged is known at the party alone.
 """
 
@@ -49,7 +49,7 @@ _LEAST = 2.0**-16
 _MOST_CENTERS = 10_000
 
 
-class OneRound(Task):
+class OneRoundTask(Task):
     """A task that learns everything in one round, from nothing."""
 
     @abstractmethod
@@ -216,7 +216,7 @@ def deviations_of(variances: Array, least: float) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moments(OneRound):
+class MomentsTask(OneRoundTask):
     """Mean and standard deviation of every column, and the number of rows."""
 
     name = "moments"
@@ -305,7 +305,7 @@ class HistogramsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histograms(OneRound):
+class HistogramsTask(OneRoundTask):
     """Noisy counts of every column's values in bins."""
 
     name = "histograms"
@@ -408,7 +408,7 @@ class RadiiOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Radii(OneRound):
+class RadiiTask(OneRoundTask):
     """Root mean square distance of the rows of each cluster from its center.
 
     ``radii`` in the box, and ``rows``.
@@ -511,11 +511,11 @@ def far_rows(
     """Flag rows, (n_rows, n_features) in the units of the data, farther from the
     nearest center than some radii; local.
 
-    Plan and radii are those of one run of `Radii`; a data frame's columns are put in
+    Plan and radii are those of one run of `RadiiTask`; a data frame's columns are put in
     its order.
     """
     task = plan.task
-    assert isinstance(task, Radii)
+    assert isinstance(task, RadiiTask)
     points = validate_columns(points, agreed_names(plan, frame_columns(points)))
     scaled = round_to_grid(plan_bounds(plan, points.shape[1]).scale(points))
     labels, squared = nearest_centroids(

@@ -92,7 +92,7 @@ class NaiveBayesOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayes(moments.OneRound):
+class NaiveBayesTask(moments.OneRoundTask):
     """Naive Bayes of labelled rows.
 
     Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The

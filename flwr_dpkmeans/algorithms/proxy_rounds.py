@@ -109,7 +109,7 @@ class ProxyLloydOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyLloyd(KMeansTask):
+class ProxyLloydTask(KMeansTask):
     """A private start from proxies, then shrunk Lloyd steps.
 
     4 + L + T private sums, 2 + L + T if looks see nothing.

@@ -31,7 +31,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.algorithms.server_points import (
     PRIVATE,
     in_box,
@@ -152,7 +152,7 @@ class Federated:
             f" {self.privacy.epsilon:.4g}"
         )
         names = {"column": list(self.columns), "class": list(map(str, self.classes))}
-        if isinstance(task, NaiveBayes):
+        if isinstance(task, NaiveBayesTask):
             names |= task.columns(self.plan.n_features or 0).names(self.columns)
         return Values.of(title, result.arrays, result.errors, result.axes, names)
 

@@ -419,11 +419,11 @@ class Task(Options, ABC):
     of clusterings.
 
     Examples
-    -------- The smallest is `algorithms.moments.Histograms`;
+    -------- The smallest is `algorithms.moments.HistogramsTask`;
     ``flwr_dpkmeans/sums/A_METHOD.md`` goes through a whole package.
 
-    >>> from flwr_dpkmeans.algorithms.moments import Histograms, HistogramsOptions
-    >>> Histograms(options=HistogramsOptions(bins=5)).options.bins
+    >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
+    >>> HistogramsTask(options=HistogramsOptions(bins=5)).options.bins
     5
     """
 

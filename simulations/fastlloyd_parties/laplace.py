@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.lloyd_family import (
-    FastLloyd,
+    FastLloydTask,
     Schedule,
     cluster_radius,
     laplace_epsilon,
@@ -17,7 +17,7 @@ from flwr_dpkmeans.sums.task import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceFastLloyd(FastLloyd):
+class LaplaceFastLloyd(FastLloydTask):
     """Rounds that are purely private.
 
     A row within the radius r of its centroid in L2 is within r sqrt(d) of it in L1.

@@ -104,7 +104,7 @@ class PEMeansOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PEMeans(KMeansTask):
+class PEMeansTask(KMeansTask):
     """Votes for evolving candidates, Gaussian noise."""
 
     name = "pe_means"
@@ -154,7 +154,7 @@ class HDPEMeansOptions(PEMeansOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HDPEMeans(PEMeans):
+class HDPEMeansTask(PEMeansTask):
     """Votes for candidates in a random projection, then one sum of the rows themselves."""
 
     name = "hdpe_means"
@@ -242,7 +242,7 @@ class Evolution:
     """Candidates over the generations, for a task, in as many dimensions as they have."""
 
     def __init__(
-        self, task: PEMeans, public: PublicFacts, width: int, radius: float
+        self, task: PEMeansTask, public: PublicFacts, width: int, radius: float
     ) -> None:
         k, n = task.n_clusters, public.required_n_examples
         self.k, self.n, self.width, self.radius, self.n_features = (

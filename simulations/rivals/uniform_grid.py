@@ -56,7 +56,7 @@ class UniformGridOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniformGrid(KMeansTask):
+class UniformGridTask(KMeansTask):
     """One histogram over cells, and k-means of their centres."""
 
     name = "eugkm"

@@ -45,7 +45,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.algorithms.lloyd_family import Lloyd
+from flwr_dpkmeans.algorithms.lloyd_family import LloydTask
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import SecureAggregation
 from flwr_dpkmeans.flower.engines import Node
@@ -228,7 +228,7 @@ def bound(plan: Plan, factor: float) -> Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loyd(Lloyd):
+class Loyd(LloydTask):
     name = "loyd"
 
 
@@ -273,7 +273,7 @@ OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
     ),
     "other trust": lambda p: replace(p, config=p.config.changed(trust="central")),
     "other algorithm": lambda p: replace(
-        p, config=RunConfig(p.settings, Lloyd(n_clusters=p.config.n_clusters))
+        p, config=RunConfig(p.settings, LloydTask(n_clusters=p.config.n_clusters))
     ),
     "unknown algorithm": lambda p: replace(
         p, config=RunConfig(p.settings, Loyd(n_clusters=p.config.n_clusters))

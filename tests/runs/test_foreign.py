@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state
-from flwr_dpkmeans.algorithms.moments import Moments
+from flwr_dpkmeans.algorithms.moments import MomentsTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
@@ -597,7 +597,7 @@ class _HuberOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Huber(Moments):
+class _Huber(MomentsTask):
     name = "huber"
     options: _HuberOptions = _HuberOptions()
 

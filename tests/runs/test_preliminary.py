@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
+from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingTask
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
@@ -37,7 +37,7 @@ COUNTING = "counting_packing"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountingPacking(SpherePacking):
+class CountingPacking(SpherePackingTask):
     name = COUNTING
     needs_n_examples = True
 
