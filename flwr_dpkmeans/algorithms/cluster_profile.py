@@ -32,7 +32,7 @@ from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, PROFILE_ROUND
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import Known, Run
+from flwr_dpkmeans.sums.task import PublicFacts, RunConfig
 
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
@@ -50,7 +50,7 @@ MISSING, SHARE = "missing", "share"
 """The figure that says which share of a column's cells is missing."""
 
 
-def profile_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
+def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
     """Arrays of a profile, by their joint noise multiplier, with bounds of one row that
     hold for a mean over rows too.
 
@@ -108,7 +108,7 @@ def profile_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     )
 
 
-def profile_shapes(config: Run) -> Mapping[str, tuple[int, ...]]:
+def profile_shapes(config: RunConfig) -> Mapping[str, tuple[int, ...]]:
     """Shapes of the extras that a profile leaves in the state, by name."""
     return {one.name: one.shape for one in profile_blocks(config, 1.0)}
 
@@ -186,18 +186,18 @@ class _Layout:
         )
 
 
-def profile_round(known: Known) -> PrivateSum:
+def profile_round(public: PublicFacts) -> PrivateSum:
     """Describe the clusters that the algorithm ended with.
 
     The released arrays are added to the state.
     """
-    config, by_client = known.config, known.settings.unit is PrivacyUnit.CLIENT
+    config, by_client = public.config, public.settings.unit is PrivacyUnit.CLIENT
     layout = _Layout.of(config.settings)
-    names = [one.name for one in known.profile]
+    names = [one.name for one in public.profile]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
-            own, beside = np.split(points[rows], [known.n_features], axis=1)
+            own, beside = np.split(points[rows], [public.n_features], axis=1)
             groups = np.minimum(
                 assignment.nearest_centroids(own, state.centroids)[0],
                 config.n_clusters - 1,
@@ -225,10 +225,10 @@ def profile_round(known: Known) -> PrivateSum:
         )
 
     def advance(state: State, released: ReleasedSum) -> State:
-        return state.changed(**{one.name: released[one.name] for one in known.profile})
+        return state.changed(**{one.name: released[one.name] for one in public.profile})
 
     return PrivateSum(
-        PROFILE_ROUND, known.profile, statistic, advance, in_blocks=True, profiles=True
+        PROFILE_ROUND, public.profile, statistic, advance, in_blocks=True, profiles=True
     )
 
 

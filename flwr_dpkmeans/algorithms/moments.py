@@ -2,8 +2,8 @@
 
 Means and deviations, histograms, and who is far from them.
 
-`Histograms` is the smallest private sum: one array. Rows are far from what all parties'
-rows are like by the moments, or by a private radius of each cluster (`Radii`); who is
+`HistogramsTask` is the smallest private sum: one array. Rows are far from what all parties'
+rows are like by the moments, or by a private radius of each cluster (`RadiiTask`); who is
 flagged is known at the party alone.
 """
 
@@ -35,7 +35,7 @@ from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.sums.plan import Plan, agreed_names
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, Known, Result, Task
+from flwr_dpkmeans.sums.task import CountedRows, PublicFacts, Result, Task
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0
@@ -45,11 +45,11 @@ _LEAST = 2.0**-16
 _MOST_CENTERS = 10_000
 
 
-class OneRound(Task):
+class OneRoundTask(Task):
     """A task that learns everything in one round, from nothing."""
 
     @abstractmethod
-    def planned(self, known: Known) -> PlannedSum:
+    def planned(self, public: PublicFacts) -> PlannedSum:
         """The round."""
 
     @abstractmethod
@@ -87,9 +87,11 @@ class OneRound(Task):
             return None
         return CountedRows("group_counts", float(rows.sum()), rows.size)
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         return Algorithm(
-            self.name, private_sums(known, [self.planned(known)]), lambda *_: State({})
+            self.name,
+            private_sums(public, [self.planned(public)]),
+            lambda *_: State({}),
         )
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
@@ -210,13 +212,13 @@ def deviations_of(variances: Array, least: float) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moments(OneRound):
+class MomentsTask(OneRoundTask):
     """Mean and standard deviation of every column, and the number of rows."""
 
     name = "moments"
 
-    def planned(self, known: Known) -> PlannedSum:
-        @blocks.in_blocks
+    def planned(self, public: PublicFacts) -> PlannedSum:
+        @lloyd.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
@@ -228,7 +230,7 @@ class Moments(OneRound):
                 deviations=deviations_of(variances, _LEAST),
             )
 
-        return moment_parts(1, known.n_features), PrivateSum(
+        return moment_parts(1, public.n_features), PrivateSum(
             "moments", (), statistic, advance
         )
 
@@ -299,19 +301,19 @@ class HistogramsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histograms(OneRound):
+class HistogramsTask(OneRoundTask):
     """Noisy counts of every column's values in bins."""
 
     name = "histograms"
     options: HistogramsOptions = HistogramsOptions()
 
-    def planned(self, known: Known) -> PlannedSum:
-        d, n = shape = (known.n_features, self.options.bins)
+    def planned(self, public: PublicFacts) -> PlannedSum:
+        d, n = shape = (public.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(
             Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True
         )
-        half_step = 2.0 ** -(known.fraction_bits + 1)
+        half_step = 2.0 ** -(public.fraction_bits + 1)
 
         @blocks.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -402,7 +404,7 @@ class RadiiOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Radii(OneRound):
+class RadiiTask(OneRoundTask):
     """Root mean square distance of the rows of each cluster from its center.
 
     ``radii`` in the box, and ``rows``.
@@ -411,9 +413,9 @@ class Radii(OneRound):
     name = "radii"
     options: RadiiOptions = RadiiOptions()
 
-    def planned(self, known: Known) -> PlannedSum:
+    def planned(self, public: PublicFacts) -> PlannedSum:
         centers, square = (
-            self.scaled_centers(known.settings.bounds, known.n_features),
+            self.scaled_centers(public.settings.bounds, public.n_features),
             self.options.reach**2,
         )
         n = len(centers)
@@ -505,11 +507,11 @@ def far_rows(
     """Flag rows, (n_rows, n_features) in the units of the data, farther from the
     nearest center than some radii; local.
 
-    Plan and radii are those of one run of `Radii`; a data frame's columns are put in
+    Plan and radii are those of one run of `RadiiTask`; a data frame's columns are put in
     its order.
     """
     task = plan.task
-    assert isinstance(task, Radii)
+    assert isinstance(task, RadiiTask)
     points = validate_columns(points, agreed_names(plan, frame_columns(points)))
     scaled = round_to_grid(plan_bounds(plan, points.shape[1]).scale(points))
     labels, squared = nearest_centroids(

@@ -69,7 +69,7 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, whole
-from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
+from flwr_dpkmeans.sums.task import PublicFacts, ServerData, ServerFacts
 
 # mean squared length, in squared clip bounds, from which on rows are nearly all clipped
 CLIPPED_SQUARE = 0.8
@@ -108,7 +108,7 @@ class ProxyLloydOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyLloyd(KMeansTask):
+class ProxyLloydTask(KMeansTask):
     """A private start from proxies, then shrunk Lloyd steps.
 
     4 + L + T private sums, 2 + L + T if looks see nothing.
@@ -121,8 +121,8 @@ class ProxyLloyd(KMeansTask):
     chooses = True
     options: ProxyLloydOptions = ProxyLloydOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        return build(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        return build(public)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """Say so besides where bounds may not be much wider than the data, whose place
@@ -162,7 +162,7 @@ class ProxyLloyd(KMeansTask):
         )
 
 
-def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008
+def build(public: PublicFacts, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008
     """All rounds with their noise; N must be known."""
     options = proxy_plan.options_for(public, options)
     plan = proxy_plan.derive_plan(public, options)

@@ -34,7 +34,7 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, ServerData, ServerFacts
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, RunConfig, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
 RECORD_RADIUS_QUANTILE = 0.95
@@ -70,7 +70,7 @@ def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, .
     return tuple(float(m - half) for m in mean), tuple(float(m + half) for m in mean)
 
 
-def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
+def derive_server_facts(config: RunConfig, scaled_points: Array) -> ServerFacts:
     """Centre and clip bounds from the server's points, (n_server, n_features), in the
     box [-1, 1]^d on the grid.
 
@@ -115,7 +115,7 @@ def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
     )
 
 
-def facts_without_server(config: Run, n_features: int) -> ServerFacts:
+def facts_without_server(config: RunConfig, n_features: int) -> ServerFacts:
     """The same numbers where there are no server points.
 
     The ball around the box, and what follows from it.
@@ -135,7 +135,7 @@ def facts_without_server(config: Run, n_features: int) -> ServerFacts:
     return ServerFacts(0, (0.0,) * n_features, **_rounded(given, bounds))
 
 
-def _given_bounds(config: Run) -> dict[str, float]:
+def _given_bounds(config: RunConfig) -> dict[str, float]:
     """The configuration's own clip bounds, from the caller's units to scaled ones."""
     powers = dict.fromkeys(CLIP_BOUNDS, 1) | {"outer_product_bound": 2}
     powers |= dict.fromkeys(("weights_bound", "indicators_bound", "counts_bound"), 0)
@@ -159,7 +159,7 @@ def _given_bounds(config: Run) -> dict[str, float]:
     return {name: float(value) / half ** powers[name] for name, value in given.items()}
 
 
-def _client_bounds(config: Run, points: Array, radius: float) -> dict[str, float]:
+def _client_bounds(config: RunConfig, points: Array, radius: float) -> dict[str, float]:
     generator = np.random.default_rng(_SIMULATION_SEED)
     clipped = clip_rows(points, radius)
     centers, _ = weighted_kmeans(
@@ -247,7 +247,7 @@ class HeldPoints:
         )
 
 
-def hold_points(config: Run, points: Array) -> HeldPoints:
+def hold_points(config: RunConfig, points: Array) -> HeldPoints:
     """Scale the server's points, (n_server, n_features), and derive what is public of
     them.
 

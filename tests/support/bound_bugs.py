@@ -73,7 +73,7 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
-    iteration = lloyd_family.FastLloyd._iteration
+    iteration = lloyd_family.FastLloydTask._iteration
 
     def forgetful(task: Any, n_features: int, index: int, *rest: Any) -> Any:
         step = iteration(task, n_features, index, *rest)
@@ -86,7 +86,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
             ),
         )
 
-    patch.setattr(lloyd_family.FastLloyd, "_iteration", forgetful)
+    patch.setattr(lloyd_family.FastLloydTask, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
