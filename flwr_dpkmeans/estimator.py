@@ -57,8 +57,9 @@ from flwr_dpkmeans.flower.engines import (
     Tables,
     fit_in_one_place,
 )
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.costs import sum_of_squares
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     Auto,
@@ -82,10 +83,9 @@ from flwr_dpkmeans.results.writer import (
 from flwr_dpkmeans.sums.draft import require_server_data, require_supported
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
-from flwr_dpkmeans.sums.settings import Box, Options, Settings
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
@@ -383,7 +383,7 @@ class _PrivateClustering(
 
     def _config(
         self, given: Mapping[str, Any], tables: Tables
-    ) -> tuple[Run, Array | None]:
+    ) -> tuple[RunConfig, Array | None]:
         """The validated configuration of this fit, and the server's points."""
         algorithm, k, declared = (
             given["algorithm"],
@@ -438,7 +438,7 @@ class _PrivateClustering(
         return (*([doubt] if doubt else []), *tables.doubts())
 
     def _labels(
-        self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run
+        self, y: Sequence[ArrayLike] | None, tables: Tables, config: RunConfig
     ) -> list[Labels] | None:
         """The clients' labels where an evaluation looks at them.
 
@@ -463,7 +463,7 @@ class _PrivateClustering(
 
     def _take(
         self,
-        config: Run,
+        config: RunConfig,
         tables: Tables,
         found: InOnePlace,
         run: Federated | None = None,
@@ -567,7 +567,7 @@ class DPKMeans(_PrivateClustering):
 
     def _config(
         self, given: Mapping[str, Any], tables: Tables
-    ) -> tuple[Run, Array | None]:
+    ) -> tuple[RunConfig, Array | None]:
         """As for several parties.
 
         What whoever reads exact sums would refuse later is refused now.

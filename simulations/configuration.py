@@ -26,11 +26,10 @@ from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
-from flwr_dpkmeans.options import parse_run, task_kind
+from flwr_dpkmeans.options import read_config, task_kind
 from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.settings import Options
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.settings import EvaluationKind, Options
+from flwr_dpkmeans.sums.task import RunConfig
 from simulations.datasets import RANGE, SPREAD
 from simulations.federation import gives_server_points
 
@@ -204,7 +203,7 @@ def require_valid(settings: Mapping[str, Any]) -> None:
 
 def federated_config(
     run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None
-) -> Run:
+) -> RunConfig:
     """Build the configuration that `flwr run` would build in a simulation.
 
     Parameters
@@ -216,7 +215,7 @@ def federated_config(
 
     Returns
     -------
-    Run
+    RunConfig
 
     Raises
     ------
@@ -303,7 +302,7 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
         "n_clusters": settings["data"]["n_clusters"],
         "bounds": (bounds.lower, bounds.upper),
     }
-    require_central(parse_run(**options))
+    require_central(read_config(**options))
     own = {option: options.pop(option) for option in algorithm if option != "max_iter"}
     return options | {"algorithm": algorithm_value(options["algorithm"], own)}
 

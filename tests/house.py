@@ -23,7 +23,8 @@ PACKAGE = "flwr_dpkmeans"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "foreign_names", "threads"}),
     frozenset({"log"}),
-    frozenset({"privacy", "secagg", "kmeans", "data"}),
+    frozenset({"privacy", "secagg", "kernels", "data"}),
+    frozenset({"kmeans"}),
     frozenset({"sums"}),
     frozenset({"node", "algorithms", "baselines"}),
     frozenset({"options", "results"}),
@@ -35,7 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 """Imports point to lower layers or stay in their room; nothing points up or sideways.
 """
-NEVER = {("sums", "kmeans"), ("sums", "data")}
+NEVER = {("sums", "kernels"), ("sums", "kmeans"), ("sums", "data")}
 """Downwards, but private sums are of anything."""
 ELSEWHERE = {"__version__": "errors"}
 """The version is a constant that every room may read."""

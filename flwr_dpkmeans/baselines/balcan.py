@@ -43,7 +43,8 @@ from flwr_dpkmeans.baselines.selection import (
     byte_source,
 )
 from flwr_dpkmeans.errors import require_delta, require_positive
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid, sum_by_label
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.noise import Closeness, NoiseSource
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, PureRelease, Sensitivity
 

@@ -20,7 +20,8 @@ from flwr_dpkmeans.baselines.max_cover import CentralLine, MaxCoverResult, max_c
 from flwr_dpkmeans.baselines.pooled import k_fed, optimal
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import (
@@ -32,14 +33,13 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, told
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import (
     discreteness_cost,
     released_cautions,
     spending_cautions,
 )
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -52,7 +52,7 @@ Rows per cluster, noisy if private; the report.
 _TRUST = "central"
 
 
-def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
+def fit(config: RunConfig, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]:
     """Run a baseline on parts, (n_i, n_features) each, in the caller's units.
 
     a ConfigurationError if it cannot.
@@ -82,7 +82,7 @@ def fit(config: Run, parts: Sequence[Array]) -> tuple[State, Box, PrivacyReport]
     )
 
 
-def require_central(config: Run) -> None:
+def require_central(config: RunConfig) -> None:
     """Refuse client-level privacy and another trust model than ``central``, which no
     central baseline has.
     """
@@ -99,7 +99,7 @@ def require_central(config: Run) -> None:
         )
 
 
-def _optimal(config: Run, parts: Sequence[Array], delta: float) -> _Found:
+def _optimal(config: RunConfig, parts: Sequence[Array], delta: float) -> _Found:
     """Central k-means."""
     centroids = optimal(
         parts, config.n_clusters, n_init=config.n_init, random_state=config.random_state
@@ -111,7 +111,7 @@ def _optimal(config: Run, parts: Sequence[Array], delta: float) -> _Found:
     return _exact(config, parts, centroids, delta, warning)
 
 
-def _k_fed(config: Run, parts: Sequence[Array], delta: float) -> _Found:
+def _k_fed(config: RunConfig, parts: Sequence[Array], delta: float) -> _Found:
     """One-shot federated k-means."""
     centroids = k_fed(parts, config.n_clusters, random_state=config.random_state)
     warning = (
@@ -123,7 +123,7 @@ def _k_fed(config: Run, parts: Sequence[Array], delta: float) -> _Found:
 
 def _noisy(
     method: Callable[..., MaxCoverResult],
-    config: Run,
+    config: RunConfig,
     parts: Sequence[Array],
     delta: float,
 ) -> _Found:
@@ -166,18 +166,24 @@ def _noisy(
     return found.centroids, found.counts, report
 
 
-_FITS: Mapping[str, Callable[[Run, Sequence[Array], float], _Found]] = MappingProxyType(
-    {
-        "k_fed": _k_fed,
-        "optimal": _optimal,
-        "max_cover": partial(_noisy, max_cover),
-        "balcan": partial(_noisy, balcan),
-    }
+_FITS: Mapping[str, Callable[[RunConfig, Sequence[Array], float], _Found]] = (
+    MappingProxyType(
+        {
+            "k_fed": _k_fed,
+            "optimal": _optimal,
+            "max_cover": partial(_noisy, max_cover),
+            "balcan": partial(_noisy, balcan),
+        }
+    )
 )
 
 
 def _exact(
-    config: Run, parts: Sequence[Array], centroids: Array, delta: float, warning: str
+    config: RunConfig,
+    parts: Sequence[Array],
+    centroids: Array,
+    delta: float,
+    warning: str,
 ) -> _Found:
     """The result of a baseline without noise."""
     labels, _ = nearest_centroids(np.concatenate(parts), centroids)
@@ -191,7 +197,7 @@ def _exact(
 
 
 def _lines(
-    config: Run, lines: Sequence[CentralLine], delta: float
+    config: RunConfig, lines: Sequence[CentralLine], delta: float
 ) -> tuple[ReleaseLine, ...]:
     """The report's line of each release."""
     events = [line.event for line in lines]
@@ -216,7 +222,7 @@ def _lines(
 
 
 def _report(
-    config: Run,
+    config: RunConfig,
     parts: Sequence[Array],
     delta: float,
     lines: Sequence[CentralLine],

@@ -45,12 +45,10 @@ from flwr_dpkmeans.errors import (
     require_delta,
     require_positive,
 )
-from flwr_dpkmeans.kmeans.lloyd import (
-    largest_kept_square,
-    nearest_centroids,
-    round_to_grid,
-    truncate,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.clipping import largest_square_within
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.lloyd import truncate
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.noise import (
     Closeness,
@@ -489,7 +487,7 @@ def clip_to_ball(points: FloatArray, radius: float) -> FloatArray:
     # not depend on others.
     squares = np.einsum("ij,ij->i", boxed, boxed)
     # Squares are compared, since a root may be rounded down to the radius.
-    far = squares > largest_kept_square(radius)
+    far = squares > largest_square_within(radius)
     # Rounding errors of the norm and of the product stay far below the part of 2^-40
     # that is taken off.
     factors = np.where(

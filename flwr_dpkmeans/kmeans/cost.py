@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
 
 
 def cost_per_point(points: ArrayLike, centroids: ArrayLike) -> float:

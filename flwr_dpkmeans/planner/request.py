@@ -18,7 +18,7 @@ from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, member
 from flwr_dpkmeans.options import (
     own_options,
-    parse_run,
+    read_config,
     resolve_n_clusters,
     schema_settings,
 )
@@ -26,7 +26,7 @@ from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Options, flag, real, require_integer, whole
-from flwr_dpkmeans.sums.task import Run, ServerData, Task
+from flwr_dpkmeans.sums.task import RunConfig, ServerData, Task
 
 _SCALED_BOX = ((-1.0,), (1.0,))
 
@@ -168,7 +168,7 @@ class PlanningRequest(Options):
             name for name, entry in clusterings().items() if _fits(entry, self.unit)
         )
 
-    def config(self, algorithm: str, **changes: Any) -> Run:
+    def config(self, algorithm: str, **changes: Any) -> RunConfig:
         """The validated configuration of one candidate."""
         # Synthetic data are drawn in the box that bounds are scaled to, so nothing but
         # units depends on them.
@@ -181,7 +181,7 @@ class PlanningRequest(Options):
             values.setdefault(
                 "examples_per_client", max(1, self.n_examples // self.n_clients)
             )
-        return parse_run(**(values | changes))
+        return read_config(**(values | changes))
 
     def draft(self, algorithm: str, *, seed: int = 0, **changes: Any) -> Plan:
         """Draft one candidate's final plan, with some fields of the configuration

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.schema import Kind, Scale, Schema
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
 from flwr_dpkmeans.secagg.keys import encode

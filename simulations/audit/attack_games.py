@@ -25,8 +25,8 @@ from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -228,7 +228,7 @@ def make_game(
             f"algorithm is {algorithm!r}: {nearest(algorithm, ALGORITHMS)}"
         )
     needs = algorithm_entry(algorithm).server_data is ServerData.NEEDED
-    config = parse_run(
+    config = read_config(
         has_server_data=needs,
         algorithm=algorithm,
         n_clusters=pool.n_clusters,

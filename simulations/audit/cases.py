@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, RunConfig
 
 Array = NDArray[np.float64]
 
@@ -160,7 +160,7 @@ def build_cases(
     case : str
         A name of `LAYOUTS`, or ``auto`` for all of them.
     values : mapping
-        Further fields of `Run`, and ``n_clients``; they replace the defaults.
+        Further fields of `RunConfig`, and ``n_clients``; they replace the defaults.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def _build(
     }
     if unit == "client":
         wanted |= _client_bounds(algorithm, layout.n_clusters)
-    config = parse_run(
+    config = read_config(
         has_server_data=entry.server_data is ServerData.NEEDED,
         **(wanted | {"algorithm": algorithm, "trust": trust, "unit": unit} | given),
     )
@@ -214,7 +214,7 @@ def _build(
     if config.trust == "distributed" and config.max_silent is None and n_clients > 2:
         # The shares of one colluding client are not counted on, so that the claim is
         # tight against the server too.
-        config = parse_run(
+        config = read_config(
             has_server_data=entry.server_data is ServerData.NEEDED,
             **(
                 wanted
@@ -244,7 +244,7 @@ def _build(
     return Case(name, plan, held, tuple(_profiled(one, config) for one in found))
 
 
-def _profiled(pair: Neighbours, config: Run) -> Neighbours:
+def _profiled(pair: Neighbours, config: RunConfig) -> Neighbours:
     """The pair with what stands beside the points for a profile.
 
     The corner that moves each of its arrays farthest.
@@ -281,7 +281,9 @@ def _server_points(n_clusters: int, n_features: int) -> Array:
     return np.concatenate([half, -half])
 
 
-def _start(plan: Plan, config: Run, held: HeldPoints | None, n_features: int) -> Array:
+def _start(
+    plan: Plan, config: RunConfig, held: HeldPoints | None, n_features: int
+) -> Array:
     """The public start, where there is one already; else the middle of the box."""
     nothing = np.zeros((config.n_clusters, n_features))
     if not plan.is_final:
@@ -293,7 +295,7 @@ def _start(plan: Plan, config: Run, held: HeldPoints | None, n_features: int) ->
 
 def _neighbours(
     plan: Plan,
-    config: Run,
+    config: RunConfig,
     held: HeldPoints | None,
     n_features: int,
     anchors: int,
@@ -344,7 +346,7 @@ def _target_rows(
 
 
 def _target_tables(
-    start: Array, config: Run, n_features: int
+    start: Array, config: RunConfig, n_features: int
 ) -> Iterator[tuple[str, Array]]:
     """Tables of a client: one row, as many as declared, and rows in several clusters."""
     corner = np.ones((1, n_features))

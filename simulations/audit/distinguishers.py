@@ -43,7 +43,7 @@ from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import make_noise_source
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import Information, Part, Truth, information_of
@@ -248,7 +248,7 @@ class Observer:
         key = (one.round_index, one.members)
         if key not in self._at_start:
             plan = self._case.plan
-            state: State | Found = Found()
+            state: State | Discoveries = Discoveries()
             if one.round_index > 0:
                 state = initial_state(plan, self._case.kept)
             try:

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 
 Array = NDArray[np.float64]
@@ -172,7 +172,11 @@ class Truth:
         self._neighbours = neighbours
 
     def part(
-        self, plan: Plan, round_index: int, state: State | Found, members: Sequence[int]
+        self,
+        plan: Plan,
+        round_index: int,
+        state: State | Discoveries,
+        members: Sequence[int],
     ) -> Part:
         """Take one aggregation apart.
 
@@ -181,7 +185,7 @@ class Truth:
         plan : Plan
             In force.
         round_index : int
-        state : State or Found
+        state : State or Discoveries
             What the statistics were taken at.
         members : sequence of int
             Positions of the clients in the sum.
@@ -211,13 +215,13 @@ class Truth:
 
     @staticmethod
     def _statistic(
-        plan: Plan, index: int, state: State | Found, points: Array
+        plan: Plan, index: int, state: State | Discoveries, points: Array
     ) -> Array:
         """One client's exact vector, in grid steps."""
         points, beside = np.split(
             points, [points.shape[1] - plan.settings.n_beside], axis=1
         )
-        if isinstance(state, Found):
+        if isinstance(state, Discoveries):
             arrays = plan.task.preliminary_statistic(plan, index, points, state)
         else:
             arrays = list(

@@ -32,7 +32,7 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import decode_request
 from simulations.audit.cases import Case, Neighbours
@@ -214,7 +214,7 @@ def _view(
                     own, place, len(left), blinded=trust.blinded
                 )
             honest = tuple(position for position in members if position not in known)
-            state: State | Found = memory.found
+            state: State | Discoveries = memory.discoveries
             if place[0] > 0:
                 state = _clusters(memory).view(_reads(memory.plan, place[0]))
             sums.append(

@@ -70,7 +70,7 @@ def parse_request(arguments: Sequence[str]) -> Request:
     Parameters
     ----------
     arguments : sequence of str
-        Keys of `AuditOptions`, fields of `Run`, ``workers``, ``output``, ``suite``;
+        Keys of `AuditOptions`, fields of `RunConfig`, ``workers``, ``output``, ``suite``;
         those in `_LISTS` take several values, separated by commas.
 
     Returns

@@ -15,7 +15,7 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Request
 
@@ -32,8 +32,8 @@ class Seen:
     round_index: int
     attempt: int
     """Which aggregation."""
-    state: State | Found = field(repr=False)
-    """What the clients' statistics were taken at; `Found` in preliminary rounds."""
+    state: State | Discoveries = field(repr=False)
+    """What the clients' statistics were taken at; `Discoveries` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
     """Each client's vector before it is masked, with its share of the noise.
 
@@ -117,7 +117,7 @@ def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) 
     read of it.
     """
     plan, index = before.plan, step.round_index
-    shown: State | Found = before.found
+    shown: State | Discoveries = before.discoveries
     if before.clusters is not None and not plan.discovers(index):
         shown = before.clusters.view(build_algorithm(plan).rounds[index - 1].reads)
     release = Release(index, step.attempt, passed["broadcast"])

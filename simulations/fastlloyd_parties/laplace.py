@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.lloyd_family import (
-    FastLloyd,
+    FastLloydTask,
     Schedule,
     cluster_radius,
     laplace_epsilon,
 )
 from flwr_dpkmeans.privacy.release import NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm
-from flwr_dpkmeans.sums.task import Known
+from flwr_dpkmeans.sums.task import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceFastLloyd(FastLloyd):
+class LaplaceFastLloyd(FastLloydTask):
     """Rounds that are purely private.
 
     A row within the radius r of its centroid in L2 is within r sqrt(d) of it in L1.
@@ -29,24 +29,24 @@ class LaplaceFastLloyd(FastLloyd):
     name = "fastlloyd_laplace"
     noise = NoiseShape.LAPLACE
 
-    def build(self, known: Known) -> Algorithm:
-        k, d, options = self.n_clusters, known.n_features, self.options
+    def build(self, public: PublicFacts) -> Algorithm:
+        k, d, options = self.n_clusters, public.n_features, self.options
         radius = cluster_radius(options.alpha, k, d)
         n_iterations = self.iterations(math.inf)
         first = math.sqrt(d) if options.schedule is Schedule.STEP else radius
         sums_part = (4.0 * d**2) ** (1.0 / 3.0)
         shares = [part / (1.0 + sums_part) / n_iterations for part in (sums_part, 1.0)]
-        epsilon = known.settings.epsilon * (
-            1.0 - known.settings.reserved_share(counts=True)
+        epsilon = public.settings.epsilon * (
+            1.0 - public.settings.reserved_share(counts=True)
         )
-        each = laplace_epsilon(known, epsilon, shares * n_iterations)
+        each = laplace_epsilon(public, epsilon, shares * n_iterations)
         sums, counts = (1.0 / (each * share) for share in shares)
         radii = (first,) + (radius,) * (n_iterations - 1)
         rounds = [
-            self._iteration(known, index, one, (sums, counts), 1)
+            self._iteration(public, index, one, (sums, counts), 1)
             for index, one in enumerate(radii, start=1)
         ]
-        return self.scheduled(known, rounds)
+        return self.scheduled(public, rounds)
 
     def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:
         bound = math.nextafter(radius * math.sqrt(n_features), math.inf)

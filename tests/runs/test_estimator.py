@@ -45,7 +45,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 
 Floats = NDArray[np.float64]
 

@@ -26,8 +26,8 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.deploy.command_lines import parse
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.planner import (
     Forecast,
     PlanningRequest,

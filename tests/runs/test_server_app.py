@@ -47,7 +47,7 @@ from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, RunConfig
 from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def defaults() -> dict[str, Any]:
         return flatten_dict(tomllib.load(file)["tool"]["flwr"]["app"]["config"])
 
 
-def configured(**values: Any) -> Run:
+def configured(**values: Any) -> RunConfig:
     return strategy_from_run_config(
         defaults() | {"num-clients": 10} | of_keys(**values)
     ).config

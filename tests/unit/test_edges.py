@@ -20,7 +20,7 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import counts_std
-from flwr_dpkmeans.algorithms.moments import Moments
+from flwr_dpkmeans.algorithms.moments import MomentsTask
 from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
@@ -126,7 +126,7 @@ def test_moments_are_given_on_in_their_shapes_only() -> None:
         n_features=2,
     )
     task = plan.task
-    assert isinstance(task, Moments)
+    assert isinstance(task, MomentsTask)
     arrays = {
         "rows": np.ones(1),
         "means": np.zeros((1, 2)),

@@ -137,7 +137,7 @@ def test_others_packages_stay_where_they_belong() -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("kmeans.lloyd", "privacy.accounting"),
+        ("kernels.grid", "privacy.accounting"),
         ("secagg.party", "privacy.noise"),
         ("privacy.report", "sums.round"),
         ("sums.plan", "kmeans.lloyd"),

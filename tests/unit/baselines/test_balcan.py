@@ -25,7 +25,7 @@ from flwr_dpkmeans.baselines.balcan import (
 )
 from flwr_dpkmeans.baselines.selection import CoverageSampler
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, PlanError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease

@@ -17,7 +17,8 @@ from flwr_dpkmeans.baselines.max_cover import (
     cluster_statistics,
     noisy_averages,
 )
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.noise import SeededNoise
 
 

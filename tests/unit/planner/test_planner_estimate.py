@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
+from flwr_dpkmeans.algorithms.lloyd_family import GLloydTask
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.planner import forecast
@@ -163,7 +163,7 @@ def test_candidates_follow_from_the_registry() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewLloyd(GLloyd):
+class NewLloyd(GLloydTask):
     name = "new_lloyd"
 
 

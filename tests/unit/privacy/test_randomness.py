@@ -98,7 +98,7 @@ PUBLIC = {
         "kmeans/public_points.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
-    ("sums/task.py", "Run.unseeded"): "removes the seed",
+    ("sums/task.py", "RunConfig.unseeded"): "removes the seed",
     (
         "algorithms/server_points.py",
         "_client_bounds",
