@@ -67,9 +67,9 @@ PUBLIC = {
     ): "samples, proxies and restarts after earlier releases",
     (
         "algorithms/feddp_kmeans.py",
-        "ServerKMeansPlusPlus.start",
+        "ServerKMeansPlusPlusTask.start",
     ): "k-means++ on the server's points",
-    ("algorithms/feddp_kmeans.py", "SpherePacking.start"): "a start by sphere packing",
+    ("algorithms/feddp_kmeans.py", "SpherePackingTask.start"): "a start by sphere packing",
     (
         "algorithms/feddp_appendix.py",
         "simplify_rounds.one_round.advance",
@@ -91,7 +91,7 @@ PUBLIC = {
     ("data/partition.py", "MixtureClients.client_points"): "data of a simulation",
     ("data/partition.py", "partition_indices"): "rows of simulated clients",
     (
-        "kmeans/projected.py",
+        "kmeans/eigenvectors.py",
         "_leading_range",
     ): "the start of a range finder on a noisy matrix",
     (
