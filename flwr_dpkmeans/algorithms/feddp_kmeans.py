@@ -585,7 +585,7 @@ def outer_product_round(
     added.
     """
     n_components = min(public.config.n_clusters, public.n_features)
-    size = projected.triangle_size(public.n_features)
+    size = outer_products.triangle_size(public.n_features)
     per_client = public.settings.unit is PrivacyUnit.CLIENT
     if per_client:
         radius = facts.data_radius
@@ -626,7 +626,7 @@ def outer_product_round(
 
     def advance(state: State, released: ReleasedSum) -> State:
         noise = public.released_std(released.blocks[0])
-        matrix = projected.symmetric_from_triangle(
+        matrix = outer_products.symmetric_from_triangle(
             released["outer_product"], public.n_features
         )
         server_points = state[SERVER_POINTS]
@@ -652,7 +652,7 @@ def outer_product_round(
         noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)
     ]
     reads, admits = _with_parts(public, facts, (), None)
-    exact = summed, projected.rounded_triangle
+    exact = summed, outer_products.rounded_triangle
     return parts, PrivateSum(
         "outer-product", (), statistic, advance, radius, reads, admits, unrounded=exact
     )

@@ -218,7 +218,7 @@ class MomentsTask(OneRoundTask):
     name = "moments"
 
     def planned(self, public: PublicFacts) -> PlannedSum:
-        @lloyd.in_blocks
+        @blocks.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 

@@ -25,7 +25,7 @@ from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import ReleasedSum, as_released
