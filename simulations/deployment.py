@@ -23,10 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from flwr_dpkmeans.deploy.findings import app_hash, program
+from flwr_dpkmeans.deploy.node_command import guarded_environment
+from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deploy.findings import app_hash, program
-from simulations.deploy.node_command import guarded_environment
-from simulations.deploy.server_command import is_healthy
 from simulations.flower_commands import (
     Credentials,
     NodeConfig,

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from flwr_dpkmeans.deploy.findings import search_path
 from flwr_dpkmeans.errors import PeerError
 from simulations import ray_processes
-from simulations.deploy.findings import search_path
 from simulations.ray_processes import end_marked, is_supported
 from simulations.relay import HOST
 

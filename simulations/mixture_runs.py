@@ -30,10 +30,10 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PrivacyWarning
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.threads import one_thread
-from simulations.clustering_indices import cost_per_point
 from simulations.experiments.configuration import algorithm_value
 from simulations.experiments.workers import one_thread_from_now_on
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture

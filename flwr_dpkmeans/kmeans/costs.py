@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.lloyd import row_blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
 
 
 def sum_of_squares(

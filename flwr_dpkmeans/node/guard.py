@@ -42,7 +42,7 @@ from flwr_dpkmeans.secagg.roster import pin_mark
 from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.settings import EvaluationKind
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 
 LEAST_WAIT = 10.0
@@ -175,7 +175,10 @@ class NodeGuard(Guard):
                 "the plan turns masks off, which no client of a Flower run accepts:"
                 " leave masking on."
             )
-        if plan.settings.evaluation is Evaluation.EXACT and not self.settings.simulated:
+        if (
+            plan.settings.evaluation is EvaluationKind.EXACT
+            and not self.settings.simulated
+        ):
             raise RefusalError(
                 "the plan's evaluation is 'exact', which releases sums without noise"
                 " and exists in simulation only: choose evaluation='private'."

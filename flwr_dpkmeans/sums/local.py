@@ -129,7 +129,9 @@ class Virtual(Guard, Statistic):
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
         plan, (points, beside) = memory.plan, self._table()
         if plan.discovers(index):
-            return plan.task.preliminary_statistic(plan, index, points, memory.found)
+            return plan.task.preliminary_statistic(
+                plan, index, points, memory.discoveries
+            )
         scaled = self._run.scaled.get(self._place)
         if scaled is None:
             scaled = self._run.scale(plan, points)

@@ -5,7 +5,7 @@ One JSON header of scalars, blobs by name, and at most one vector.
 Whatever comes in is hostile until it has been read here. Nothing is parsed that is
 longer than its limit, no field is taken for another type than its own, and anything
 else is a `ProtocolError`. What a well-formed message may *say* is for `sums.client` and
-`sums.server` to judge. `kept` and `restored` are for a client's own memory.
+`sums.server` to judge. `pack_fields` and `unpack_fields` are for a client's own memory.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Versions:
         return f"protocol {self.protocol} and plan format {self.plan_format}{release}"
 
 
-def own_versions() -> Versions:
+def installed_versions() -> Versions:
     """What this installation speaks."""
     return Versions(keys.PROTOCOL_VERSION, Plan.version, __version__)
 
@@ -262,7 +262,7 @@ def require_same_versions(
     every key, signature and plan digest: a side that states a false one gains nothing,
     as masks of two versions add up to noise.
     """
-    own = own_versions()
+    own = installed_versions()
     if stated is not None and (stated.protocol, stated.plan_format) == (
         own.protocol,
         own.plan_format,
@@ -589,7 +589,7 @@ def _plain_fields(kind: Any, known: frozenset[str]) -> Any:
     return create_model(str(kind.__name__), __config__=in_text, **own)
 
 
-def kept(record: Any, *known: str) -> dict[str, Any]:
+def pack_fields(record: Any, *known: str) -> dict[str, Any]:
     """An object's fields, but those that are known elsewhere.
 
     Blobs, and one text under the name of its class.
@@ -608,8 +608,8 @@ def kept(record: Any, *known: str) -> dict[str, Any]:
     return stored
 
 
-def restored(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
-    """Undo `kept`, with what is known elsewhere."""
+def unpack_fields(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
+    """Undo `pack_fields`, with what is known elsewhere."""
     values = known | dict(
         _plain_fields(kind, frozenset(known)).model_validate_json(stored[kind.__name__])
     )
@@ -627,7 +627,7 @@ def encode_request(request: Request) -> Packet:
     if request.run_id is not None:
         header["run"] = request.run_id
     if request.stage is Stage.KEYS:
-        header |= vars(own_versions())
+        header |= vars(installed_versions())
     parts: dict[str, Any] = {} if request.plan is None else {"plan": request.plan}
     if request.wait is not None:
         parts["wait"] = request.wait
@@ -648,7 +648,7 @@ def encode_reply(stage: Stage, reply: Any) -> Packet:
     """One reply; nothing else ever leaves a client."""
     header: dict[str, Any] = {"status": Status.OK.value}
     if stage is Stage.KEYS:
-        header |= vars(own_versions())
+        header |= vars(installed_versions())
     return _write(reply, header, {})
 
 

@@ -25,8 +25,8 @@ from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -227,7 +227,7 @@ def make_game(
             f"algorithm is {algorithm!r}: {nearest(algorithm, ALGORITHMS)}"
         )
     needs_server_data = algorithm_entry(algorithm).server_data is ServerData.NEEDED
-    config = parse_run(
+    config = read_config(
         has_server_data=needs_server_data,
         algorithm=algorithm,
         n_clusters=pool.n_clusters,
@@ -331,8 +331,7 @@ def _round_of(seen: Seen, plan: Plan) -> Round:
 
 
 def _with_targets(game: Game) -> Game:
-    """Choose a typical row, an outlier and a canary, and take the rows out of the pool.
-    """
+    """Choose a typical row, an outlier and a canary, and take the rows out of the pool."""
     from sklearn.cluster import KMeans
 
     pool = game.pool

@@ -63,7 +63,7 @@ class AuditOptions:
     retries : int
         Sums that are asked for twice.
     values : mapping
-        Further fields of `Run`, and ``n_clients``.
+        Further fields of `RunConfig`, and ``n_clients``.
     """
 
     algorithm: str = "fastlloyd"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
@@ -244,7 +244,7 @@ def _drafted(
     """A plan with its server points, if the algorithm takes some."""
     entry = algorithm_entry(str(values["algorithm"]))
     needs_server_data = entry.server_data is ServerData.NEEDED
-    config = parse_run(has_server_data=needs_server_data, **values)
+    config = read_config(has_server_data=needs_server_data, **values)
     if config.trust == "distributed" and config.max_silent is None:
         config = config.changed(max_silent=1)
     held = None

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, RunConfig
 
 Array = NDArray[np.float64]
 
@@ -177,7 +177,7 @@ def build_cases(
     case : str
         A name of `LAYOUTS`, or ``auto`` for all of them.
     values : mapping
-        Further fields of `Run`, and ``n_clients``; they replace the defaults.
+        Further fields of `RunConfig`, and ``n_clients``; they replace the defaults.
 
     Returns
     -------
@@ -229,7 +229,7 @@ def _build(
         "trust": trust,
         "unit": unit,
     }
-    config = parse_run(has_server_data=needs_server_data, **(defaults | fields))
+    config = read_config(has_server_data=needs_server_data, **(defaults | fields))
     if n_clients is None and config.dropout is Dropout.RECOVER:
         n_clients = _RECOVERING
     if n_clients is None:
@@ -238,7 +238,7 @@ def _build(
         # The shares of one colluding client are not counted on, so that the claim is
         # tight against the server too.
         defaults |= {"max_silent": 1}
-        config = parse_run(has_server_data=needs_server_data, **(defaults | fields))
+        config = read_config(has_server_data=needs_server_data, **(defaults | fields))
     held = None
     if needs_server_data:
         held = hold_points(config, _server_points(config.n_clusters, n_features))
@@ -257,7 +257,7 @@ def _build(
     return Case(name, plan, held, candidates)
 
 
-def _profiled(pair: Neighbours, config: Run) -> Neighbours:
+def _profiled(pair: Neighbours, config: RunConfig) -> Neighbours:
     """The pair with what stands beside the points for a profile.
 
     The corner that moves each of its arrays farthest.
@@ -300,7 +300,7 @@ def _server_points(n_clusters: int, n_features: int) -> Array:
 
 def _start(
     plan: Plan,
-    config: Run,
+    config: RunConfig,
     held: HeldPoints | None,
     n_features: int,
 ) -> Array:
@@ -313,7 +313,7 @@ def _start(
 
 def _neighbours(
     plan: Plan,
-    config: Run,
+    config: RunConfig,
     held: HeldPoints | None,
     n_features: int,
     anchors: int,
@@ -361,11 +361,10 @@ def _target_rows(
 
 def _target_tables(
     start: Array,
-    config: Run,
+    config: RunConfig,
     n_features: int,
 ) -> Iterator[tuple[str, Array]]:
-    """Tables of a client: one row, as many as declared, and rows in several clusters.
-    """
+    """Tables of a client: one row, as many as declared, and rows in several clusters."""
     corner = np.ones((1, n_features))
     yield "one row in a corner", corner
     many = np.repeat(corner, config.examples_per_client, axis=0)

@@ -1,6 +1,6 @@
 """From a view to numbers that tell "present" from "absent".
 
-Known optimal ones, and linear ones that are learnt.
+PublicFacts optimal ones, and linear ones that are learnt.
 
 ==================  ==============================================================
 name                what it does
@@ -44,7 +44,7 @@ from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import make_noise_source
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import Information, Part, Truth, information_of
@@ -267,7 +267,7 @@ class Observer:
 
     def _compute_part_at_start(self, vector: HiddenWords) -> Part:
         plan = self._case.plan
-        state: State | Found = Found()
+        state: State | Discoveries = Discoveries()
         if vector.round_index > 0:
             state = initial_state(plan, self._case.kept)
         try:

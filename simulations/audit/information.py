@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 
 Array = NDArray[np.float64]
@@ -179,7 +179,7 @@ class Truth:
         self,
         plan: Plan,
         round_index: int,
-        state: State | Found,
+        state: State | Discoveries,
         members: Sequence[int],
     ) -> Part:
         """Take one aggregation apart.
@@ -189,7 +189,7 @@ class Truth:
         plan : Plan
             In force.
         round_index : int
-        state : State or Found
+        state : State or Discoveries
             What the statistics were taken at.
         members : sequence of int
             Positions of the clients in the sum.
@@ -221,14 +221,16 @@ class Truth:
     def _statistic(
         plan: Plan,
         index: int,
-        state: State | Found,
+        state: State | Discoveries,
         points: Array,
     ) -> Array:
         """One client's exact vector, in grid steps."""
         n_columns = points.shape[1] - plan.settings.n_beside
         points, beside = np.split(points, [n_columns], axis=1)
-        if isinstance(state, Found):
-            arrays: Sequence[Array] = plan.task.preliminary_statistic(plan, index, points, state)
+        if isinstance(state, Discoveries):
+            arrays: Sequence[Array] = plan.task.preliminary_statistic(
+                plan, index, points, state
+            )
         else:
             step = build_algorithm(plan).rounds[index - 1]
             arrays = step.arrays_of(in_box(plan, points), state, None, beside)

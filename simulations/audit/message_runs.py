@@ -34,7 +34,7 @@ from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import decode_request
 from simulations.audit.cases import Case, Neighbours
@@ -232,7 +232,7 @@ def _readable_sum(
         masks = masks_of(party, aggregation, len(remainder), blinded=trust.blinded)
         remainder -= vectors[position] - masks
     honest = tuple(position for position in members if position not in colluders)
-    state: State | Found = memory.found
+    state: State | Discoveries = memory.discoveries
     if round_index > 0:
         state = _clusters(memory).view(_reads(memory.plan, round_index))
     return ReadableSum(

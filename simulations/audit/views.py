@@ -29,7 +29,7 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.watched import Seen
 
@@ -53,7 +53,7 @@ class ReadableSum:
         In force.
     round_index, attempt : int
         Which aggregation.
-    state : State or Found
+    state : State or Discoveries
         What the statistics were taken at.
     values : ndarray of uint64
         Ring elements.
@@ -67,7 +67,7 @@ class ReadableSum:
     plan: Plan = field(repr=False)
     round_index: int
     attempt: int
-    state: State | Found = field(repr=False)
+    state: State | Discoveries = field(repr=False)
     values: Ring = field(repr=False)
     members: tuple[int, ...]
     cohort: int

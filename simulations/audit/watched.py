@@ -15,7 +15,7 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Request
 
@@ -32,12 +32,12 @@ class Seen:
     round_index: int
     attempt: int
     """Which aggregation."""
-    state: State | Found = field(repr=False)
-    """What the clients' statistics were taken at; `Found` in preliminary rounds."""
+    state: State | Discoveries = field(repr=False)
+    """What the clients' statistics were taken at; `Discoveries` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
     """Each client's vector before it is masked, with its share of the noise.
 
-    Known to that client alone.
+    PublicFacts to that client alone.
     """
     received: tuple[Ring, ...] = field(repr=False)
     """What the server gets of each client."""
@@ -136,7 +136,7 @@ def _seen(
     """
     plan = before.plan
     index = step.round_index
-    state: State | Found = before.found
+    state: State | Discoveries = before.discoveries
     if before.clusters is not None and not plan.discovers(index):
         planned = build_algorithm(plan).rounds[index - 1]
         state = before.clusters.view(planned.reads)

@@ -24,12 +24,13 @@ import numpy.typing as npt
 from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.kmeans.lloyd import nearest_labels, round_to_grid
-from flwr_dpkmeans.kmeans.projected import outer_product_triangle
-from flwr_dpkmeans.kmeans.residuals import residual_sums
+from flwr_dpkmeans.baselines.max_cover import max_cover
+from flwr_dpkmeans.kernels.assignment import nearest_labels
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
+from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.privacy.noise import OpenDPNoise, SecureNoise
 from flwr_dpkmeans.threads import one_thread
-from simulations.baselines.max_cover import max_cover
 from simulations.mixture_runs import exit_code, wide_console
 from simulations.sources.synthetic import draw_max_cover_mixture
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from simulations.clustering_indices import METRICS, OF_PAIRS, Clustering
 
 Array = NDArray[np.float64]

@@ -117,8 +117,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Override]:
 
 
 def compose_template(overrides: Iterable[Override], folder: Path) -> Template:
-    """Compose with Hydra and resolve; what is unknown is refused with the nearest name.
-    """
+    """Compose with Hydra and resolve; what is unknown is refused with the nearest name."""
     parsed = list(overrides)
     groups = groups_in(folder)
     chosen = [

@@ -21,16 +21,15 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
+from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
-from flwr_dpkmeans.options import parse_run, task_kind
+from flwr_dpkmeans.options import read_config, task_kind
 from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.settings import Options
-from flwr_dpkmeans.sums.task import Run
-from simulations.baselines.central import require_central
+from flwr_dpkmeans.sums.settings import EvaluationKind, Options
+from flwr_dpkmeans.sums.task import RunConfig
 from simulations.experiments.datasets import RANGE, SPREAD
 from simulations.experiments.federation import gives_server_points
 
@@ -208,7 +207,7 @@ def require_valid(settings: Mapping[str, Any]) -> None:
 
 def federated_config(
     run_config: Mapping[str, Any], server_points: NDArray[np.float64] | None
-) -> Run:
+) -> RunConfig:
     """Build the configuration that `flwr run` would build in a simulation.
 
     Parameters
@@ -220,7 +219,7 @@ def federated_config(
 
     Returns
     -------
-    Run
+    RunConfig
 
     Raises
     ------
@@ -239,8 +238,7 @@ def federated_config(
 
 
 def _require_plain(settings: Mapping[str, Any]) -> None:
-    """Refuse values of a wrong type or range that only this package's simulations read.
-    """
+    """Refuse values of a wrong type or range that only this package's simulations read."""
     for name, least in _INTEGERS.items():
         group, _, leaf = name.rpartition(".")
         inner = settings[group] if group else settings
@@ -308,7 +306,7 @@ def central_config(settings: Mapping[str, Any], bounds: Bounds) -> dict[str, Any
         "n_clusters": settings["data"]["n_clusters"],
         "bounds": (bounds.lower, bounds.upper),
     }
-    require_central(parse_run(**options))
+    require_central(read_config(**options))
     task_options = {
         option: options.pop(option) for option in algorithm if option != "max_iter"
     }

@@ -22,7 +22,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.flower.engines import ENGINES
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import EvaluationKind
 from simulations.experiments.configuration import (
     NOT_PRIVATE,
     central_config,

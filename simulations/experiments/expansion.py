@@ -188,8 +188,8 @@ def narrowed(
             epsilons = dict.fromkeys(itertools.chain(*joined.values()), swept_epsilon)
         narrower = []
         for index in chosen:
-            names = ",".join(values_of_grids[index])
-            of_group = parse_overrides([f"{group}={names}"])
+            text = ",".join(values_of_grids[index])
+            of_group = parse_overrides([f"{group}={text}"])
             narrower.append({**epsilons.get(index, {}), **left[index], **of_group})
         left = narrower
         original = [original[place] for place in chosen]

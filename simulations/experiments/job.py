@@ -1,5 +1,4 @@
-"""One run of a sweep: load, cluster, look at the result, return one row of the table.
-"""
+"""One run of a sweep: load, cluster, look at the result, return one row of the table."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import DPKMeansError
-from simulations.clustering_indices import cost_per_point
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from simulations.experiments.clustering_metrics import (
     clustering_metrics,
     optimal_centroids,

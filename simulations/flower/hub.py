@@ -7,6 +7,7 @@ project's own one leads to.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tomllib
@@ -36,15 +37,22 @@ def write_app(folder: Path) -> list[Path]:
     if any(folder.iterdir()):
         raise SystemExit(f"{folder} is not empty: name a new folder.")
     written = []
-    for name in [*names, "pyproject.toml"]:
+    for name in names:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        written.append(
-            Path(
-                shutil.copyfile(PAGE if name == "README.md" else PROJECT / name, target)
-            )
-        )
-    return written
+        source = PAGE if name == "README.md" else PROJECT / name
+        written.append(Path(shutil.copyfile(source, target)))
+    target = folder / "pyproject.toml"
+    target.write_text(_without_exclusions((PROJECT / "pyproject.toml").read_text()))
+    return [*written, target]
+
+
+def _without_exclusions(text: str) -> str:
+    """Leave out the patterns of files that were not copied.
+
+    Flower refuses to build an app with a pattern that matches no file.
+    """
+    return re.sub(r"^fab-exclude = .*\n", "", text, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":

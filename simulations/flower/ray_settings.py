@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import flwr_dpkmeans
+from flwr_dpkmeans.deploy.findings import search_path
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deploy.findings import search_path
 from simulations.ray_processes import HOME_VARIABLE
 
 Scalar = str | int | float | bool

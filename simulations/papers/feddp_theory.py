@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from simulations.baselines.pooled import run_kmeans
-from simulations.clustering_indices import cost_per_point
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from simulations.experiments.datasets import load_data_set
 from simulations.experiments.expansion import expand
 
@@ -100,16 +100,14 @@ class Measured:
 
     @property
     def rows_bound(self) -> float:
-        """Rows that Theorem 3 asks for: k log^3(n) sqrt(d) sigma / (epsilon w_min)^2.
-        """
+        """Rows that Theorem 3 asks for: k log^3(n) sqrt(d) sigma / (epsilon w_min)^2."""
         return (
             self.diameter_bound * math.log(self.n) / (self.epsilon * self.least_weight)
         )
 
     @property
     def lemma_distance(self) -> float:
-        """D of Lemma 17, up to which it connects server points: 4 log(n) sqrt(d) sigma.
-        """
+        """D of Lemma 17, up to which it connects server points: 4 log(n) sqrt(d) sigma."""
         return 4.0 * math.log(self.n) * math.sqrt(self.d) * self.deviation
 
     @property

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from simulations.baselines.pooled import run_kmeans
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.errors import DPKMeansError
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.sums.settings import Options
-from simulations.clustering_indices import cost_per_point
 from simulations.experiments.configuration import flat, job_key
 from simulations.experiments.expansion import Sweep
 from simulations.experiments.job import failed_row

@@ -21,20 +21,17 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     private_sums,
     root_at_least,
 )
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_statistics,
-    absolute_update,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Options, flag, whole
-from flwr_dpkmeans.sums.task import Known
-from simulations.baselines.pooled import run_kmeans
+from flwr_dpkmeans.sums.task import PublicFacts
 
 MOST_CELLS = 2**17
 _ROWS_PER_CELL = 10.0  # the paper's theta
@@ -56,7 +53,7 @@ class UniformGridOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniformGrid(KMeansTask):
+class UniformGridTask(KMeansTask):
     """One histogram over cells, and k-means of their centres."""
 
     name = "eugkm"
@@ -64,29 +61,29 @@ class UniformGrid(KMeansTask):
     needs_n_examples = True
     options: UniformGridOptions = UniformGridOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """The histogram, and one Lloyd round of the hybrid."""
-        epsilon = known.settings.epsilon * (
+        epsilon = public.settings.epsilon * (
             1.0 - _HYBRID_SHARE if self.options.hybrid else 1.0
         )
         side = self.options.cells_per_column or grid_side(
-            known.known_n_examples, known.n_features, epsilon
+            public.required_n_examples, public.n_features, epsilon
         )
-        if side**known.n_features > MOST_CELLS:
+        if side**public.n_features > MOST_CELLS:
             raise PlanError(
-                f"a grid of {side} cells in each of {known.n_features} columns has more"
+                f"a grid of {side} cells in each of {public.n_features} columns has more"
                 f" than {MOST_CELLS}: choose 'proxy_lloyd' for so many columns, or"
                 " fewer cells_per_column."
             )
-        planned = [self._histogram(side, known.n_features)]
+        planned = [self._histogram(side, public.n_features)]
         if self.options.hybrid:
-            planned.append(self._lloyd(known.n_features))
-        shape = (self.n_clusters, known.n_features)
+            planned.append(self._lloyd(public.n_features))
+        shape = (self.n_clusters, public.n_features)
 
         def start(seed: int, server_points: Array | None = None, /) -> State:
             return cluster_state(np.zeros(shape), np.zeros(self.n_clusters))
 
-        return Algorithm(self.name, private_sums(known, planned), start)
+        return Algorithm(self.name, private_sums(public, planned), start)
 
     def _histogram(
         self,

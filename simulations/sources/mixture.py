@@ -1,5 +1,4 @@
-"""The mixture of Gaussians of the experiments with FedDP-KMeans, all clients at once.
-"""
+"""The mixture of Gaussians of the experiments with FedDP-KMeans, all clients at once."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from flwr_dpkmeans.errors import ConfigurationError, require_whole
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Clients' points from one mixture, and a server's points that only resemble them.
-    """
+    """Clients' points from one mixture, and a server's points that only resemble them."""
 
     clients: tuple[NDArray[np.float64], ...]
     """The points (n_i, d) of each client: views of one array, so copy before changing

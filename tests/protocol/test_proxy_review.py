@@ -39,12 +39,12 @@ from flwr_dpkmeans.sums.draft import (
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 
 BOX = ((0.0,) * 3, (0.5,) * 3)
 
 
-def config_of(**values: Any) -> Run:
+def config_of(**values: Any) -> RunConfig:
     return parse_config(
         **(
             {

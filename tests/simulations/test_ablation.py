@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from simulations.clustering_indices import cost_per_point
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from simulations.papers.fastlloyd.utility import load_scaled
 from simulations.papers.proxy import ablation
 from simulations.papers.proxy import pictures as proxy_pictures

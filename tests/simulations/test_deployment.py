@@ -18,9 +18,9 @@ import pytest
 from flwr.cli.build import build_fab_from_disk
 from support.apps import app_files, write_app
 
+from flwr_dpkmeans.deploy.app_guard import digest_of
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations import deployment, flower_commands
-from simulations.deploy.app_guard import digest_of
 from simulations.deployment import Deployment, DeploymentError, deployed
 from simulations.flower_commands import (
     Credentials,

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from simulations import mixture_runs, run
-from simulations.clustering_indices import cost_per_point
 from simulations.experiments.table import read_table
 from simulations.mixture_runs import PAPER, Fit, Setting
 from simulations.papers.feddp import cost as feddp_cost

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import ReleasedSum, as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
@@ -65,7 +65,7 @@ CENTERS = np.array([[-0.5, 0.5, 0.0, 0.25], [0.5, -0.5, 0.25, 0.0]])
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered() -> Iterator[None]:
-    """Known here alone: other tests count what is registered."""
+    """PublicFacts here alone: other tests count what is registered."""
     register_rivals()
     yield
     for name in NAMES:
@@ -93,7 +93,7 @@ def fitted(algorithm: Options, tables: list[Array], **values: Any) -> FederatedK
 def built(algorithm: str, **options: Any) -> tuple[Algorithm, State]:
     values = {"n_clusters": 2, "bounds": ((-1,), (1,)), "n_examples": 1000, **options}
     plan = draft_plan(
-        parse_run(algorithm=algorithm, **values),
+        read_config(algorithm=algorithm, **values),
         run_id=1,
         n_clients=3,
         seed=7,

@@ -78,8 +78,7 @@ class Job:
 
 
 def load_scaled(source: str) -> NDArray[np.float64]:
-    """Load a table and scale its columns to [-1, 1] by their own range (not private).
-    """
+    """Load a table and scale its columns to [-1, 1] by their own range (not private)."""
     from flwr_dpkmeans.data.bundled import load_source
 
     points = load_source(source).points
@@ -93,8 +92,8 @@ def run_job(job: Job) -> float:
     from flwr_dpkmeans import FederatedKMeans
     from flwr_dpkmeans.algorithms import clusterings
     from flwr_dpkmeans.errors import PrivacyWarning
+    from flwr_dpkmeans.kmeans.cost import cost_per_point
     from flwr_dpkmeans.options import own_options
-    from simulations.clustering_indices import cost_per_point
     from simulations.experiments.configuration import algorithm_value
 
     logging.disable(logging.CRITICAL)
@@ -295,8 +294,7 @@ def _lookup(
 
 
 def _compared(ours: dict[str, float], other: dict[str, float] | None) -> list[str]:
-    """Reference mean, difference in combined standard errors (positive: worse), ratio.
-    """
+    """Reference mean, difference in combined standard errors (positive: worse), ratio."""
     if other is None:
         return ["-", "-", "-"]
     error = math.hypot(ours["se"], other["se"])

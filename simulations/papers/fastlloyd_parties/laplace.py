@@ -1,5 +1,4 @@
-"""FastLloyd with Laplace noise, which the authors' package has and their paper has not.
-"""
+"""FastLloyd with Laplace noise, which the authors' package has and their paper has not."""
 
 from __future__ import annotations
 
@@ -7,18 +6,18 @@ import math
 from dataclasses import dataclass
 
 from flwr_dpkmeans.algorithms.lloyd_family import (
-    FastLloyd,
+    FastLloydTask,
     Schedule,
     cluster_radius,
     laplace_epsilon,
 )
 from flwr_dpkmeans.privacy.release import NoiseShape, Norm, PrivacyUnit, Sensitivity
 from flwr_dpkmeans.sums.round import Algorithm
-from flwr_dpkmeans.sums.task import Known
+from flwr_dpkmeans.sums.task import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceFastLloyd(FastLloyd):
+class LaplaceFastLloyd(FastLloydTask):
     """Rounds that are purely private.
 
     A row within the radius r of its centroid in L2 is within r sqrt(d) of it in L1.
@@ -30,8 +29,8 @@ class LaplaceFastLloyd(FastLloyd):
     name = "fastlloyd_laplace"
     noise = NoiseShape.LAPLACE
 
-    def build(self, known: Known) -> Algorithm:
-        n_features = known.n_features
+    def build(self, public: PublicFacts) -> Algorithm:
+        n_features = public.n_features
         n_iterations = self.iterations(math.inf)
         radius = cluster_radius(self.options.alpha, self.n_clusters, n_features)
         radii = [radius] * n_iterations
@@ -40,16 +39,16 @@ class LaplaceFastLloyd(FastLloyd):
         sums_part = (4.0 * n_features**2) ** (1.0 / 3.0)
         sums_share = sums_part / (1.0 + sums_part) / n_iterations
         counts_share = 1.0 / (1.0 + sums_part) / n_iterations
-        unreserved = 1.0 - known.settings.reserved_share(counts=True)
-        epsilon = known.settings.epsilon * unreserved
+        unreserved = 1.0 - public.settings.reserved_share(counts=True)
+        epsilon = public.settings.epsilon * unreserved
         shares = [sums_share, counts_share] * n_iterations
-        base = laplace_epsilon(known, epsilon, shares)
+        base = laplace_epsilon(public, epsilon, shares)
         scales = (1.0 / (base * sums_share), 1.0 / (base * counts_share))
         rounds = [
-            self._iteration(known, index, round_radius, scales, 1)
+            self._iteration(public, index, round_radius, scales, 1)
             for index, round_radius in enumerate(radii, start=1)
         ]
-        return self.scheduled(known, rounds)
+        return self.scheduled(public, rounds)
 
     def sums_sensitivity(
         self,

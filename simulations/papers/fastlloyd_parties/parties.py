@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.algorithms.lloyd_family import Schedule, cluster_radius
 from flwr_dpkmeans.errors import ConfigurationError, DataError, ProtocolError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, MaskedVector, encode
 from flwr_dpkmeans.secagg.messages import Stage, SumReply

@@ -31,7 +31,7 @@ from rich.table import Table
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.options import Cohort, parse_run
+from flwr_dpkmeans.options import Cohort, read_config
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import draw_noise, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -255,7 +255,7 @@ def _plan(case: Case) -> Plan:
     }
     if setting.unit == "record":
         values["n_examples"] = setting.n_clients * setting.rows
-    config = parse_run(**values)
+    config = read_config(**values)
     server_points = hold_points(config, points)
     return draft_plan(
         config,
@@ -269,8 +269,7 @@ def _plan(case: Case) -> Plan:
 
 
 def _noise_seconds(plan: Plan, kind: NoiseKind) -> float:
-    """Median seconds in which one client draws its shares of the noise of all rounds.
-    """
+    """Median seconds in which one client draws its shares of the noise of all rounds."""
     source = noise_source(kind, 0 if kind is NoiseKind.SEEDED else None)
 
     def draw() -> None:

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.task import Known
+from flwr_dpkmeans.sums.task import PublicFacts
 from flwr_dpkmeans.threads import one_thread
-from simulations.clustering_indices import cost_per_point
 from simulations.papers.fastlloyd.utility import load_scaled
 from simulations.sources.mixture import draw_gaussian_mixture
 
@@ -246,13 +246,15 @@ def optimum(data: DataSet) -> float:
         )
 
 
-def public_of(points: Array, n_clusters: int, algorithm: str, epsilon: float) -> Known:
+def public_of(
+    points: Array, n_clusters: int, algorithm: str, epsilon: float
+) -> PublicFacts:
     """Public values of a run with delta 1/(N ln N) whose rows are all in one place.
 
     Of the rows, their number only.
     """
     n_examples, n_features = points.shape
-    config = parse_run(
+    config = read_config(
         n_clusters=n_clusters,
         algorithm=algorithm,
         epsilon=epsilon,
@@ -262,7 +264,7 @@ def public_of(points: Array, n_clusters: int, algorithm: str, epsilon: float) ->
         **own_options({"packing": "halve"}, algorithm, clusterings()),
     )
     delta = 1.0 / (n_examples * math.log(n_examples))
-    return Known(config, n_examples, n_features, delta, None, SAME, FRACTION_BITS)
+    return PublicFacts(config, n_examples, n_features, delta, None, SAME, FRACTION_BITS)
 
 
 def run_job(job: Job) -> list[float]:

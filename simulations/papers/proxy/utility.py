@@ -22,8 +22,8 @@ from rich.table import Table
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
-from simulations.clustering_indices import cost_per_point
 from simulations.experiments.workers import add_workers
 from simulations.mixture_runs import (
     DELTA,
