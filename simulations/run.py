@@ -24,6 +24,7 @@ from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
+from simulations.commands import RESUMES, exit_code
 from simulations.experiments.composition import store_packages
 from simulations.experiments.engines import run_settings
 from simulations.experiments.expansion import CONFIGURATION, Sweep, expand
@@ -33,7 +34,6 @@ from simulations.experiments.table import JOURNAL_FILE, table_of
 from simulations.experiments.workers import default_workers
 from simulations.figures.specs import parse_specs
 from simulations.figures.table import Results, counted
-from simulations.mixture_runs import RESUMES, exit_code
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"

@@ -55,9 +55,9 @@ from simulations.audit.attack_games import ALGORITHMS, DATA
 from simulations.audit.attack_picture import draw_curves
 from simulations.audit.attack_reconstruction import reconstruct
 from simulations.audit.attack_runs import RATES, Cell, Row, flat_row, game_of, run_cells
+from simulations.commands import RESUMES, exit_code, wide_console
 from simulations.experiments.job import log_quietly
 from simulations.experiments.workers import workers_of
-from simulations.mixture_runs import RESUMES, exit_code, wide_console
 
 CSV_FILE, JSON_FILE, RECONSTRUCTION_FILE, PICTURE_FILE = (
     "attacks.csv",

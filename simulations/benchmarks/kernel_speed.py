@@ -31,7 +31,7 @@ from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.privacy.noise import OpenDPNoise, SecureNoise
 from flwr_dpkmeans.threads import one_thread
-from simulations.mixture_runs import exit_code, wide_console
+from simulations.commands import exit_code, wide_console
 from simulations.sources.synthetic import draw_max_cover_mixture
 
 FloatArray = npt.NDArray[np.float64]

@@ -42,7 +42,7 @@ from flwr_dpkmeans.sums.wire import Request
 from flwr_dpkmeans.threads import one_thread
 from simulations.benchmarks import kernel_speed
 from simulations.benchmarks.kernel_speed import Timing, timed
-from simulations.mixture_runs import wide_console
+from simulations.commands import wide_console
 from simulations.papers.fastlloyd.table3 import choose_cases
 
 ROWS, FEATURES, CLUSTERS, DEGREE = 50, 20, 10, 22

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from simulations.clustering_indices import METRICS, OF_PAIRS, Clustering
+from simulations.experiments.clustering_indices import METRICS, OF_PAIRS, Clustering
 
 Array = NDArray[np.float64]
 

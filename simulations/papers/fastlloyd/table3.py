@@ -31,7 +31,7 @@ from rich.table import Table
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.threads import one_thread
-from simulations.mixture_runs import encoded_tables, exit_code, write_files
+from simulations.commands import encoded_tables, exit_code, write_files
 from simulations.papers.fastlloyd.round_cost import (
     Array,
     Problem,

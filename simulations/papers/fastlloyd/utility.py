@@ -27,8 +27,7 @@ from rich.table import Table
 
 from flwr_dpkmeans.threads import one_thread
 from simulations.experiments.clustering_metrics import area_under
-from simulations.experiments.workers import add_workers
-from simulations.mixture_runs import run_jobs
+from simulations.experiments.workers import add_workers, run_jobs
 
 METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd", "proxy_lloyd")
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)

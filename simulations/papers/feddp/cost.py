@@ -37,16 +37,13 @@ from flwr_dpkmeans.privacy.release import draw_noise, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.threads import one_thread
-from simulations.mixture_runs import (
+from simulations.commands import encoded_tables, exit_code, wide_console, write_files
+from simulations.papers.feddp.mixture_runs import (
     DELTA,
     N_CLUSTERS,
     PAPER,
     Setting,
     drawn,
-    encoded_tables,
-    exit_code,
-    wide_console,
-    write_files,
 )
 
 MEMORY_LIMIT = 1.5

@@ -26,12 +26,12 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, round_trips
-from simulations.deploy.collected import ClientResult, collect
-from simulations.deploy.credentials import make_credentials
-from simulations.deploy.sites import default_policy, known_facts, make_sites
-from simulations.deployment import RUN_TIMEOUT, Deployment, LogLine, deployed
-from simulations.flower_commands import NodeConfig, settings_text
-from simulations.mixture_runs import exit_code
+from simulations.commands import exit_code
+from simulations.flower.collected import ClientResult, collect
+from simulations.flower.credentials import make_credentials
+from simulations.flower.deployment import RUN_TIMEOUT, Deployment, LogLine, deployed
+from simulations.flower.flower_commands import NodeConfig, settings_text
+from simulations.flower.sites import default_policy, known_facts, make_sites
 
 SUMMARY_FILE = "summary.json"
 START_UP_SECONDS = 20.0
@@ -233,7 +233,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _parser() -> argparse.ArgumentParser:
     """Command-line options."""
     parser = argparse.ArgumentParser(
-        prog="python -m simulations.deploy", description=__doc__
+        prog="python -m simulations.flower", description=__doc__
     )
     parser.add_argument(
         "--nodes",
