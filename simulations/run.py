@@ -95,7 +95,7 @@ def _ran(overrides: Sequence[str], *, many: bool) -> int:
     """What the overrides name: one run, or a sweep."""
     sweep = expand(overrides)
     if sweep.name is None and len(sweep.settings) == 1 and not many:
-        return _one(sweep.settings[0])
+        return _run_once(sweep.settings[0])
     if sweep.name is None and not many:
         raise ConfigurationError(
             f"the overrides name {len(sweep.settings)} runs: sweep over them with -m."
@@ -103,7 +103,7 @@ def _ran(overrides: Sequence[str], *, many: bool) -> int:
     return _many(sweep, overrides)
 
 
-def _one(settings: Mapping[str, Any]) -> int:
+def _run_once(settings: Mapping[str, Any]) -> int:
     """One run: its row on stdout, its files in a folder."""
     outcome, data = run_settings(settings)
     row = result_row(settings, outcome, data)

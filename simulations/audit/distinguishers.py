@@ -269,7 +269,7 @@ class Observer:
         plan = self._case.plan
         state: State | Discoveries = Discoveries()
         if vector.round_index > 0:
-            state = initial_state(plan, self._case.kept)
+            state = initial_state(plan, self._case.private_points)
         try:
             return self._truth.part(plan, vector.round_index, state, vector.members)
         except DPKMeansError:

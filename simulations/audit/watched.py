@@ -33,7 +33,7 @@ class Seen:
     attempt: int
     """Which aggregation."""
     state: State | Discoveries = field(repr=False)
-    """What the clients' statistics were taken at; `Discoveries` in preliminary rounds."""
+    """What clients' statistics were taken at; `Discoveries` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
     """Each client's vector before it is masked, with its share of the noise.
 

@@ -297,7 +297,7 @@ def _table(by_shape: pd.DataFrame) -> Table:
 
 
 def draw(by_shape: pd.DataFrame, path: Path) -> None:
-    """Draw coverage and width of each shape, with what they are aimed to be, as a PNG."""
+    """Draw coverage and width of each shape, with what they are to be, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -214,13 +214,18 @@ def fit_table(n_rows: int, repeats: int) -> Table:
     parts = np.array_split(rows, PARTIES)
 
     def private(algorithm: str, engine: str) -> Callable[[], object]:
-        given = {
-            "bounds": (-1.0, 1.0),
-            "random_state": 0,
-            "n_examples": n_rows,
-            "engine": engine,
-        }
-        return lambda: FederatedKMeans(K, algorithm=algorithm, **given).fit(parts)  # type: ignore[arg-type]
+        def fit() -> object:
+            model = FederatedKMeans(
+                K,
+                algorithm=algorithm,
+                bounds=(-1.0, 1.0),
+                random_state=0,
+                n_examples=n_rows,
+                engine=engine,
+            )
+            return model.fit(parts)
+
+        return fit
 
     cases: dict[str, Callable[[], object]] = {
         "ProxyLloyd, direct": private("proxy_lloyd", "direct"),

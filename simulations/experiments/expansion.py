@@ -92,7 +92,8 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     Examples
     --------
     >>> sweep = expand(["algorithm=fastlloyd,lloyd", "data=iris", "seed=range(0,3)"])
-    >>> len(sweep.settings), sweep.settings[-1]["algorithm"]["name"], sweep.settings[-1]["seed"]
+    >>> last = sweep.settings[-1]
+    >>> len(sweep.settings), last["algorithm"]["name"], last["seed"]
     (6, 'lloyd', 2)
     """
     command_line = parse_overrides([_with_plus(override) for override in overrides])

@@ -1,4 +1,4 @@
-"""One run of a sweep: load, cluster, look at the result, return one row of the table."""
+"""One run of a sweep: load, cluster, look at the result, return a row of the table."""
 
 from __future__ import annotations
 
@@ -90,10 +90,17 @@ def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> settings = {"algorithm": {"name": "lloyd"}, "data": {"n_clusters": 3}, "privacy": {"epsilon": 1}}
-    >>> row = rehearsed_row({**settings, "metrics": ["dunn"], "evaluation": "none", "n_clients": 2})
-    >>> row["algorithm.name"], row["nicv"], row["dunn"], row["epsilon"], row["cost_curve"]
-    ('lloyd', 1.0, 1.0, None, None)
+    >>> settings = {
+    ...     "algorithm": {"name": "lloyd"},
+    ...     "data": {"n_clusters": 3},
+    ...     "privacy": {"epsilon": 1},
+    ...     "metrics": ["dunn"],
+    ...     "evaluation": "none",
+    ...     "n_clients": 2,
+    ... }
+    >>> row = rehearsed_row(settings)
+    >>> row["algorithm.name"], row["nicv"], row["dunn"], row["epsilon"]
+    ('lloyd', 1.0, 1.0, None)
     """
     epsilon = float(settings["privacy"]["epsilon"])
     private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(

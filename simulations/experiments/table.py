@@ -72,7 +72,8 @@ class Journal:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     journal = Journal(Path(folder))
-    ...     journal.add([{"job": "a", "status": "done", "davies_bouldin": float("inf")}])
+    ...     row = {"job": "a", "status": "done", "davies_bouldin": float("inf")}
+    ...     journal.add([row])
     ...     Journal(Path(folder)).finished()
     {'a': {'job': 'a', 'status': 'done', 'davies_bouldin': inf}}
     """

@@ -47,8 +47,8 @@ def default_workers(workers: object) -> int:
         return os.cpu_count() or 1
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
         raise ConfigurationError(
-            f"workers is {workers!r}, but it must be an integer of at least 0: give 2, 0"
-            " for this process alone, or leave it out for one per core."
+            f"workers is {workers!r}, but it must be an integer of at least 0: give 2,"
+            " 0 for this process alone, or leave it out for one per core."
         )
     return workers
 

@@ -147,8 +147,16 @@ def expected_duration(settings: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> expected_duration({"n-clusters": 3, "bounds": "0,1", "num-clients": 3, "algorithm": "fastlloyd", "max-iter": 5,
-    ...                    "n-features": 2, "n-examples": 1000})
+    >>> settings = {
+    ...     "algorithm": "fastlloyd",
+    ...     "n-clusters": 3,
+    ...     "bounds": "0,1",
+    ...     "num-clients": 3,
+    ...     "max-iter": 5,
+    ...     "n-features": 2,
+    ...     "n-examples": 1000,
+    ... }
+    >>> expected_duration(settings)
     'about 62 s: 20 s to start and end, 7 round trips of 6 s'
     """
     config = strategy_from_run_config({"n-clusters": 10, **settings}).config
@@ -214,7 +222,7 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
 
 
 def _new_folder(folder: Path) -> Path:
-    """Make a folder that nobody else can look into; one with files in it is left alone."""
+    """Make a folder that nobody else can look into; one with files is left alone."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(
             f"{folder} is there already and not empty: give another one by --output."

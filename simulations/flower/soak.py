@@ -1,6 +1,6 @@
 """``python -m simulations.flower.soak FOLDER``.
 
-a real federation of this machine, disturbed at random, run after run.
+A real federation of this machine, disturbed at random, run after run.
 
 Each run is looked at afterwards: whether it ended with a sentence on both sides, what
 ledgers hold, and what is left of it in processes, files, descriptors and memory.
@@ -46,34 +46,22 @@ _RUN = (
     " epsilon=0.05"
 )
 _STARTED = re.compile(r"started run (\d+)")
-_CLOCK = """#include <stdio.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-int clock_gettime(clockid_t which, struct timespec *now) {
-    int code = syscall(SYS_clock_gettime, which, now), ahead = 0;
-    FILE *file = which == CLOCK_REALTIME ? fopen(getenv("SOAK_CLOCK"), "r") : NULL;
-    if (file) { if (fscanf(file, "%d", &ahead) == 1) now->tv_sec += ahead; fclose(file); }
-    return code;
-}
-"""
-"""Before the system's own: what a clock says that a file moves.
-
-(libfaketime moves what sleeps as well, and fails.)
-"""
-_RUN_SECONDS, _BACK_SECONDS, _QUIET_SECONDS = 400.0, 120.0, 30.0
+_RUN_SECONDS = 400.0
+_BACK_SECONDS = 120.0
+_QUIET_SECONDS = 30.0
 _KINDS = (
-    *(
-        "kill_node",
-        "end_node",
-        "kill_superlink",
-        "kill_server",
-        "kill_serverapp",
-        "kill_clientapp",
-        "pause_node",
-    ),
-    *("lose_node", "step_clock", "other_version", "stop", "two_at_once", "full_disk"),
+    "kill_node",
+    "end_node",
+    "kill_superlink",
+    "kill_server",
+    "kill_serverapp",
+    "kill_clientapp",
+    "pause_node",
+    "lose_node",
+    "other_version",
+    "stop",
+    "two_at_once",
+    "full_disk",
 )
 _SHARE_CALM = 3
 """One run in so many is not disturbed: it has to work whatever came before."""
@@ -105,20 +93,15 @@ class Federation:
     def __init__(
         self, folder: Path, app: Path, n_nodes: int, seed: int, other: Path | None
     ) -> None:
-        self.folder, self.app, self.other, self.rng = (
-            folder.absolute(),
-            app.absolute(),
-            other,
-            random.Random(seed),
-        )
+        self.folder = folder.absolute()
+        self.app = app.absolute()
+        self.other = other
+        self.rng = random.Random(seed)
         self.names = [f"ward-{number}" for number in range(n_nodes)]
-        self.office, self.nodes = (
-            self.folder / "office",
-            dict[str, subprocess.Popen[bytes]](),
-        )
+        self.office = self.folder / "office"
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         self.commands = dict.fromkeys(self.names, Path(program("flwr-dpkmeans")))
-        self.temporary, self.clock = self.folder / "tmp", self.folder / "clock"
-        self.clocks = shutil.which("cc") and str(self.folder / "clock.so")
+        self.temporary = self.folder / "tmp"
         self.moment = 30.0
         self.epsilon = 0.0
         self.looked = 0
@@ -150,8 +133,6 @@ class Federation:
     def begin(self) -> None:
         """Make all files, and start all programs."""
         self.temporary.mkdir(parents=True)
-        if self.clocks:
-            self.make_clock()
         self.command(
             "server",
             "init",
@@ -201,20 +182,8 @@ class Federation:
         for name in self.names:
             self.wait_for(name)
 
-    def make_clock(self) -> None:
-        """Compile what says another time to one node, as a file says it."""
-        self.clock.write_text("+0")
-        words = ["cc", "-shared", "-fPIC", "-x", "c", "-o", str(self.clocks), "-"]
-        subprocess.run(words, input=_CLOCK, text=True, check=True)
-
-    @property
-    def own_clock(self) -> dict[str, str]:
-        """Environment of a process whose clock the file moves."""
-        return {"LD_PRELOAD": str(self.clocks), "SOAK_CLOCK": str(self.clock)}
-
     def start(self, name: str) -> None:
         """Start a node as its owner would."""
-        own = self.own_clock if name == self.names[-1] and self.clocks else {}
         log = self.folder / f"{name}.log"
         words = [
             str(self.commands[name]),
@@ -227,7 +196,7 @@ class Federation:
             self.nodes[name] = subprocess.Popen(
                 words,
                 cwd=self.folder,
-                env=self.environment | own,
+                env=self.environment,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -348,17 +317,6 @@ class Federation:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, number)
             time.sleep(wait)
-
-    def step_clock(self, run: Run) -> None:
-        """A node's clock jumps, and is set right later."""
-        step, seconds = (
-            self.rng.choice((-1200, -60, 4, 30, 600)),
-            self.rng.uniform(5.0, 40.0),
-        )
-        run.done.append(f"clock of {self.names[-1]} {step:+d} s for {seconds:.0f} s")
-        self.clock.write_text(f"{step:+d}")
-        time.sleep(seconds)
-        self.clock.write_text("+0")
 
     def other_version(self, run: Run) -> None:
         """A party goes to another version of the package, and back at the next time."""
@@ -483,8 +441,7 @@ class Federation:
         for name, node in [*self.nodes.items()]:
             self._limit(name, resource.RLIM_INFINITY)
             if node.poll() is not None:
-                # Flower ends a node whose clock the SuperLink refuses; its unit starts
-                # it again
+                # Its unit starts a node again that has ended.
                 run.done.append(f"{name} ended with {node.returncode}")
                 self.start(name)
                 self.wait_for(name)
@@ -742,40 +699,40 @@ def schedule(n_runs: int, kinds: Sequence[str], rng: random.Random) -> list[str]
 def report(federation: Federation) -> str:
     """The table, and where it is as JSON."""
     runs = federation.runs
-    lines = [
-        f"{'what was done':<18}{'runs':>5}{'completed':>11}{'failed':>8}{'median s':>10}{'faults':>8}"
-    ]
+    names = ("what was done", "runs", "completed", "failed", "median s", "faults")
+    lines = ["{:<18}{:>5}{:>11}{:>8}{:>10}{:>8}".format(*names)]
     for kind in sorted({run.kind for run in runs}):
-        own = [run for run in runs if run.kind == kind]
+        of_kind = [run for run in runs if run.kind == kind]
         ended = Counter(
-            status.partition(" ")[0] for run in own for status in run.statuses
+            status.partition(" ")[0] for run in of_kind for status in run.statuses
         )
-        seconds, n_faults = (
-            statistics.median(run.seconds for run in own),
-            sum(len(run.faults) for run in own),
+        values = (
+            kind,
+            len(of_kind),
+            ended["completed"],
+            ended["failed"],
+            statistics.median(run.seconds for run in of_kind),
+            sum(len(run.faults) for run in of_kind),
         )
-        lines.append(
-            f"{kind:<18}{len(own):>5}{ended['completed']:>11}{ended['failed']:>8}{seconds:>10.0f}{n_faults:>8}"
-        )
-    lines.append(
-        f"{'process':<18}{'lives':>6}{'longest':>8}{'files open':>11}{'MiB':>7}{'files a run':>12}{'KiB a run':>10}"
-    )
-    for one in (slopes := federation.slopes()):
-        what, lives, longest, n_open, size, opened, grown = one.values()
-        lines.append(
-            f"{what:<18}{lives:>6}{longest:>8}{n_open:>11}{size:>7.0f}{opened:>12.2f}{grown:>10.1f}"
-        )
+        lines.append("{:<18}{:>5}{:>11}{:>8}{:>10.0f}{:>8}".format(*values))
+    heads = ("process", "lives", "longest", "files open", "MiB")
+    heads += ("files a run", "KiB a run")
+    lines.append("{:<18}{:>6}{:>8}{:>11}{:>7}{:>12}{:>10}".format(*heads))
+    slopes = federation.slopes()
+    for slope in slopes:
+        form = "{:<18}{:>6}{:>8}{:>11}{:>7.0f}{:>12.2f}{:>10.1f}"
+        lines.append(form.format(*slope.values()))
     faults = [
         f"run {run.number} ({run.kind}): {fault}"
         for run in runs
         for fault in run.faults
     ]
-    told = {
+    content = {
         "runs": [vars(run) for run in runs],
         "processes": slopes,
         "seen": federation.seen,
     }
-    (federation.folder / "soak.json").write_text(json.dumps(told, indent=1))
+    (federation.folder / "soak.json").write_text(json.dumps(content, indent=1))
     return "\n".join([*lines, *faults, f"{len(runs)} runs, {len(faults)} faults"])
 
 
@@ -797,20 +754,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kinds", nargs="+", help="what may happen (default: everything)"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     federation = Federation(
-        given.folder, given.app, given.nodes, given.seed, given.other
+        options.folder, options.app, options.nodes, options.seed, options.other
     )
-    cannot = {
-        "step_clock": not federation.clocks,
-        "lose_node": given.nodes < _FEWEST_FOR_RECOVERY,
-    }
-    kinds = given.kinds or [kind for kind in _KINDS if not cannot.get(kind)]
+    kinds = list(_KINDS)
+    if options.nodes < _FEWEST_FOR_RECOVERY:
+        kinds.remove("lose_node")
+    if options.kinds:
+        kinds = options.kinds
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["PATH"] = search_path()
     try:
         federation.begin()
-        for number, kind in enumerate(schedule(given.runs, kinds, federation.rng)):
+        for number, kind in enumerate(schedule(options.runs, kinds, federation.rng)):
             run = federation.one(number, kind)
             print(
                 f"run {number} {kind} {run.done}: {run.statuses} in"

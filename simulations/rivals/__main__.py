@@ -115,7 +115,8 @@ def _require_comparable(by_job: Mapping[str, Mapping[str, Any]]) -> list[Compare
     ConfigurationError
         If there is none.
     """
-    if sets := compared(list(by_job.values())):
+    sets = compared(list(by_job.values()))
+    if sets:
         return sets
     raise ConfigurationError(
         "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or"

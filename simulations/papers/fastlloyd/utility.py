@@ -77,7 +77,7 @@ class Job:
 
 
 def load_scaled(source: str) -> NDArray[np.float64]:
-    """Load a table and scale its columns to [-1, 1] by their own range (not private)."""
+    """Load a table, its columns scaled to [-1, 1] by their own range (not private)."""
     from flwr_dpkmeans.data.bundled import load_source
 
     points = load_source(source).points
@@ -293,7 +293,7 @@ def _lookup(
 
 
 def _compared(ours: dict[str, float], other: dict[str, float] | None) -> list[str]:
-    """Reference mean, difference in combined standard errors (positive: worse), ratio."""
+    """Reference mean, difference in standard errors (positive: worse), ratio."""
     if other is None:
         return ["-", "-", "-"]
     error = math.hypot(ours["se"], other["se"])

@@ -266,7 +266,7 @@ def _plan(case: Case) -> Plan:
 
 
 def _noise_seconds(plan: Plan, kind: NoiseKind) -> float:
-    """Median seconds in which one client draws its shares of the noise of all rounds."""
+    """Median seconds in which a client draws its shares of the noise of all rounds."""
     source = noise_source(kind, 0 if kind is NoiseKind.SEEDED else None)
 
     def draw() -> None:

@@ -321,7 +321,7 @@ def _standard_error(values: Sequence[float]) -> float:
 
 
 def _read_reference(path: str) -> dict[str, float]:
-    """Means of a reference file with keys ``data|Method|epsilon``; none without a path."""
+    """Means of a reference file by ``data|Method|epsilon``; none without a path."""
     if not path:
         return {}
     try:
