@@ -53,9 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _rehearse(options: argparse.Namespace) -> None:
     """Everything, from keys to the comparison of results."""
     folder = _new_folder(Path(options.output).expanduser().absolute())
-    given = {key: getattr(options, key.replace("-", "_")) for key in _SHORTCUTS}
+    shortcuts = {key: getattr(options, key.replace("-", "_")) for key in _SHORTCUTS}
     chosen = {
-        key: value for key, value in given.items() if value is not None
+        key: value for key, value in shortcuts.items() if value is not None
     } | run_settings(options.run_config)
     epsilon = float(chosen.get("epsilon", 2.0))
     policy = (
@@ -208,7 +208,7 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
         rest = _WORD.sub("", text).strip()
         lines = "\n".join(f"{key} = {value}" for key, value in _WORD.findall(text))
         try:
-            found = tomllib.loads(lines)
+            parsed = tomllib.loads(lines)
         except tomllib.TOMLDecodeError:
             rest = rest or text
         if rest:
@@ -217,7 +217,7 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
                 " strings in quotes, such as --run-config \"trust='central'"
                 ' epsilon=1.0".'
             )
-        settings |= flatten_dict(found)
+        settings |= flatten_dict(parsed)
     return settings
 
 

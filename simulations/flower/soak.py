@@ -226,21 +226,23 @@ class Federation:
 
     def processes(self) -> dict[str, list[int]]:
         """All of them, by what they are."""
-        found: dict[str, list[int]] = {"server start": [self.server]}
+        ids_by_name: dict[str, list[int]] = {"server start": [self.server]}
         parts = ("server start", "superexec", "twin", "stands by", "serverapp")
         for process in marked_processes(self.home):
-            said = _words(process)
-            if "flower-superlink" in said:
-                found.setdefault("superlink", []).append(process)
-            elif "flower-superexec" in said:
-                found.setdefault(parts[_steps(process, self.server)], []).append(
+            words = _words(process)
+            if "flower-superlink" in words:
+                ids_by_name.setdefault("superlink", []).append(process)
+            elif "flower-superexec" in words:
+                ids_by_name.setdefault(parts[_steps(process, self.server)], []).append(
                     process
                 )
         for name, node in self.nodes.items():
             parts = (name, f"{name} apps", f"{name} twin", "stands by", "clientapp")
             for process in marked_processes(self.folder / name / "home"):
-                found.setdefault(parts[_steps(process, node.pid)], []).append(process)
-        return found
+                ids_by_name.setdefault(parts[_steps(process, node.pid)], []).append(
+                    process
+                )
+        return ids_by_name
 
     # -- what happens to a run ---------------------------------------------------------
 
@@ -299,9 +301,11 @@ class Federation:
 
     def _kill(self, run: Run, what: str) -> None:
         end = time.monotonic() + 20.0
-        while not (found := self.processes().get(what)) and time.monotonic() < end:
+        ids = self.processes().get(what, [])
+        while not ids and time.monotonic() < end:
             time.sleep(0.05)
-        for process in self.rng.sample(found or [], min(1, len(found or []))):
+            ids = self.processes().get(what, [])
+        for process in self.rng.sample(ids, min(1, len(ids))):
             time.sleep(self.rng.uniform(0.0, 0.5))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -320,9 +324,11 @@ class Federation:
 
     def other_version(self, run: Run) -> None:
         """A party goes to another version of the package, and back at the next time."""
-        name, own = self.names[1], Path(program("flwr-dpkmeans"))
+        name, installed = self.names[1], Path(program("flwr-dpkmeans"))
         self.commands[name] = (
-            own if self.commands[name] != own or self.other is None else self.other
+            installed
+            if self.commands[name] != installed or self.other is None
+            else self.other
         )
         run.done.append(f"{name} runs {self.commands[name]}")
         self.nodes[name].terminate()
@@ -341,7 +347,7 @@ class Federation:
 
     def two_at_once(self, run: Run) -> None:
         """A second run is asked for meanwhile."""
-        with self._asked(run, ""):
+        with self._requested(run, ""):
             pass
 
     def full_disk(self, run: Run) -> None:
@@ -363,7 +369,7 @@ class Federation:
     # -- a run -------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _asked(self, run: Run, more: str) -> Iterator[None]:
+    def _requested(self, run: Run, more: str) -> Iterator[None]:
         """One `run`, whose end is waited for, and looked at."""
         log = self.folder / "runs" / f"{run.number}-{len(run.statuses)}.log"
         log.parent.mkdir(exist_ok=True)
@@ -382,23 +388,23 @@ class Federation:
         run.statuses.append("")
         run.says.append("")
         with log.open("wb") as out:
-            asked = subprocess.Popen(
+            command = subprocess.Popen(
                 words, cwd=self.folder, env=self.environment, stdout=out, stderr=out
             )
         try:
-            while (
-                not (found := _STARTED.search(log.read_text(errors="replace")))
-                and asked.poll() is None
-            ):
+            started = _STARTED.search(log.read_text(errors="replace"))
+            while started is None and command.poll() is None:
                 time.sleep(0.1)
-            run.run_ids += [found.group(1)] if found else []
+                started = _STARTED.search(log.read_text(errors="replace"))
+            if started is not None:
+                run.run_ids.append(started.group(1))
             yield
-            code = asked.wait(_RUN_SECONDS)
+            code = command.wait(_RUN_SECONDS)
         except subprocess.TimeoutExpired:
             run.faults.append(f"the command did not end within {_RUN_SECONDS:g} s")
             code = None
         finally:
-            asked.kill()
+            command.kill()
         lines = log.read_text(errors="replace").splitlines()
         run.says[place] = next(
             (
@@ -414,7 +420,7 @@ class Federation:
                 f"`run` ended with {code} and without a sentence: {lines[-1:]}"
             )
 
-    def one(self, number: int, kind: str) -> Run:
+    def disturbed_run(self, number: int, kind: str) -> Run:
         """One run, disturbed at a random moment, and all that was seen of it."""
         run = Run(number, kind)
         self.runs.append(run)
@@ -430,7 +436,7 @@ class Federation:
         run.done += more.split()
         if kind == "other_version":
             self.other_version(run)
-        with self._asked(run, more):
+        with self._requested(run, more):
             if kind != "other_version" and run.run_ids:
                 time.sleep(
                     0.0
@@ -463,15 +469,17 @@ class Federation:
             not is_healthy(options.port, options.authority) and time.monotonic() < end
         ):
             time.sleep(0.5)
-        listed = {one["run-id"]: one for one in listed_runs(options.environment)}
+        listed = {
+            run_line["run-id"]: run_line
+            for run_line in listed_runs(options.environment)
+        }
         for run_id, status in zip(run.run_ids, run.statuses, strict=False):
-            one = listed.get(run_id, {"status": "unknown", "status-details": ""})
-            if (one["status"] == "finished:completed") != (status == "completed"):
-                run.faults.append(f"`run` says {status}, `flwr list` {one['status']}")
-            if status != "completed" and len(one["status-details"].split()) < 8:
-                run.faults.append(
-                    f"`flwr list` has no sentence: {one['status-details']!r}"
-                )
+            line = listed.get(run_id, {"status": "unknown", "status-details": ""})
+            if (line["status"] == "finished:completed") != (status == "completed"):
+                run.faults.append(f"`run` says {status}, `flwr list` {line['status']}")
+            details = line["status-details"]
+            if status != "completed" and len(details.split()) < 8:
+                run.faults.append(f"`flwr list` has no sentence: {details!r}")
         if run.kind in ("calm", "two_at_once", "other_version") and {*run.statuses} != {
             "completed"
         }:
@@ -485,7 +493,9 @@ class Federation:
                 f"{name}: {problem}" for problem in report.problems if entries
             ]
             for run_id, status in zip(run.run_ids, run.statuses, strict=False):
-                own = [one for one in entries if one.run_id.startswith(f"{run_id}/")]
+                own = [
+                    entry for entry in entries if entry.run_id.startswith(f"{run_id}/")
+                ]
                 run.faults += [
                     f"{name}: {fault}"
                     for fault in self._look_at_entries(own, status, run)
@@ -498,9 +508,9 @@ class Federation:
             for earlier in self.runs[self.looked :] if run.kind == "calm" else ():
                 for run_id in earlier.run_ids:
                     charged = [
-                        one
-                        for one in entries
-                        if one.run_id.startswith(f"{run_id}/") and one.is_release
+                        entry
+                        for entry in entries
+                        if entry.run_id.startswith(f"{run_id}/") and entry.is_release
                     ]
                     lines = [line for line in log if run_id in line]
                     if len(charged) < sum(": gave: " in line for line in lines):
@@ -517,14 +527,14 @@ class Federation:
     def _look_at_entries(
         self, entries: Sequence[LedgerEntry], status: str, run: Run
     ) -> Iterator[str]:
-        attempts = Counter((one.round_index, one.attempt) for one in entries)
+        attempts = Counter((entry.round_index, entry.attempt) for entry in entries)
         if any(n > 1 for n in attempts.values()):
             yield "one attempt was charged twice"
         self.epsilon = self.epsilon or (entries[0].epsilon if entries else 0.0)
         for one in entries:
             if one.epsilon != self.epsilon:
                 yield f"epsilon {one.epsilon} was charged, not {self.epsilon}"
-        has_result = any(one.attempt == RESULT_TAKEN for one in entries)
+        has_result = any(entry.attempt == RESULT_TAKEN for entry in entries)
         if (
             status == "completed"
             and run.kind in ("calm", "two_at_once", "other_version")
@@ -537,14 +547,14 @@ class Federation:
         its way.
         """
         for run_id, status in zip(run.run_ids, run.statuses, strict=False):
-            found = [
+            results = [
                 *self.folder.glob(f"*/results/run-{run_id}/client-*/{CENTROIDS_FILE}")
             ]
-            if len({digest(path)[1] for path in found}) != (
-                1 if found or status == "completed" else 0
+            if len({digest(path)[1] for path in results}) != (
+                1 if results or status == "completed" else 0
             ):
                 run.faults.append(
-                    f"{len(found)} results of {run_id}, which {status}, are not the"
+                    f"{len(results)} results of {run_id}, which {status}, are not the"
                     " same"
                 )
 
@@ -555,20 +565,22 @@ class Federation:
         # until the next message comes.
         idle = _WAITING if {*run.statuses} != {"completed"} else ()
         while True:
-            found = {
+            processes = {
                 what: ids for what, ids in self.processes().items() if what not in idle
             }
             left = {
                 what: len(ids)
-                for what, ids in found.items()
+                for what, ids in processes.items()
                 if what in _PASSING or len(ids) != 1
             }
-            if (not left and len(found) == wanted) or time.monotonic() > end:
+            if (not left and len(processes) == wanted) or time.monotonic() > end:
                 break
             time.sleep(0.5)
-        if left or len(found) != wanted:
-            run.faults.append(f"processes: {left or sorted(found)}")
-        for what, (process, *_) in ((what, ids) for what, ids in found.items() if ids):
+        if left or len(processes) != wanted:
+            run.faults.append(f"processes: {left or sorted(processes)}")
+        for what, (process, *_) in (
+            (what, ids) for what, ids in processes.items() if ids
+        ):
             with contextlib.suppress(OSError):
                 n_open = len(os.listdir(f"/proc/{process}/fd"))
                 memory = int(
@@ -605,23 +617,23 @@ class Federation:
         """How descriptors and memory of each kind of process grew with the runs that
         one process saw.
         """
-        told = []
-        for what in sorted({one["what"] for one in self.seen}):
-            own = [one for one in self.seen if one["what"] == what]
+        slopes = []
+        for what in sorted({sample["what"] for sample in self.seen}):
+            samples = [sample for sample in self.seen if sample["what"] == what]
             lives = [
-                [one for one in own if one["id"] == process]
-                for process in {one["id"] for one in own}
+                [sample for sample in samples if sample["id"] == process]
+                for process in {sample["id"] for sample in samples}
             ]
             grown = [_slopes(life) for life in lives if len(life) >= _FEWEST_FOR_SLOPE]
             last = {
-                "open": max(one["open"] for one in own),
-                "megabytes": max(one["bytes"] for one in own) / 2**20,
+                "open": max(sample["open"] for sample in samples),
+                "megabytes": max(sample["bytes"] for sample in samples) / 2**20,
             }
             n_seen = max(map(len, lives))
             means = [float(np.mean(column)) for column in zip(*grown, strict=True)] or [
                 float("nan")
             ] * 2
-            told.append(
+            slopes.append(
                 {
                     "what": what,
                     "lives": len(lives),
@@ -631,7 +643,7 @@ class Federation:
                     "KiB a run": means[1],
                 }
             )
-        return told
+        return slopes
 
 
 _WAITING = ("clientapp", "stands by")
@@ -646,10 +658,10 @@ def _slopes(life: Sequence[dict[str, Any]]) -> tuple[float, float]:
 
     The first look is left out, since what is loaded late is no leak.
     """
-    runs = [one["run"] for one in life[1:]]
+    runs = [sample["run"] for sample in life[1:]]
     return (
-        float(np.polyfit(runs, [one["open"] for one in life[1:]], 1)[0]),
-        float(np.polyfit(runs, [one["bytes"] / 1024 for one in life[1:]], 1)[0]),
+        float(np.polyfit(runs, [sample["open"] for sample in life[1:]], 1)[0]),
+        float(np.polyfit(runs, [sample["bytes"] / 1024 for sample in life[1:]], 1)[0]),
     )
 
 
@@ -768,7 +780,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         federation.begin()
         for number, kind in enumerate(schedule(options.runs, kinds, federation.rng)):
-            run = federation.one(number, kind)
+            run = federation.disturbed_run(number, kind)
             print(
                 f"run {number} {kind} {run.done}: {run.statuses} in"
                 f" {run.seconds:.0f} s",
