@@ -37,7 +37,7 @@ from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.fitted import (
     CURATED,
     lacks_names,
@@ -48,7 +48,6 @@ from flwr_dpkmeans.fitted import (
     require_no_others,
     require_rows,
     tables_in,
-    warn,
 )
 from flwr_dpkmeans.flower.engines import (
     ENGINES,
@@ -409,7 +408,8 @@ class _PrivateClustering(
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
         require_server_data(
-            kind := run_options.task_kind(algorithm), has_server_data=has_server_data
+            kind := run_options.task_kind(algorithm, run_options.clustering_names()),
+            has_server_data=has_server_data,
         )
         if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
             raise ConfigurationError(

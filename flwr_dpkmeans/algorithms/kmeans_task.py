@@ -824,4 +824,4 @@ def algorithm_entry(name: str) -> type[Task]:
     """
     if name in NOT_FEDERATED:
         raise needs_all_rows(name)
-    return TASKS.find(name, *NOT_FEDERATED)
+    return TASKS.find(name)

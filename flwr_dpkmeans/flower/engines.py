@@ -12,8 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -55,8 +53,8 @@ from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
     InputWarning,
-    PrivacyWarning,
     require_whole,
+    warn,
 )
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -954,18 +952,8 @@ def federate_tables(
         )
     own = "classes" in run.task.options.get_params()
     option = "classes (n_classes of FederatedNaiveBayes)" if own else "n_classes"
-    # Python shows a sentence once at a place, so that the place is the caller's, who
-    # may have two fits.
-    up = next(
-        n
-        for n in itertools.count(1)
-        if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans")
-    )
-    for sentence in (
-        *filter(None, [data_points.doubtful_pairs(bounds)]),
-        *tables.doubts(),
-    ):
-        warnings.warn(sentence, InputWarning, stacklevel=up)
+    doubts = [data_points.doubtful_pairs(bounds), *tables.doubts()]
+    warn([sentence for sentence in doubts if sentence], InputWarning)
     names = (
         named_classes(labels, n_classes) if class_names is None else list(class_names)
     )
@@ -974,8 +962,7 @@ def federate_tables(
     local = tables.local_cautions(
         run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0
     )
-    for sentence in dict.fromkeys(found.privacy.warnings + local):
-        warnings.warn(sentence, PrivacyWarning, stacklevel=up)
+    warn(found.privacy.warnings + local)
     return replace(found, labels=tables.columns, classes=tuple(names))
 
 
