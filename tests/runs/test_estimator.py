@@ -447,13 +447,16 @@ def test_an_unknown_algorithm_is_answered_with_those_of_the_door() -> None:
 
 
 def test_rounds_without_a_limit_are_refused() -> None:
+    three: dict[str, Any] = {"n_clusters": 3, "bounds": (-1, 1)}
     for door in (
         lambda: FederatedKMeans(3, bounds=(-1, 1), max_iter=-1).fit(blobs()),
         lambda: FastLloyd(3, bounds=(-1, 1), max_iter=-1),
         lambda: ProxyLloydOptions(max_iter=-1),
-        lambda: federate("proxy_lloyd", blobs(), bounds=(-1, 1), max_iter=-1),
+        lambda: federate("proxy_lloyd", blobs(), **three, max_iter=-1),
         lambda: SecureSum(ArrayRecord([np.zeros(2)]), max_iter=-1),
-        lambda: strategy_from_run_config({"bounds": "0,1", "max-iter": -1}),
+        lambda: strategy_from_run_config(
+            {"n-clusters": 3, "bounds": "0,1", "max-iter": -1}, simulated=True
+        ),
     ):
         with pytest.raises(
             ConfigurationError,
