@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg.keys import MaskedVector, Ring
+from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Credential, Roster
 
 NO_ROUND = -(2**31)

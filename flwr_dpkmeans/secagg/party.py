@@ -45,9 +45,10 @@ from flwr_dpkmeans.errors import (
     LocalMisuseError,
     ProtocolError,
 )
-from flwr_dpkmeans.secagg import keys, messages
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
+from flwr_dpkmeans.secagg import ciphers, keys, messages, ring
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.secagg.roster import Credential, Roster, transcript_of
 
 TAG_BYTES = 32
@@ -185,7 +186,7 @@ class Party(ABC):
     def answer(
         self,
         request: messages.SumRequest,
-        vector: keys.FixedPointVector,
+        vector: ring.FixedPointVector,
         *,
         blinded: bool,
         state_digest: bytes,
@@ -221,7 +222,7 @@ class Party(ABC):
                 len(values),
             )
         reply = messages.SumReply(
-            *asked, keys.MaskedVector(values), self.tag(*asked, state_digest), boxes
+            *asked, ring.MaskedVector(values), self.tag(*asked, state_digest), boxes
         )
         return changed(masked, phase=self._ANSWERED, transcript=transcript), reply
 
@@ -406,13 +407,17 @@ class Party(ABC):
         self, pair_key: bytes, purpose: str, recipient: int, secret: bytes
     ) -> bytes:
         context = self._box_context(purpose, self.node_id, recipient)
-        return keys.seal(keys.derive_key(pair_key, purpose, context), secret, context)
+        return ciphers.seal(
+            keys.derive_key(pair_key, purpose, context), secret, context
+        )
 
     def _open(
         self, pair_key: bytes, purpose: str, author: int, box: bytes, length: int
     ) -> bytes:
         context = self._box_context(purpose, author, self.node_id)
-        secret = keys.unseal(keys.derive_key(pair_key, purpose, context), box, context)
+        secret = ciphers.unseal(
+            keys.derive_key(pair_key, purpose, context), box, context
+        )
         if len(secret) != length:
             # Against an author whose keys or shares are cut short, so that others read
             # them at wrong places.
@@ -457,7 +462,7 @@ def _blind_stream(
     transcript: bytes,
     length: int,
 ) -> Ring:
-    return keys.mask(key, asked, length, "blind", run_id, author, transcript)
+    return ciphers.mask(key, asked, length, "blind", run_id, author, transcript)
 
 
 @lru_cache(maxsize=1)
@@ -727,7 +732,7 @@ class Retry(Party):
             masked = changed(self, mask_keys=derived)
         for place, (peer, _) in enumerate(self.pair_keys):
             key = masked.mask_keys[place * KEY_BYTES : (place + 1) * KEY_BYTES]
-            shared = self._shared(keys.stream, key, asked, length)
+            shared = self._shared(ciphers.stream, key, asked, length)
             if self.node_id < peer:
                 values += shared
             else:

@@ -31,8 +31,9 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys, messages
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, Ring
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan

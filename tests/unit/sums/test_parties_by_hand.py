@@ -24,7 +24,6 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.keys import MaskedVector
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -33,6 +32,7 @@ from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
 )
+from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.client import Client, Guard

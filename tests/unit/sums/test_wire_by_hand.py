@@ -14,7 +14,6 @@ import pytest
 
 from flwr_dpkmeans.errors import ProtocolError, VersionError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg.keys import MaskedVector
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -26,6 +25,7 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
 )
 from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Credential, Roster
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
