@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans.errors import ProtocolError
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
-from flwr_dpkmeans.secagg.roster import Credential, Roster
+from flwr_dpkmeans.secagg.roster import Roster
 
 NO_ROUND = -(2**31)
 """Index before any round.

@@ -46,10 +46,11 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.secagg import ciphers, keys, messages, ring
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
-from flwr_dpkmeans.secagg.roster import Credential, Roster, transcript_of
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 TAG_BYTES = 32
 """Length of a state tag (HMAC-SHA256)."""

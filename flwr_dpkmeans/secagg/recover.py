@@ -36,6 +36,7 @@ from typing import Any, ClassVar
 
 from flwr_dpkmeans.errors import CohortError, IdentityError, ProtocolError
 from flwr_dpkmeans.secagg import agreement, keys, messages
+from flwr_dpkmeans.secagg.credentials import verify
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import (
@@ -48,7 +49,7 @@ from flwr_dpkmeans.secagg.party import (
     require_equal_tags,
 )
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
-from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 _BOX_OVERHEAD = 28
 """Nonce and authentication tag of a box."""

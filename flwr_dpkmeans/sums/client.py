@@ -53,11 +53,13 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
+from flwr_dpkmeans.secagg.credentials import Signer
 from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party, changed
+from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, encode
-from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums import plan as plans
 from flwr_dpkmeans.sums.plan import (

@@ -31,10 +31,11 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg import keys, messages
+from flwr_dpkmeans.secagg.credentials import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.ring import Ring
-from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state

@@ -131,7 +131,7 @@ ENTROPY = {
     ("secagg/recover.py", "Recover.share"): {"os.urandom"},
     ("secagg/recover.py", "_give"): {"os.urandom"},
     ("secagg/agreement.py", "share"): {"os.urandom"},
-    ("secagg/roster.py", "Signer.generate"): {"os.urandom"},
+    ("secagg/credentials.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
 """Calls of the system's entropy; OpenDP's own are noise too.

@@ -14,6 +14,7 @@ import pytest
 
 from flwr_dpkmeans.errors import ProtocolError, VersionError
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -26,7 +27,7 @@ from flwr_dpkmeans.secagg.messages import (
 )
 from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.ring import MaskedVector
-from flwr_dpkmeans.secagg.roster import Credential, Roster
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
