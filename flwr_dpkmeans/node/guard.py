@@ -314,7 +314,7 @@ class NodeGuard(Guard):
     def require_open(self, memory: Memory, request: SumRequest) -> None:
         _log_asked(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
-        index, attempt = request.asked
+        index, attempt = request.attempt_id
         if (index, attempt) in entries:
             raise ProtocolError(
                 f"round {index}, attempt {attempt} of run {self.run_id} stands in this"

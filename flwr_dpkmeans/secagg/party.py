@@ -193,7 +193,7 @@ class Party(ABC):
         state_digest: bytes,
     ) -> tuple[Self, messages.SumReply]:
         """Mask a vector and move on."""
-        asked = request.asked
+        asked = request.attempt_id
         if self.phase is not Phase.ADMITTED or asked != (
             self.round_index,
             self.attempt,
@@ -247,7 +247,7 @@ class Party(ABC):
     def finish(self, request: messages.FinishRequest) -> Self:
         """Check the last message and take in its boxes, if they are still due."""
         release = request.release
-        if self.phase is not self._COMPLETE or release.asked != (
+        if self.phase is not self._COMPLETE or release.attempt_id != (
             self.round_index,
             self.attempt,
         ):
@@ -290,7 +290,11 @@ class Party(ABC):
                     " hand: restart the run."
                 )
             values -= _all_streams(
-                group_keys, self.run_id, release.asked, self.transcript, len(values)
+                group_keys,
+                self.run_id,
+                release.attempt_id,
+                self.transcript,
+                len(values),
             )
         return AggregateVector(values, blinded=False)
 
@@ -313,7 +317,7 @@ class Party(ABC):
         self, request: messages.SumRequest, first_round: int, closing_round: int
     ) -> None:
         """Raise unless the transition table has a line for the request."""
-        (index, attempt), release = request.asked, request.release
+        (index, attempt), release = request.attempt_id, request.release
         answered = (self.round_index, self.attempt)
         if self.phase is self._START:
             allowed = (

@@ -423,7 +423,7 @@ class Plain(Party):
     ) -> Plain:
         """Take any request in: there are no masks that a second answer could give away."""
         roster = request.roster or self.roster
-        index, attempt = request.asked
+        index, attempt = request.attempt_id
         return changed(
             self,
             phase=Phase.ADMITTED,

@@ -283,7 +283,7 @@ def test_bodies_are_read_as_they_were_written() -> None:
         for name, value in vars(body).items():
             if name == "release" and value is not None:
                 found = again.release
-                assert (*found.asked, found.values.tolist()) == (1, 4, [0, 1, 2])
+                assert (*found.attempt_id, found.values.tolist()) == (1, 4, [0, 1, 2])
             else:
                 assert getattr(again, name) == value
         assert "protocol" not in packet.header
