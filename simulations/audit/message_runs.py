@@ -25,9 +25,9 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.secagg.keys import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
+from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID

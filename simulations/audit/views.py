@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import Discoveries

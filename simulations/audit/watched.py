@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr_dpkmeans.secagg.keys import AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Stage
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import LocalRun

@@ -24,7 +24,7 @@ from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS, encode
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import PublicFacts
 from flwr_dpkmeans.threads import one_thread
