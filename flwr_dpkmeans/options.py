@@ -1,10 +1,10 @@
-"""What a user writes and the `Run` that follows from it.
+"""What a user writes and the `RunConfig` that follows from it.
 
 Settings that every run has, and a task with its own options.
 
 Options that belong together are one small object (`ClientLevel`, `PrivateBounds`, an
 algorithm's own), of which a string is the short form. `flwr run`, the estimator, the
-strategies and Hydra all come through `parse_run`, which takes flat names and plain
+strategies and Hydra all come through `read_config`, which takes flat names and plain
 values.
 """
 
@@ -35,7 +35,7 @@ from flwr_dpkmeans.sums.settings import (
     rule_of,
     whole,
 )
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
+from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, RunConfig, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
@@ -453,7 +453,7 @@ def task_kind(name: object, offered: Collection[str] | None = None) -> type[Task
     return TASKS.find(name, *NOT_FEDERATED)
 
 
-def parse_config(**values: Any) -> Run:
+def parse_config(**values: Any) -> RunConfig:
     """Build a run from plain values: strings for choices, any real for a float, options
     by their flat names.
 
@@ -467,18 +467,22 @@ def parse_config(**values: Any) -> Run:
         if name not in catalogue:
             raise _unknown_option(name, kind)
     for name, example in _EXAMPLES.items():
-        if name not in values and (name == "bounds" or name in kind.own_fields()):
+        if name not in values and (name == "bounds" or name in kind.parameter_names()):
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as"
                 f" {example}."
             )
-    named = ({one.name for one in fields(Settings)}, kind.own_fields(), _names_of(kind))
+    named = (
+        {one.name for one in fields(Settings)},
+        kind.parameter_names(),
+        _names_of(kind),
+    )
     settings, own, options = (
         {name: values[name] for name in names if name in values} for names in named
     )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
         catalogue[name].changed(name, values[name])
-    return Run(
+    return RunConfig(
         Settings(**settings), kind(**own, options=kind.option_class()(**options))
     )
 
@@ -489,7 +493,7 @@ def _unknown_option(name: str, kind: type[Task]) -> ConfigurationError:
     Suggested are names alone that a run of this algorithm takes.
     """
     shared = {one.name for one in fields(Settings)} | {"algorithm"}
-    own = {*kind.own_fields(), *_names_of(kind)}
+    own = {*kind.parameter_names(), *_names_of(kind)}
     taken = shared | own
     if issubclass(kind, KMeansTask):
         taken.add("server_data")
@@ -505,7 +509,7 @@ def _unknown_option(name: str, kind: type[Task]) -> ConfigurationError:
     return ConfigurationError(f"there is no parameter {name!r}: {mend}")
 
 
-def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
+def read_config(*, has_server_data: bool = False, **values: Any) -> RunConfig:
     """Build a run as `parse_config` does.
 
     a trust model that is None or missing is the algorithm's own.
@@ -545,12 +549,14 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     )
 
 
-def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
+def build_config(
+    given: Mapping[str, Any], box: Bounds, *, has_server_data: bool
+) -> RunConfig:
     """Build a run from flat options as `flat_options` gives them, and the public `box`
     that their bounds stand for.
 
     What is ``"private"`` or ``"auto"`` the run finds out by itself; else as
-    `parse_run`.
+    `read_config`.
     """
     values = dict(given)
     stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
@@ -565,7 +571,7 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
     values["n_examples"] = (
         None if is_private(values["n_examples"]) else values["n_examples"]
     )
-    return parse_run(
+    return read_config(
         has_server_data=has_server_data, bounds=(box.lower, box.upper), **values
     )
 
@@ -611,7 +617,7 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     )
     for kind in kinds:
         options = kind.option_class()
-        for name in (*kind.own_fields(), *(one.name for one in fields(options))):
+        for name in (*kind.parameter_names(), *(one.name for one in fields(options))):
             owners[name] = (*owners.get(name, ()), kind.name)
         defaults |= kind.defaults() | options.defaults()
         holders |= dict.fromkeys((one.name for one in fields(options)), options)
@@ -670,12 +676,12 @@ def own_options(
     }
 
 
-def _require_own(run: Run, values: Mapping[str, Any]) -> None:
+def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored.
 
     Options of other algorithms, units, evaluations and bounds.
     """
-    settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
+    settings, task, catalogue = config.settings, config.task, _catalogue(_kinds())
     changed: dict[str, Any] = {}
     for option, given in values.items():
         read = (

@@ -48,7 +48,7 @@ from flwr_dpkmeans.flower.exchange import (
 )
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
-from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
+from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
@@ -65,7 +65,7 @@ from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
@@ -212,14 +212,14 @@ class PrivateKMeans(Strategy):
             names=given.get("feature_names", ()),
             allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
-        config = build_run(
+        config = build_config(
             given | {"feature_names": names}, box, has_server_data=points is not None
         )
         self._set_up(config, points, timeouts, on_step)
 
     @classmethod
     def from_config(
-        cls, config: Run, *, server_points: Array | None = None, **given: Any
+        cls, config: RunConfig, *, server_points: Array | None = None, **given: Any
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in
         the caller's units.
@@ -233,7 +233,7 @@ class PrivateKMeans(Strategy):
 
     def _set_up(
         self,
-        config: Run,
+        config: RunConfig,
         points: Array | None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
@@ -653,7 +653,7 @@ def _recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
 
 
 def first_plan(
-    config: Run,
+    config: RunConfig,
     points: Array | None,
     *,
     run_id: int,

@@ -21,7 +21,7 @@ _EXPORTS = {
     "sums.neighbours": "check_sensitivity",
     "sums.round": "Algorithm PrivateSum State",
     "sums.settings": "Options Settings",
-    "sums.task": "Known Result Task register",
+    "sums.task": "PublicFacts Result Task register",
     "sums.trust": "Broadcast Shares TrustModel register_trust",
 }
 _HOMES = {

@@ -12,7 +12,7 @@ from flwr_dpkmeans.sums.round import PrivateSum as PrivateSum
 from flwr_dpkmeans.sums.round import State as State
 from flwr_dpkmeans.sums.settings import Options as Options
 from flwr_dpkmeans.sums.settings import Settings as Settings
-from flwr_dpkmeans.sums.task import Known as Known
+from flwr_dpkmeans.sums.task import PublicFacts as PublicFacts
 from flwr_dpkmeans.sums.task import Result as Result
 from flwr_dpkmeans.sums.task import Task as Task
 from flwr_dpkmeans.sums.task import register as register

@@ -37,7 +37,7 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     round_events,
 )
-from flwr_dpkmeans.secagg.keys import require_no_wrap
+from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.sums.plan import (
     COUNT,
     Plan,
@@ -48,12 +48,12 @@ from flwr_dpkmeans.sums.plan import (
 )
 from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.task import (
     TASKS,
-    Found,
-    Known,
-    Run,
+    Discoveries,
+    PublicFacts,
+    RunConfig,
     ServerData,
     ServerFacts,
     Task,
@@ -64,8 +64,8 @@ from flwr_dpkmeans.threads import one_thread
 UNDECLARED_DELTA = 1e-6
 
 
-def resolve_max_silent(config: Run, n_clients: int) -> int:
-    """t: as given, else by `dropout`, as its documentation in `Run` says."""
+def resolve_max_silent(config: RunConfig, n_clients: int) -> int:
+    """t: as given, else by `dropout`, as its documentation in `RunConfig` says."""
     settings = config.settings
     if settings.max_silent is not None:
         if settings.max_silent > n_clients - 2:
@@ -78,7 +78,7 @@ def resolve_max_silent(config: Run, n_clients: int) -> int:
     return AGGREGATORS[settings.dropout_of(n_clients).value].usual_max_silent(n_clients)
 
 
-def resolve_delta(config: Run, n_clients: int) -> float:
+def resolve_delta(config: RunConfig, n_clients: int) -> float:
     """delta: as given, else 1/(N ln N) where N is declared, else 1e-6.
 
     At client level also at most 1/(M ln M).
@@ -103,7 +103,7 @@ def resolve_delta(config: Run, n_clients: int) -> float:
     return 1.0 / (n * math.log(n))
 
 
-def whole_multiplier(config: Run, delta: float) -> float:
+def whole_multiplier(config: RunConfig, delta: float) -> float:
     """Gaussian noise multiplier of a release that takes the whole budget.
 
     a share s of it gets this over sqrt(s).
@@ -137,7 +137,7 @@ _WIDE, _MANY = 100, 10**9
 
 
 def draft_plan(
-    config: Run,
+    config: RunConfig,
     *,
     run_id: int,
     n_clients: int,
@@ -242,7 +242,7 @@ def worst_case(plan: Plan) -> float:
     config = plan.config
     if (
         config.task.noise is NoiseShape.NONE
-        or config.settings.evaluation is Evaluation.EXACT
+        or config.settings.evaluation is EvaluationKind.EXACT
     ):
         return math.inf
     if plan.count is None and plan.n_features is not None:
@@ -311,7 +311,7 @@ def redraft_plan(plan: Plan, *, columns: str = "", **known: Any) -> Plan:
     )
 
 
-def require_supported(config: Run, *, has_server_data: bool) -> None:
+def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
     """Refuse combinations of task, unit, trust model and server data that do not exist,
     with the nearest that does.
     """
@@ -359,7 +359,7 @@ def require_supported(config: Run, *, has_server_data: bool) -> None:
     task.require_supported(settings, trust)
 
 
-def _require_delta(config: Run) -> None:
+def _require_delta(config: RunConfig) -> None:
     """Refuse a delta of 0 where a release has Gaussian noise, for which none holds."""
     settings, task = config.settings, config.task
     others = settings.reserved_share(counts=task.counts(settings.unit))
@@ -407,7 +407,7 @@ def initial_state(plan: Plan, server_points: Array | None = None) -> State:
     return _started(_known(plan), plan.seed, plan.public_points)
 
 
-def _known(plan: Plan) -> Known:
+def _known(plan: Plan) -> PublicFacts:
     """The public values that an algorithm's rounds follow from."""
     if plan.n_features is None:
         raise PlanError(
@@ -422,11 +422,11 @@ def _known(plan: Plan) -> Known:
         profile = plan.task.profile(
             plan.config, _multiplier_of(plan, settings.profile_share)
         )
-    if settings.evaluation is Evaluation.PRIVATE:
+    if settings.evaluation is EvaluationKind.PRIVATE:
         evaluation = plan.task.evaluation(
             plan.config, _multiplier_of(plan, settings.evaluation_share)
         )
-    elif settings.evaluation is Evaluation.EXACT:
+    elif settings.evaluation is EvaluationKind.EXACT:
         # It has no share, and beside Laplace rounds no noise follows where nothing has
         # one.
         evaluation = plan.task.evaluation(plan.config, 0.0)
@@ -442,7 +442,7 @@ def _known(plan: Plan) -> Known:
         if isinstance(event, release.GaussianRelease) and event.sampling_rate == 1.0
     ]
     squares = math.fsum(event.noise_multiplier**-2 for event in released)
-    return Known(
+    return PublicFacts(
         config=plan.config.unseeded,
         n_examples=plan.n_examples,
         n_features=plan.n_features,
@@ -493,15 +493,17 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _built(known: Known) -> Algorithm:
+def _built(public: PublicFacts) -> Algorithm:
     """Rounds are pure functions of the public values, so equal values share them."""
-    task = known.config.task
-    algorithm = task.build(known)
+    task = public.config.task
+    algorithm = task.build(public)
     rounds = (
         *algorithm.rounds,
-        *([task.profile_round(known)] if known.profile else []),
+        *([task.profile_round(public)] if public.profile else []),
     )
-    rounds = rounds if not known.evaluation else (*rounds, task.evaluation_round(known))
+    rounds = (
+        rounds if not public.evaluation else (*rounds, task.evaluation_round(public))
+    )
     # Every engine and node takes its rounds from here, so the limit on threads holds
     # for all of them.
     limited = one_thread()
@@ -522,13 +524,15 @@ def _limited(step: PrivateSum) -> PrivateSum:
 
 
 @lru_cache(maxsize=16)
-def _started(known: Known, seed: int, public_points: PublicPoints | None) -> State:
+def _started(
+    public: PublicFacts, seed: int, public_points: PublicPoints | None
+) -> State:
     """A start is made once in a process.
 
     Its arrays are read-only because they are shared.
     """
     return (
-        _built(known)
+        _built(public)
         .initial_state(seed, None if public_points is None else public_points.table)
         .frozen()
     )
@@ -617,7 +621,7 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
         if plan.n_examples is None
         else (plan.n_examples,)
     )
-    longest = Run(config.settings, config.task.longest())
+    longest = RunConfig(config.settings, config.task.longest())
     continued: list[Plan] = []
     refused: LocalMisuseError | None = None
     for width, n_examples in itertools.product(widths, counts):
@@ -900,7 +904,12 @@ def _agree(mine: Any, theirs: Any) -> bool:
 
 
 def require_next(
-    plan: Plan, later: Plan, found: Found, *, begun: bool, released: int | None
+    plan: Plan,
+    later: Plan,
+    discoveries: Discoveries,
+    *,
+    begun: bool,
+    released: int | None,
 ) -> None:
     """Accept no later plan but the one that follows from the plan in force and from
     what was `found`.
@@ -910,12 +919,12 @@ def require_next(
     vector was asked for.
     """
     counted = released == 0
-    if counted and found.n_examples not in (None, later.n_examples):
+    if counted and discoveries.n_examples not in (None, later.n_examples):
         raise ProtocolError(
             f"the final plan has N = {later.n_examples}, but the private count released"
-            f" {found.n_examples}: end it."
+            f" {discoveries.n_examples}: end it."
         )
-    if counted and later.box != found.box:
+    if counted and later.box != discoveries.box:
         raise ProtocolError(
             "the final plan has another box than the private histograms released: stop"
             " the run."

@@ -31,10 +31,10 @@ from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.settings import Box, Dropout, Evaluation, Settings
-from flwr_dpkmeans.sums.task import Run, ServerFacts, Task
+from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
+from flwr_dpkmeans.sums.task import RunConfig, ServerFacts, Task
 from flwr_dpkmeans.sums.trust import (
     AGGREGATORS,
     Repeated,
@@ -46,7 +46,7 @@ from flwr_dpkmeans.sums.trust import (
 ItemT = TypeVar("ItemT")
 COUNT = "count"
 """Name of the released number of rows."""
-FIRST_OWN_ROUND = 1
+FIRST_TASK_ROUND = 1
 """Index of the first round that is the task's own.
 
 Those before it find out what the plan still lacks.
@@ -142,7 +142,7 @@ class Plan:
     """What everybody agrees on before anything is released."""
 
     run_id: int
-    config: Run
+    config: RunConfig
     n_clients: int
     """Cohort at the start, M."""
     max_silent: int
@@ -271,7 +271,7 @@ class Plan:
         """
         closing = [
             index
-            for index, one in enumerate(self.rounds, start=FIRST_OWN_ROUND)
+            for index, one in enumerate(self.rounds, start=FIRST_TASK_ROUND)
             if one.name in CLOSING_ROUNDS
         ]
         return min(closing, default=self.last_round + 1)
@@ -307,7 +307,7 @@ class Plan:
             settled = False
         return (
             self.closing_round
-            if settled and FIRST_OWN_ROUND <= index < self.closing_round
+            if settled and FIRST_TASK_ROUND <= index < self.closing_round
             else index + 1
         )
 
@@ -354,7 +354,7 @@ class Plan:
         """
         return self.aggregator.shares(self, n_clients, n_sharers)
 
-    discovers = staticmethod(FIRST_OWN_ROUND.__gt__)
+    discovers = staticmethod(FIRST_TASK_ROUND.__gt__)
     """``discovers(index)``: whether a round finds out what the plan still lacks, and is
     none of the task's own.
     """
@@ -423,7 +423,7 @@ class Plan:
         """
         exact = (
             self.task.noise is NoiseShape.NONE
-            or self.settings.evaluation is Evaluation.EXACT
+            or self.settings.evaluation is EvaluationKind.EXACT
         )
         exact = exact or any(
             isinstance(event, release.ExactRelease) for event in self.events()
@@ -584,7 +584,7 @@ def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names) if plan.by_position else tuple(sorted(names))
 
 
-def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
+def column_positions(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
     """Where the columns of `order` stand among `names`.
 
     None if they stand there already, or have no names.
@@ -593,7 +593,7 @@ def places_of(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
 
     Examples
     --------
-    >>> places_of(["age", "income"], ["income", "age"])
+    >>> column_positions(["age", "income"], ["income", "age"])
     [1, 0]
     """
     if not names or tuple(names) == tuple(order):

@@ -42,7 +42,7 @@ the data.
 """
 
 
-class Evaluation(Enum):
+class EvaluationKind(Enum):
     """Metrics of the result: none, one more private round, or exact sums, which only a
     simulation may release.
     """
@@ -452,8 +452,10 @@ class Settings(Options):
     bounds_share: float = real(
         0.1, 0.0, 0.5, "0.1", "share of the budget that these histograms take together"
     )
-    evaluation: Evaluation = choice(
-        Evaluation, Evaluation.NONE, "whether one more round measures the result"
+    evaluation: EvaluationKind = choice(
+        EvaluationKind,
+        EvaluationKind.NONE,
+        "whether one more round measures the result",
     )
     evaluation_share: float = real(
         0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes"
@@ -560,7 +562,7 @@ class Settings(Options):
         a description, and a private evaluation.
         """
         evaluated = (
-            self.evaluation_share if self.evaluation is Evaluation.PRIVATE else 0.0
+            self.evaluation_share if self.evaluation is EvaluationKind.PRIVATE else 0.0
         )
         return evaluated + (self.profile_share if self.n_beside else 0.0)
 
@@ -582,7 +584,7 @@ class Settings(Options):
                 f" together are {self.reserved_share(counts=True):g}, but they must"
                 " leave the algorithm a part of the budget: give smaller ones."
             )
-        if self.evaluation is Evaluation.EXACT and rate < 1.0:
+        if self.evaluation is EvaluationKind.EXACT and rate < 1.0:
             raise ConfigurationError(
                 f"evaluation is 'exact', but client_sampling_rate is {rate:g}, so that"
                 " clients sit out: choose evaluation='private' or leave the rate at 1."

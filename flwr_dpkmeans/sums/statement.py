@@ -27,10 +27,10 @@ from flwr_dpkmeans.privacy.report import (
 )
 from flwr_dpkmeans.sums.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
-from flwr_dpkmeans.sums.plan import FIRST_OWN_ROUND, Plan, price
+from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Settings
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
+from flwr_dpkmeans.sums.task import RunConfig
 
 LOCAL = "Known here only and not private, so not to be published: "
 """How a sentence begins that follows from exact rows."""
@@ -134,7 +134,7 @@ def count_outside(box: Box, parts: Iterable[Array]) -> Array:
 
 
 def local_cautions(
-    config: Run, delta: float, counts: Array, names: Sequence[str] = ()
+    config: RunConfig, delta: float, counts: Array, names: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What exact rows say against a result, without a number that was taken from them.
 
@@ -164,7 +164,7 @@ def local_cautions(
     return tuple(LOCAL + sentence for sentence in found)
 
 
-def fewer_rows_cautions(config: Run, n_rows: int) -> tuple[str, ...]:
+def fewer_rows_cautions(config: RunConfig, n_rows: int) -> tuple[str, ...]:
     """What all parties' rows say against a larger declared number.
 
     For whoever holds all of them.
@@ -426,7 +426,7 @@ def _lines(
 
 def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
     """Where rounds may end early: how many of those that are paid for were released."""
-    own = range(FIRST_OWN_ROUND, plan.closing_round)
+    own = range(FIRST_TASK_ROUND, plan.closing_round)
     n_released = len({index for index, _ in attempts if index in own})
     so = {"may_end": plan.task.tolerance is not None}
     return _told_if(so, tolerance=plan.task.tolerance, n=n_released, n_rounds=len(own))
@@ -522,7 +522,7 @@ def why_not_private(plan: Plan) -> tuple[str, ...]:
         "seeded_noise": seeded,
         "seeded_coins": seeded and plan.settings.client_sampling_rate < 1.0,
         "bare": plan.is_bare,
-        "exact_evaluation": plan.settings.evaluation is Evaluation.EXACT,
+        "exact_evaluation": plan.settings.evaluation is EvaluationKind.EXACT,
         "no_noise": NoiseShape.NONE in own,
     }
     return _told_if(reasons, algorithm=plan.task.label)

@@ -31,7 +31,7 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
 )
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
@@ -220,16 +220,16 @@ class ServerFacts:
 
 
 @dataclass(frozen=True)
-class Known:
+class PublicFacts:
     """Everything public that a task's rounds are computed from.
 
     `Task.build` gets it, and hands it to `allocate`.
 
-    Most tasks need `n_features`, `options` and, where N matters, `known_n_examples`
+    Most tasks need `n_features`, `options` and, where N matters, `required_n_examples`
     (with `Task.needs_n_examples`).
     """
 
-    config: Run
+    config: RunConfig
     n_examples: int | None
     """Declared or privately estimated number of rows, N.
 
@@ -272,7 +272,7 @@ class Known:
         return self.config.task.options
 
     @property
-    def known_n_examples(self) -> int:
+    def required_n_examples(self) -> int:
         """N, which the caller needs."""
         if self.n_examples is None:
             raise PlanError(
@@ -299,7 +299,7 @@ class Known:
         """
         if self.settings.unit is PrivacyUnit.CLIENT:
             return self.n_clients * self.settings.client_sampling_rate
-        return float(self.known_n_examples)
+        return float(self.required_n_examples)
 
     def released_events(self) -> tuple[Event, ...]:
         """What is not the task's own, for the accountant.
@@ -342,7 +342,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Found:
+class Discoveries:
     """What preliminary releases have told so far."""
 
     n_examples: int | None = None
@@ -419,11 +419,11 @@ class Task(Options, ABC):
     of clusterings.
 
     Examples
-    -------- The smallest is `algorithms.moments.Histograms`;
+    -------- The smallest is `algorithms.moments.HistogramsTask`;
     ``flwr_dpkmeans/sums/A_METHOD.md`` goes through a whole package.
 
-    >>> from flwr_dpkmeans.algorithms.moments import Histograms, HistogramsOptions
-    >>> Histograms(options=HistogramsOptions(bins=5)).options.bins
+    >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
+    >>> HistogramsTask(options=HistogramsOptions(bins=5)).options.bins
     5
     """
 
@@ -462,7 +462,7 @@ class Task(Options, ABC):
         return f"The algorithm {self.name!r}"
 
     @classmethod
-    def own_fields(cls) -> tuple[str, ...]:
+    def parameter_names(cls) -> tuple[str, ...]:
         """Names of its parameters besides the options."""
         return tuple([one.name for one in fields(cls) if one.name != "options"])
 
@@ -491,7 +491,7 @@ class Task(Options, ABC):
     # -- the computation ---------------------------------------------------------------
 
     @abstractmethod
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """Return the rounds, functions included, and the start.
 
         a pure function of public values.
@@ -530,12 +530,12 @@ class Task(Options, ABC):
 
         0: none.
         """
-        return 0 if settings.evaluation is Evaluation.NONE else settings.n_classes
+        return 0 if settings.evaluation is EvaluationKind.NONE else settings.n_classes
 
     # -- what is released besides ------------------------------------------------------
 
     def preliminary(
-        self, config: Run, delta: float, n_features: int | None
+        self, config: RunConfig, delta: float, n_features: int | None
     ) -> tuple[PlannedRound, ...]:
         """Plan the releases that come before round 1.
 
@@ -549,18 +549,20 @@ class Task(Options, ABC):
         return ()
 
     def preliminary_statistic(
-        self, plan: Plan, index: int, points: Array, found: Found
+        self, plan: Plan, index: int, points: Array, discoveries: Discoveries
     ) -> list[Array]:
         """One client's exact part of a preliminary release."""
         raise NotImplementedError
 
     def take_preliminary(
-        self, plan: Plan, index: int, released: ReleasedSum, found: Found
-    ) -> Found:
+        self, plan: Plan, index: int, released: ReleasedSum, discoveries: Discoveries
+    ) -> Discoveries:
         """Add what a preliminary release tells to what was known before."""
         raise NotImplementedError
 
-    def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
+    def require_box(
+        self, config: RunConfig, box: Box | None, n_features: int | None
+    ) -> None:
         """Refuse a box that no preliminary release can have led to."""
         if box is not None:
             raise PlanError(
@@ -568,18 +570,18 @@ class Task(Options, ABC):
                 " the server."
             )
 
-    def evaluation(self, config: Run, multiplier: float) -> tuple[Block, ...]:
+    def evaluation(self, config: RunConfig, multiplier: float) -> tuple[Block, ...]:
         """What an evaluation after the last round releases."""
         raise ConfigurationError(
             f"evaluation is {config.settings.evaluation.value!r}, but {self.name!r} has"
             " none: leave evaluation out."
         )
 
-    def evaluation_round(self, known: Known) -> PrivateSum:
+    def evaluation_round(self, public: PublicFacts) -> PrivateSum:
         """The round that measures the result."""
         raise NotImplementedError
 
-    def profile(self, config: Run, multiplier: float) -> tuple[Block, ...]:
+    def profile(self, config: RunConfig, multiplier: float) -> tuple[Block, ...]:
         """What is released of each group's rows after the last round."""
         if config.settings.gap_columns and not config.settings.profile_widths:
             raise ConfigurationError(
@@ -592,7 +594,7 @@ class Task(Options, ABC):
             " there."
         )
 
-    def profile_round(self, known: Known) -> PrivateSum:
+    def profile_round(self, public: PublicFacts) -> PrivateSum:
         """The round that describes the groups."""
         raise NotImplementedError
 
@@ -628,7 +630,7 @@ class Task(Options, ABC):
         client busy for hours.
         """
 
-    def result_arrays(self, config: Run) -> tuple[str, ...]:
+    def result_arrays(self, config: RunConfig) -> tuple[str, ...]:
         """Names of the arrays that clients get as the result, beside centroids and
         counts, where the server has it.
         """
@@ -731,7 +733,7 @@ def _read(value: Any) -> Task:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunConfig:
     """What is asked for: the settings that every run has, and the task.
 
     Options may be read by their flat names (`run.epsilon`, `run.alpha`,
@@ -750,7 +752,7 @@ class Run:
         return self.task.name
 
     @cached_property
-    def unseeded(self) -> Run:
+    def unseeded(self) -> RunConfig:
         """The same without the public seed, on which no round depends.
 
         Runs that differ in it alone share rounds.
@@ -764,7 +766,7 @@ class Run:
                     return getattr(holder, name)
         raise AttributeError(f"this run has no option {name!r}")
 
-    def changed(self, **values: Any) -> Run:
+    def changed(self, **values: Any) -> RunConfig:
         """The same with other values of some options, by their flat names."""
         settings = {
             name: values.pop(name)
@@ -772,10 +774,12 @@ class Run:
             if name in values
         }
         own = {
-            name: values.pop(name) for name in self.task.own_fields() if name in values
+            name: values.pop(name)
+            for name in self.task.parameter_names()
+            if name in values
         }
         task = replace(self.task, **own, options=replace(self.task.options, **values))
-        return Run(replace(self.settings, **settings), task)
+        return RunConfig(replace(self.settings, **settings), task)
 
 
 def _require_own_names(name: str, task: type[Task]) -> None:
@@ -788,7 +792,7 @@ def _require_own_names(name: str, task: type[Task]) -> None:
             f"the task {task.name!r} is offered as {name!r}: give both one name."
         )
     taken = {*Settings.__dataclass_fields__, *_OF_CALLS}
-    own = {*task.option_class().__dataclass_fields__, *task.own_fields()}
+    own = {*task.option_class().__dataclass_fields__, *task.parameter_names()}
     both = sorted(one for one in taken & own if not one.startswith("_"))
     if both:
         raise ConfigurationError(

@@ -5,7 +5,7 @@ One JSON header of scalars, blobs by name, and at most one vector.
 Whatever comes in is hostile until it has been read here. Nothing is parsed that is
 longer than its limit, no field is taken for another type than its own, and anything
 else is a `ProtocolError`. What a well-formed message may *say* is for `sums.client` and
-`sums.server` to judge. `kept` and `restored` are for a client's own memory.
+`sums.server` to judge. `pack_fields` and `unpack_fields` are for a client's own memory.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from flwr_dpkmeans.errors import (
     VersionError,
 )
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.secagg import keys, messages
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, Ring
+from flwr_dpkmeans.secagg import keys, messages, packing
+from flwr_dpkmeans.secagg.credentials import SIGNATURE_BYTES, Credential
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
+from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
@@ -234,7 +236,7 @@ class Versions:
         return f"protocol {self.protocol} and plan format {self.plan_format}{release}"
 
 
-def own_versions() -> Versions:
+def installed_versions() -> Versions:
     """What this installation speaks."""
     return Versions(keys.PROTOCOL_VERSION, Plan.version, __version__)
 
@@ -262,7 +264,7 @@ def require_same_versions(
     every key, signature and plan digest: a side that states a false one gains nothing,
     as masks of two versions add up to noise.
     """
-    own = own_versions()
+    own = installed_versions()
     if stated is not None and (stated.protocol, stated.plan_format) == (
         own.protocol,
         own.plan_format,
@@ -465,17 +467,17 @@ class _Blob:
 _BLOBS: Mapping[Any, _Blob] = MappingProxyType(
     {
         bytes: _Blob(bytes, bytes),
-        frozenset[bytes]: _Blob(messages.pack_marks, messages.unpack_marks),
-        tuple[int, ...]: _Blob(messages.pack_nodes, messages.unpack_nodes),
-        Mapping[int, bytes]: _Blob(messages.pack_boxes, messages.unpack_boxes),
+        frozenset[bytes]: _Blob(packing.pack_marks, packing.unpack_marks),
+        tuple[int, ...]: _Blob(packing.pack_nodes, packing.unpack_nodes),
+        Mapping[int, bytes]: _Blob(packing.pack_boxes, packing.unpack_boxes),
         Roster: _Blob(
             attrgetter("packed"),
-            lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob),
+            lambda blob, before: packing.unpack_roster(before.get("attempt", 0), blob),
             True,
         ),
         Mapping[int, Credential]: _Blob(
-            messages.pack_credentials,
-            lambda blob, before: messages.unpack_credentials(
+            packing.pack_credentials,
+            lambda blob, before: packing.unpack_credentials(
                 blob, len(before["roster"].members) if "roster" in before else 0
             ),
             True,
@@ -522,7 +524,7 @@ def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packe
         elif value is not None:
             vector = value.values
             header |= (
-                zip(_RELEASED, value.asked, strict=True)
+                zip(_RELEASED, value.attempt_id, strict=True)
                 if kind is messages.Release
                 else ()
             )
@@ -563,7 +565,7 @@ _KEPT: Mapping[Any, _Blob] = MappingProxyType(
         State: _Blob(attrgetter("packed"), unpack_state),
         Roster: _Blob(
             lambda roster: roster.attempt.to_bytes(4, "little") + roster.packed,
-            lambda blob: messages.unpack_roster(
+            lambda blob: packing.unpack_roster(
                 int.from_bytes(blob[:4], "little"), blob[4:]
             ),
         ),
@@ -589,7 +591,7 @@ def _plain_fields(kind: Any, known: frozenset[str]) -> Any:
     return create_model(str(kind.__name__), __config__=in_text, **own)
 
 
-def kept(record: Any, *known: str) -> dict[str, Any]:
+def pack_fields(record: Any, *known: str) -> dict[str, Any]:
     """An object's fields, but those that are known elsewhere.
 
     Blobs, and one text under the name of its class.
@@ -608,8 +610,8 @@ def kept(record: Any, *known: str) -> dict[str, Any]:
     return stored
 
 
-def restored(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
-    """Undo `kept`, with what is known elsewhere."""
+def unpack_fields(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
+    """Undo `pack_fields`, with what is known elsewhere."""
     values = known | dict(
         _plain_fields(kind, frozenset(known)).model_validate_json(stored[kind.__name__])
     )
@@ -627,7 +629,7 @@ def encode_request(request: Request) -> Packet:
     if request.run_id is not None:
         header["run"] = request.run_id
     if request.stage is Stage.KEYS:
-        header |= vars(own_versions())
+        header |= vars(installed_versions())
     parts: dict[str, Any] = {} if request.plan is None else {"plan": request.plan}
     if request.wait is not None:
         parts["wait"] = request.wait
@@ -648,7 +650,7 @@ def encode_reply(stage: Stage, reply: Any) -> Packet:
     """One reply; nothing else ever leaves a client."""
     header: dict[str, Any] = {"status": Status.OK.value}
     if stage is Stage.KEYS:
-        header |= vars(own_versions())
+        header |= vars(installed_versions())
     return _write(reply, header, {})
 
 

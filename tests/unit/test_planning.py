@@ -50,14 +50,14 @@ from flwr_dpkmeans.sums.draft import (
 )
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import Found, Run, ServerFacts
+from flwr_dpkmeans.sums.task import Discoveries, RunConfig, ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
 RHO = 0.225
 
 
-def config(**values: Any) -> Run:
+def config(**values: Any) -> RunConfig:
     return parse_config(
         **({"n_clusters": 3, "bounds": BOX, "n_examples": 1000} | values)
     )
@@ -1136,7 +1136,7 @@ def test_a_plan_may_differ_in_the_last_digits() -> None:
 def test_final_plan_must_continue_the_preliminary_one() -> None:
     before = plan_of(n_examples=None)
     final = plan_of(n_examples=None, counted=800)
-    require_next(before, final, Found(800), begun=True, released=0)
+    require_next(before, final, Discoveries(800), begun=True, released=0)
     for changed in (
         {"run_id": 10},
         {"n_clients": 6},
@@ -1154,13 +1154,21 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
             match=f"has another {name} than the one in force, which had fixed it",
         ):
             require_next(
-                before, replace(final, **changed), Found(800), begun=True, released=0
+                before,
+                replace(final, **changed),
+                Discoveries(800),
+                begun=True,
+                released=0,
             )
     with pytest.raises(
         ProtocolError, match="N = 801, but the private count released 800"
     ):
         require_next(
-            before, replace(final, n_examples=801), Found(800), begun=True, released=0
+            before,
+            replace(final, n_examples=801),
+            Discoveries(800),
+            begun=True,
+            released=0,
         )
     with pytest.raises(
         ProtocolError, match="another box than the private histograms released"
@@ -1168,7 +1176,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
         require_next(
             before,
             replace(final, box=((0.0,), (1.0,))),
-            Found(800),
+            Discoveries(800),
             begun=True,
             released=0,
         )
@@ -1176,7 +1184,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
         with pytest.raises(
             ProtocolError, match="another n_examples than the one in force, which"
         ):
-            require_next(before, final, Found(800), begun=True, released=released)
+            require_next(before, final, Discoveries(800), begun=True, released=released)
     # What follows from the rest is recomputed.
     for other in (before, replace(final, delta=2e-6), replace(final, preliminary=())):
         with pytest.raises(DPKMeansError):

@@ -33,13 +33,13 @@ from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.task import RunConfig
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 
 
-def config_of(**values: Any) -> Run:
+def config_of(**values: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),

@@ -25,8 +25,8 @@ from flwr_dpkmeans.sums.plan import (
     Plan,
     PublicPoints,
     agreed_names,
+    column_positions,
     columns_digest,
-    places_of,
     require_agreed_columns,
     require_columns,
     require_schema,
@@ -338,9 +338,9 @@ def test_where_the_columns_of_an_order_stand(
 ) -> None:
     if isinstance(places, str):
         with pytest.raises(DataError, match=places):
-            places_of(names, order)
+            column_positions(names, order)
     else:
-        assert places_of(names, order) == places
+        assert column_positions(names, order) == places
 
 
 @pytest.mark.parametrize(
