@@ -71,6 +71,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_no
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
+from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import (
@@ -82,7 +83,7 @@ from flwr_dpkmeans.sums.statement import (
     local_cautions,
     party_cautions,
 )
-from flwr_dpkmeans.sums.task import TASKS, Registry, Result, RunConfig, Task
+from flwr_dpkmeans.sums.task import TASKS, Result, RunConfig, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")

@@ -34,7 +34,7 @@ from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase, Retry, RetrySession, changed
 from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Credential, Roster
-from flwr_dpkmeans.sums.task import Registry
+from flwr_dpkmeans.sums.registry import Registry
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan

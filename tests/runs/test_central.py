@@ -17,7 +17,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower import engines
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.sums.task import Registry
+from flwr_dpkmeans.sums.registry import Registry
 from simulations.baselines import fit
 
 CENTERS = np.array([[-6.0, -6.0], [6.0, 6.0], [6.0, -6.0]])
