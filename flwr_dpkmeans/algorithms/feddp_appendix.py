@@ -39,10 +39,11 @@ from flwr_dpkmeans.kmeans.lloyd import (
 )
 from flwr_dpkmeans.kmeans.projected import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import PublicFacts, RunConfig, ServerFacts
+from flwr_dpkmeans.sums.task import PublicFacts, ServerFacts
 
 PARTS, SHIFTS, ZOOM = "parts", "shifts", "zoom"
 MOVED = (PARTS, SHIFTS, ZOOM)

@@ -58,6 +58,7 @@ from flwr_dpkmeans.kmeans.public_points import (
 )
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import (
@@ -70,13 +71,7 @@ from flwr_dpkmeans.sums.settings import (
     real,
     whole,
 )
-from flwr_dpkmeans.sums.task import (
-    CountedRows,
-    PublicFacts,
-    RunConfig,
-    ServerData,
-    ServerFacts,
-)
+from flwr_dpkmeans.sums.task import CountedRows, PublicFacts, ServerData, ServerFacts
 
 PROJECTION = "projection"
 RULE_OF_THUMB = {

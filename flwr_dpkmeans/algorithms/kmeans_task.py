@@ -39,6 +39,7 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import whole_multiplier
 from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -56,7 +57,6 @@ from flwr_dpkmeans.sums.task import (
     Discoveries,
     PublicFacts,
     Result,
-    RunConfig,
     Task,
 )
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model

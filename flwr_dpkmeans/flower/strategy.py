@@ -52,6 +52,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums import plan as plans
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import (
     draft_plan,
     redraft_plan,
@@ -64,7 +65,6 @@ from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 

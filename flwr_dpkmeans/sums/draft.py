@@ -38,6 +38,7 @@ from flwr_dpkmeans.privacy.release import (
     round_events,
 )
 from flwr_dpkmeans.secagg.keys import require_no_wrap
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import (
     COUNT,
     Plan,
@@ -53,7 +54,6 @@ from flwr_dpkmeans.sums.task import (
     TASKS,
     Discoveries,
     PublicFacts,
-    RunConfig,
     ServerData,
     ServerFacts,
     Task,

@@ -25,12 +25,12 @@ from flwr_dpkmeans.privacy.report import (
     faint_clusters,
     told,
 )
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan, price
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
-from flwr_dpkmeans.sums.task import RunConfig
 
 LOCAL = "Known here only and not private, so not to be published: "
 """How a sentence begins that follows from exact rows."""

@@ -12,9 +12,9 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
@@ -28,6 +28,7 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     ReleasedSum,
 )
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
@@ -637,56 +638,6 @@ def _read(value: Any) -> Task:
     own = json.dumps({name: one for name, one in value.items() if name != "name"})
     task: Task = adapter(kind).validate_json(own, strict=True)
     return task
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What is asked for: the settings that every run has, and the task.
-
-    Options may be read by their flat names (`run.epsilon`, `run.alpha`,
-    `run.n_clusters`).
-    """
-
-    settings: Settings
-    task: Task
-
-    def __post_init__(self) -> None:
-        self.task.check(self.settings)
-
-    @property
-    def algorithm(self) -> str:
-        """Name of the task."""
-        return self.task.name
-
-    @cached_property
-    def unseeded(self) -> RunConfig:
-        """The same without the public seed, on which no round depends.
-
-        Runs that differ in it alone share rounds.
-        """
-        return replace(self, settings=replace(self.settings, random_state=None))
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            for holder in (self.settings, self.task, self.task.options):
-                if name in holder.__dataclass_fields__:
-                    return getattr(holder, name)
-        raise AttributeError(f"this run has no option {name!r}")
-
-    def changed(self, **values: Any) -> RunConfig:
-        """The same with other values of some options, by their flat names."""
-        settings = {
-            name: values.pop(name)
-            for name in self.settings.__dataclass_fields__
-            if name in values
-        }
-        own = {
-            name: values.pop(name)
-            for name in self.task.parameter_names()
-            if name in values
-        }
-        task = replace(self.task, **own, options=replace(self.task.options, **values))
-        return RunConfig(replace(self.settings, **settings), task)
 
 
 def _require_own_names(name: str, task: type[Task]) -> None:

@@ -27,6 +27,7 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, told
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
@@ -35,7 +36,6 @@ from flwr_dpkmeans.sums.statement import (
     released_cautions,
     spending_cautions,
 )
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.threads import one_thread
 from simulations.baselines.balcan import balcan
 from simulations.baselines.max_cover import CentralLine, MaxCoverResult, max_cover

@@ -33,10 +33,10 @@ from flwr_dpkmeans.secagg.messages import (
     unpack_roster,
 )
 from flwr_dpkmeans.sums import wire
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.wire import (
     MAX_BLOB_BYTES,
     MAX_LIST_BYTES,

@@ -32,8 +32,8 @@ from flwr_dpkmeans.options import (
     resolve_n_clusters,
     schema_settings,
 )
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.settings import Options
-from flwr_dpkmeans.sums.task import RunConfig
 from simulations.planner import PlanningRequest
 
 BOUNDS = (0.0, 1.0)

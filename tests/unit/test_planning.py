@@ -39,6 +39,7 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.sums import draft as planning
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import (
     MAX_VECTOR_LENGTH,
     build_algorithm,
@@ -50,7 +51,7 @@ from flwr_dpkmeans.sums.draft import (
 )
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import Discoveries, RunConfig, ServerFacts
+from flwr_dpkmeans.sums.task import Discoveries, ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
