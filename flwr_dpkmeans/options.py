@@ -28,6 +28,7 @@ from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
 from flwr_dpkmeans.sums.settings import (
     Dropout,
     Options,
@@ -36,7 +37,7 @@ from flwr_dpkmeans.sums.settings import (
     rule_of,
     whole,
 )
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Task
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""

@@ -31,9 +31,9 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, PROFILE_ROUND
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import PublicFacts
 
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]

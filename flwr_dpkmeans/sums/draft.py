@@ -47,17 +47,11 @@ from flwr_dpkmeans.sums.plan import (
     columns_digest,
     price_or_infinity,
 )
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
 from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
-from flwr_dpkmeans.sums.task import (
-    TASKS,
-    Discoveries,
-    PublicFacts,
-    ServerData,
-    ServerFacts,
-    Task,
-)
+from flwr_dpkmeans.sums.task import TASKS, Discoveries, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
 from flwr_dpkmeans.threads import one_thread
 

@@ -33,9 +33,10 @@ from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
-from flwr_dpkmeans.sums.task import ServerFacts, Task
+from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.trust import (
     AGGREGATORS,
     Repeated,

@@ -25,8 +25,8 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan, initial_state
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS
 
 Array = NDArray[np.float64]
 

@@ -34,8 +34,8 @@ from flwr_dpkmeans.sums.draft import (
     verify_plan,
 )
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]

@@ -35,8 +35,8 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 # Names in the state that clients read.
 CENTRE, CLIP, SPREAD, AXES, SUBSPACE_SPREAD = (

@@ -63,9 +63,9 @@ from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import PublicFacts, ServerFacts
 from simulations.clustering_indices import cost_per_point
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 

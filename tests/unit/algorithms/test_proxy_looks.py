@@ -53,8 +53,8 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     as_released,
 )
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
 from simulations.clustering_indices import cost_per_point
 
 Floats = NDArray[np.float64]

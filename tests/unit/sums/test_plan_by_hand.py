@@ -34,8 +34,8 @@ from flwr_dpkmeans.sums.plan import (
     schema_agreement,
     takes_part,
 )
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
 NAMED: dict[str, Any] = {"feature_names": ("age", "pay")}

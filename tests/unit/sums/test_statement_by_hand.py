@@ -22,6 +22,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.statement import (
     LOCAL,
     _assumptions,
@@ -37,7 +38,6 @@ from flwr_dpkmeans.sums.statement import (
     unclear_cautions,
     why_not_private,
 )
-from flwr_dpkmeans.sums.task import ServerFacts
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
 
