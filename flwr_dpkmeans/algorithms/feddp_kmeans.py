@@ -59,6 +59,7 @@ from flwr_dpkmeans.kmeans.public_points import (
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.outcome import CountedRows
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
@@ -72,7 +73,6 @@ from flwr_dpkmeans.sums.settings import (
     real,
     whole,
 )
-from flwr_dpkmeans.sums.task import CountedRows
 
 PROJECTION = "projection"
 RULE_OF_THUMB = {

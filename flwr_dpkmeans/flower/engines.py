@@ -71,6 +71,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_no
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Array, Labels, State
@@ -84,7 +85,7 @@ from flwr_dpkmeans.sums.statement import (
     local_cautions,
     party_cautions,
 )
-from flwr_dpkmeans.sums.task import TASKS, Result, Task
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")

@@ -64,6 +64,7 @@ from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums import plan as plans
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import (
     Plan,
     PlannedRound,
@@ -73,7 +74,6 @@ from flwr_dpkmeans.sums.plan import (
 )
 from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import PARTIES, party_of
 from flwr_dpkmeans.sums.wire import (
     KeysReply,

@@ -39,6 +39,7 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.keys import require_no_wrap
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import (
     COUNT,
     Plan,
@@ -51,7 +52,7 @@ from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
 from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
-from flwr_dpkmeans.sums.task import TASKS, Discoveries, Task
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
 from flwr_dpkmeans.threads import one_thread
 

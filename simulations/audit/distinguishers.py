@@ -41,9 +41,9 @@ from flwr_dpkmeans.privacy.release import draw_noise
 from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.sums.draft import initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import make_noise_source
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import Information, Part, Truth, information_of

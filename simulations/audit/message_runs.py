@@ -29,10 +29,10 @@ from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import decode_request
 from simulations.audit.cases import Case, Neighbours

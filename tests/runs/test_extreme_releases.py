@@ -30,10 +30,11 @@ from flwr_dpkmeans.sums.draft import (
     require_server_state,
 )
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Discoveries
+from flwr_dpkmeans.sums.task import TASKS
 
 Steps = NDArray[np.int64]
 MOST = 2**63 - 1

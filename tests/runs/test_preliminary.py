@@ -26,11 +26,12 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, takes_part
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Discoveries, register
+from flwr_dpkmeans.sums.task import TASKS, register
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))

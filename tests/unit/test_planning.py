@@ -49,10 +49,10 @@ from flwr_dpkmeans.sums.draft import (
     verify_plan,
     worst_case,
 )
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))

@@ -29,10 +29,10 @@ from flwr_dpkmeans.sums.draft import (
     whole_multiplier,
     worst_case,
 )
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints, columns_digest
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Discoveries
 
 BOX = ((-1.0,), (1.0,))
 TWO = ((-1.0, 0.0), (1.0, 2.0))
