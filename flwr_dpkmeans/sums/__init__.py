@@ -21,7 +21,9 @@ _EXPORTS = {
     "sums.neighbours": "check_sensitivity",
     "sums.round": "Algorithm PrivateSum State",
     "sums.settings": "Options Settings",
-    "sums.task": "PublicFacts Result Task register",
+    "sums.outcome": "Result",
+    "sums.public_facts": "PublicFacts",
+    "sums.task": "Task register",
     "sums.trust": "Broadcast Shares TrustModel register_trust",
 }
 _HOMES = {

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
@@ -19,8 +19,11 @@ from flwr_dpkmeans.privacy.release import (
     GaussianRelease,
     PrivacyUnit,
 )
-from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.settings import Settings
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.config import RunConfig
+
 
 CLIP_BOUNDS = (
     *(

@@ -21,15 +21,16 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     ReleasedSum,
 )
-from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import CountedRows, Discoveries, Result
-from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData
+from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.config import RunConfig
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+    from flwr_dpkmeans.sums.public_facts import PublicFacts
     from flwr_dpkmeans.sums.trust import TrustModel
 
 
