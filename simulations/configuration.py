@@ -28,7 +28,8 @@ from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
 from flwr_dpkmeans.options import read_config, task_kind
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.settings import EvaluationKind, Options
+from flwr_dpkmeans.sums.option_rules import Options
+from flwr_dpkmeans.sums.settings import EvaluationKind
 from simulations.baselines.central import require_central
 from simulations.datasets import RANGE, SPREAD
 from simulations.federation import gives_server_points

@@ -7,12 +7,12 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit as PrivacyUnit
 from flwr_dpkmeans.privacy.release import ReleasedSum as ReleasedSum
 from flwr_dpkmeans.privacy.release import Sensitivity as Sensitivity
 from flwr_dpkmeans.sums.neighbours import check_sensitivity as check_sensitivity
+from flwr_dpkmeans.sums.option_rules import Options as Options
 from flwr_dpkmeans.sums.outcome import Result as Result
 from flwr_dpkmeans.sums.public_facts import PublicFacts as PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm as Algorithm
 from flwr_dpkmeans.sums.round import PrivateSum as PrivateSum
 from flwr_dpkmeans.sums.round import State as State
-from flwr_dpkmeans.sums.settings import Options as Options
 from flwr_dpkmeans.sums.settings import Settings as Settings
 from flwr_dpkmeans.sums.task import Task as Task
 from flwr_dpkmeans.sums.task import register as register

@@ -21,11 +21,12 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     ReleasedSum,
 )
+from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.outcome import CountedRows, Discoveries, Result
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.config import RunConfig

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.sums.settings import Options
+from flwr_dpkmeans.sums.option_rules import Options
 from simulations.clustering_indices import cost_per_point
 from simulations.configuration import flat, job_key
 from simulations.expansion import Sweep

@@ -31,9 +31,9 @@ from flwr_dpkmeans.kmeans.lloyd import (
     sum_by_label,
 )
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, flag, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, flag, whole
 from simulations.baselines.pooled import run_kmeans
 
 MOST_CELLS = 2**17

@@ -24,8 +24,8 @@ from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import ReleasedSum, as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import TASKS
 from simulations import rivals, sweep
 from simulations.rivals import installed_methods, register_rivals, rival_runs

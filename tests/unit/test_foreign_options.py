@@ -33,7 +33,7 @@ from flwr_dpkmeans.options import (
     schema_settings,
 )
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.settings import Options
+from flwr_dpkmeans.sums.option_rules import Options
 from simulations.planner import PlanningRequest
 
 BOUNDS = (0.0, 1.0)

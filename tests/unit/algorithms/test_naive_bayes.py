@@ -41,9 +41,9 @@ from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, verify_plan
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.option_rules import rule_of
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.settings import rule_of
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
