@@ -40,8 +40,9 @@ from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.roster import pin_mark
 from flwr_dpkmeans.sums.client import Guard, Memory
-from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
+from flwr_dpkmeans.sums.draft import verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 

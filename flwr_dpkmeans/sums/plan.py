@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -26,13 +25,13 @@ import numpy as np
 
 from flwr_dpkmeans.errors import DataError, PlanError, ProtocolError, RefusalError
 from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.price import price, price_or_infinity
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
@@ -492,25 +491,6 @@ _described = lru_cache(maxsize=256)(release.round_events)
 
 Plan, price and report ask again and again.
 """
-
-
-@lru_cache(maxsize=1024)
-def price(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events at delta.
-
-    Remembered, since server and clients price the same prefixes of a plan.
-    """
-    return compose_epsilon(events, delta)
-
-
-def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events, infinite where their discrete noise is too far from a
-    continuous one for delta.
-    """
-    try:
-        return price(events, delta)
-    except PlanError:
-        return math.inf
 
 
 def round_trips(plan: Plan) -> int:

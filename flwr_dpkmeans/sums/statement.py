@@ -27,8 +27,9 @@ from flwr_dpkmeans.privacy.report import (
 )
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.declared import declared_cautions
-from flwr_dpkmeans.sums.draft import resolve_delta, worst_case
-from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan, price
+from flwr_dpkmeans.sums.draft import worst_case
+from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
+from flwr_dpkmeans.sums.price import price, resolve_delta
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 

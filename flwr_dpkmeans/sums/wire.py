@@ -34,8 +34,8 @@ from flwr_dpkmeans.secagg import keys, messages
 from flwr_dpkmeans.secagg.keys import KEY_BYTES, Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
-from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.task import adapter
 

@@ -28,7 +28,7 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, told
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.draft import resolve_delta
+from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import (

@@ -403,7 +403,7 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
 
     One repetition of each costs most of all.
     """
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
     first, second = plan.rounds[0].blocks[0], plan.rounds[1].blocks[0]
@@ -442,7 +442,7 @@ def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> No
         max_retries=1,
         max_iter=2,
     )
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     for repeated in (0, 1, 2):
         assert (

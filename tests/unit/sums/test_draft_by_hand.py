@@ -26,11 +26,11 @@ from flwr_dpkmeans.sums.draft import (
     require_next,
     require_server_state,
     verify_plan,
-    whole_multiplier,
     worst_case,
 )
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints, columns_digest
+from flwr_dpkmeans.sums.price import whole_multiplier
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
 
