@@ -36,9 +36,10 @@ from flwr_dpkmeans.kmeans.lloyd import (
 )
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.sums.columns import agreed_names
 from flwr_dpkmeans.sums.option_rules import Options, as_numbers, option, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows, Result
-from flwr_dpkmeans.sums.plan import Plan, agreed_names
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box

@@ -37,15 +37,10 @@ from flwr_dpkmeans.privacy.release import (
     round_events,
 )
 from flwr_dpkmeans.secagg.keys import require_no_wrap
+from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import (
-    COUNT,
-    Plan,
-    PlannedRound,
-    PublicPoints,
-    columns_digest,
-)
+from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.sums.price import (
     _counted_delta,
     _multiplier_of,

@@ -369,7 +369,7 @@ def test_the_plan_travels_and_is_verified_with_its_options() -> None:
 
 def test_a_client_without_labels_refuses_the_plan() -> None:
     from flwr_dpkmeans.errors import RefusalError
-    from flwr_dpkmeans.sums.plan import require_labels
+    from flwr_dpkmeans.sums.columns import require_labels
 
     with pytest.raises(
         RefusalError, match="labels of 2 classes, but this client has no labels"

@@ -17,6 +17,7 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape
+from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.draft import (
     _known,
     build_algorithm,
@@ -29,7 +30,7 @@ from flwr_dpkmeans.sums.draft import (
     worst_case,
 )
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints, columns_digest
+from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.price import whole_multiplier
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
