@@ -41,8 +41,8 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options, flag, whole
-from flwr_dpkmeans.sums.outcome import CountedRows, Discoveries, Result
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.outcome import COUNT, CountedRows, Discoveries, Result
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.price import whole_multiplier
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State

@@ -39,8 +39,8 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.secagg.keys import require_no_wrap
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, PublicPoints
+from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.sums.price import (
     _counted_delta,
     _multiplier_of,

@@ -74,3 +74,7 @@ class CountedRows:
     """Of all rows, the least part that takes part in the counts of a sound run."""
     others: str = ""
     """What else leaves rows out, as the end of a sentence after "unless"."""
+
+
+COUNT = "count"
+"""Name of the released number of rows."""

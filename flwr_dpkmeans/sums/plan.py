@@ -30,6 +30,7 @@ from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
 from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.outcome import COUNT
 from flwr_dpkmeans.sums.price import price, price_or_infinity
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import Array, State
@@ -44,8 +45,6 @@ from flwr_dpkmeans.sums.trust import (
 )
 
 ItemT = TypeVar("ItemT")
-COUNT = "count"
-"""Name of the released number of rows."""
 FIRST_TASK_ROUND = 1
 """Index of the first round that is the task's own.
 

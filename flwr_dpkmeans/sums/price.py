@@ -20,8 +20,7 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
 )
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.plan import COUNT
-from flwr_dpkmeans.sums.price import price_or_infinity
+from flwr_dpkmeans.sums.outcome import COUNT
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan

@@ -58,8 +58,8 @@ from flwr_dpkmeans.sums.draft import (
     redraft_plan,
     require_plausible,
 )
-from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
+from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast, Session, session_of
