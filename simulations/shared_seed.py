@@ -31,7 +31,8 @@ from flwr_dpkmeans.secagg.keys import (
     generate_group_key,
     stream,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from simulations.round_cost import Estimate, Problem

@@ -28,7 +28,8 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.round import State

@@ -39,7 +39,7 @@ from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import draw_noise
 from flwr_dpkmeans.secagg.keys import Ring
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import make_noise_source

@@ -20,7 +20,7 @@ from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State

@@ -26,8 +26,8 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.secagg.keys import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan

@@ -8,8 +8,8 @@ from typing import Any
 
 from flwr_dpkmeans.secagg.keys import AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Stage
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import LocalRun
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound

@@ -20,7 +20,7 @@ from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
 from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.threads import one_thread

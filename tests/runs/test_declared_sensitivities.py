@@ -29,7 +29,8 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     Sensitivity,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.neighbours import _in_steps, check_sensitivity
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan

@@ -33,12 +33,8 @@ from flwr_dpkmeans.privacy.release import (
     vector_length,
 )
 from flwr_dpkmeans.secagg.keys import AggregateVector
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    draft_plan,
-    require_plausible,
-    verify_plan,
-)
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan, require_plausible, verify_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, real, whole

@@ -26,7 +26,7 @@ from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseErr
 from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
 from simulations.clustering_indices import cost_per_point
 from simulations.command_lines import parse

@@ -19,7 +19,7 @@ from flwr_dpkmeans.errors import (
     PlanError,
     ProtocolError,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.task import TASKS
 from simulations import fastlloyd_parties

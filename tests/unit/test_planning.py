@@ -39,12 +39,11 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.sums import draft as planning
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import (
     MAX_VECTOR_LENGTH,
-    build_algorithm,
     draft_plan,
-    initial_state,
     require_next,
     verify_plan,
     worst_case,

@@ -21,8 +21,9 @@ from flwr_dpkmeans.algorithms.measure import (
     result_extras,
 )
 from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
 

@@ -23,7 +23,8 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.flower.engines import _require_same_labels
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import TASKS
 from simulations.planner import PlanningRequest

@@ -17,12 +17,10 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape
+from flwr_dpkmeans.sums.build import _known, build_algorithm, initial_state
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.draft import (
-    _known,
-    build_algorithm,
     draft_plan,
-    initial_state,
     redraft_plan,
     require_next,
     require_server_state,
