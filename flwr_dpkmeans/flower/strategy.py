@@ -52,14 +52,9 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums import plan as plans
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.draft import (
-    draft_plan,
-    redraft_plan,
-    require_server_data,
-    require_supported,
-    worst_case,
-)
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server

@@ -19,12 +19,9 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.errors import (
-    BudgetError,
     ConfigurationError,
     LocalMisuseError,
-    PlanError,
     ProtocolError,
-    told_apart,
 )
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -34,8 +31,13 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     ReleasedSum,
 )
-from flwr_dpkmeans.secagg.keys import require_no_wrap
 from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.sound import (
+    MAX_ROWS_PER_CLIENT,
+    check_budget,
+    check_plan,
+)
+from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
@@ -45,11 +47,10 @@ from flwr_dpkmeans.sums.price import (
     resolve_delta,
     whole_multiplier,
 )
-from flwr_dpkmeans.sums.public_facts import ServerData, ServerFacts
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
-from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
 
 
@@ -249,84 +250,6 @@ def redraft_plan(plan: Plan, *, columns: str = "", **known: Any) -> Plan:
     )
 
 
-def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
-    """Refuse combinations of task, unit, trust model and server data that do not exist,
-    with the nearest that does.
-    """
-    settings, task, trust = (
-        config.settings,
-        config.task,
-        trust_model(config.settings.trust),
-    )
-    if settings.unit not in task.units:
-        units = ", ".join(repr(unit.value) for unit in task.units)
-        others = [name for name, other in TASKS.items() if settings.unit in other.units]
-        raise ConfigurationError(
-            f"unit is {settings.unit.value!r}, but {task.name!r} protects {units} only:"
-            f" choose unit={units}, or the algorithm {others[0]!r} for"
-            f" {settings.unit.value!r}."
-        )
-    if (
-        settings.client_sampling_rate < 1.0
-        and settings.n_examples is None
-        and task.counts(settings.unit)
-    ):
-        # What follows from a count has no price over samples that holds for all its
-        # outcomes.
-        raise ConfigurationError(
-            f"client_sampling_rate is {settings.client_sampling_rate:g}, but"
-            f" {task.name!r} makes a private count that its rounds follow from: declare"
-            " n_examples or leave the rate at 1."
-        )
-    if task.tolerance is not None and not trust.server_has_result():
-        # How many rounds there are would tell it, of a noisy sum whose noise it knows,
-        # on which side of a number it is.
-        raise ConfigurationError(
-            f"tolerance is {task.tolerance:g}, but under trust {settings.trust!r} the"
-            " server knows the noise, so that it must not learn how far centroids"
-            " moved: leave tolerance out, or choose trust='distributed'."
-        )
-    _require_delta(config)
-    require_server_data(task, has_server_data=has_server_data)
-    if settings.private_bounds and has_server_data:
-        raise ConfigurationError(
-            "bounds are 'private' (or a schema's scale is standard) and server_data was"
-            " given, but bounds follow from the server's own points at no cost: leave"
-            " bounds out, or choose another scale."
-        )
-    task.require_supported(settings, trust)
-
-
-def _require_delta(config: RunConfig) -> None:
-    """Refuse a delta of 0 where a release has Gaussian noise, for which none holds."""
-    settings, task = config.settings, config.task
-    others = settings.reserved_share(counts=task.counts(settings.unit))
-    if settings.delta != 0.0 or (task.noise is NoiseShape.LAPLACE and not others):
-        return
-    raise ConfigurationError(
-        "delta is 0, but not all noise of this run is Laplace (a private count, private"
-        " bounds, a profile and an evaluation have Gaussian noise): give 1e-6, or"
-        " algorithm='sulloyd' with n_examples declared and none of these."
-    )
-
-
-def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:
-    """Refuse a task that needs the server's own points and has none, or has some and
-    needs none.
-    """
-    use = task.server_data
-    if not has_server_data and use is ServerData.NEEDED:
-        raise ConfigurationError(
-            f"{task.name!r} starts from the server's own points: give server_data, or"
-            " use 'proxy_lloyd'."
-        )
-    if has_server_data and use is ServerData.NONE:
-        raise ConfigurationError(
-            f"server_data was given, but {task.name!r} starts without it: leave it out,"
-            " or use 'proxy_lloyd'."
-        )
-
-
 def _with_preliminary_rounds(plan: Plan) -> Plan:
     """The plan with the releases that come before round 1, as far as its width allows,
     and the delta that follows.
@@ -388,152 +311,6 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
     if refused is not None and not continued:
         raise refused
     return tuple(continued)
-
-
-MAX_ROWS_PER_CLIENT = 2**28
-"""Rows that one client may hold, for the proof that sums cannot wrap."""
-MAX_UNCOUNTED_DELTA = 1e-5
-"""Largest delta of a record-level plan that does not know the number of rows."""
-MAX_VECTOR_LENGTH = 2**24
-_TOLERANCE = 1e-9
-
-
-def check_plan(plan: Plan) -> None:
-    """Refuse a delta that is too large, numbers that sums cannot be recovered with, and
-    rounds that cannot be run.
-    """
-    settings = plan.settings
-    plan.model.require_stated(plan.shares)
-    if plan.model.alone and settings.masking:
-        raise PlanError(
-            f"trust is {settings.trust!r}, where one party holds all rows, but the run"
-            " masks several parties' sums: use DPKMeans for one table, or choose"
-            " trust='central'."
-        )
-    plan.aggregator.check(plan)
-    if plan.seed < 0:
-        raise PlanError(
-            f"the plan's seed is {plan.seed}, but it must be 0 or more: stop the run"
-            " and check the server."
-        )
-    if settings.unit is PrivacyUnit.CLIENT and plan.delta >= 1.0 / plan.n_clients:
-        raise ConfigurationError(
-            f"delta is {plan.delta:g}, but at client level it must be below 1/M ="
-            f" {1.0 / plan.n_clients:g}: give a smaller delta."
-        )
-    uncounted = (
-        plan.is_final
-        and plan.n_examples is None
-        and settings.unit is PrivacyUnit.RECORD
-    )
-    noisy = any(
-        block.noise is not NoiseShape.NONE
-        for planned in plan.rounds
-        for block in planned.blocks
-    )
-    if uncounted and noisy and plan.delta > MAX_UNCOUNTED_DELTA:
-        raise ConfigurationError(
-            f"delta is {plan.delta:g}, but without a declared number of rows it may be"
-            f" at most {MAX_UNCOUNTED_DELTA:g}, as nobody can say whether it is below"
-            " 1/N: declare n_examples or give a smaller delta."
-        )
-    # What holds for a round's arrays holds for all others that release the same.
-    unlike: dict[object, PlannedRound] = {}
-    for planned in plan.all_rounds:
-        unlike.setdefault((planned.trust, planned.blocks), planned)
-    for planned in unlike.values():
-        _check_round(plan, planned)
-
-
-def _check_round(plan: Plan, planned: PlannedRound) -> None:
-    """Refuse a round that is too long, cannot be reported, or whose sums could wrap or
-    noise cannot be added.
-    """
-    if planned.length > MAX_VECTOR_LENGTH:
-        raise PlanError(
-            f"round {planned.name!r} has {planned.length} entries, but at most"
-            f" {MAX_VECTOR_LENGTH} can be aggregated: use fewer clusters or features."
-        )
-    if len({block.name for block in planned.blocks}) < len(planned.blocks):
-        raise PlanError(
-            f"round {planned.name!r} releases two arrays of one name, but only the last"
-            " of them could be read: give them names of their own."
-        )
-    planned.model.check(planned.blocks)
-    share, released = (
-        planned.model.drawn_factor(plan.shares),
-        planned.model.released_factor(plan.shares),
-    )
-    for block in planned.blocks:
-        # After the run the report must say why each release is private.
-        if not block.sensitivity.proof[1].strip():
-            raise PlanError(
-                f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but"
-                " nothing says why it is no larger: give Sensitivity(because=...),"
-                " half a sentence for the report."
-            )
-        own, asked = block.sensitivity.unit.value, plan.settings.unit.value
-        if own != asked:
-            raise PlanError(
-                f"{block.name!r} is bounded for one {own}, but the run protects one"
-                f" {asked}: declare that."
-            )
-        # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
-        per_client = (
-            MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
-        )
-        largest = block.entry_bound * per_client * plan.n_clients
-        require_no_wrap(
-            largest, block.standard_deviation * released, block.name, plan.fraction_bits
-        )
-        # Discrete noise of less than a grid step is no longer close to a continuous one
-        # [M3].
-        if (
-            block.noise is not NoiseShape.NONE
-            and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0
-        ):
-            raise PlanError(
-                f"the noise on {block.name!r} would be {block.noise_scale * share:.3g},"
-                f" but the grid has steps of {2.0**-plan.fraction_bits:.3g}: lower"
-                f" epsilon (it is {plan.settings.epsilon:g})."
-            )
-
-
-def check_budget(plan: Plan, charged: float) -> None:
-    """Refuse a plan that costs more than was asked for, or whose worst case exceeds
-    ``max_epsilon`` or what is charged.
-
-    `charged` is what ledgers were charged before this plan was known; infinite if it is
-    the first.
-    """
-    settings = plan.settings
-    is_private = release.ExactRelease not in map(type, plan.events())
-    if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
-        cost, budget = told_apart(plan.epsilon, settings.epsilon)
-        raise BudgetError(
-            f"the plan costs epsilon {cost}, but the budget is {budget}: raise it or"
-            " use fewer rounds."
-        )
-    retries = f"when all {settings.max_retries} retries are used"
-    if (
-        settings.max_epsilon is not None
-        and plan.epsilon_worst_case > settings.max_epsilon * (1.0 + _TOLERANCE)
-    ):
-        cost, most = told_apart(plan.epsilon_worst_case, settings.max_epsilon)
-        raise BudgetError(
-            f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}:"
-            " lower epsilon or max_retries, or raise max_epsilon."
-        )
-    if (
-        charged < math.inf
-        and is_private
-        and plan.epsilon_worst_case > charged * (1.0 + _TOLERANCE)
-    ):
-        cost, paid = told_apart(plan.epsilon_worst_case, charged)
-        raise BudgetError(
-            f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before"
-            " the rows were counted: declare n_examples, or lower max_retries."
-        )
 
 
 @lru_cache(maxsize=4)

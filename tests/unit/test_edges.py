@@ -39,7 +39,8 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.secagg.messages import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
 from flwr_dpkmeans.sums.build import build_algorithm
-from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, draft_plan
+from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES
 from simulations.deploy.app_guard import Guard, GuardError, write_programs
