@@ -18,7 +18,8 @@ from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.build import build_algorithm
-from flwr_dpkmeans.sums.draft import draft_plan, require_server_state
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
 from flwr_dpkmeans.sums.settings import EvaluationKind

@@ -25,7 +25,8 @@ from flwr_dpkmeans.privacy.release import (
     vector_length,
 )
 from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, takes_part
 from flwr_dpkmeans.sums.public_facts import ServerFacts

@@ -19,7 +19,8 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box

@@ -41,8 +41,9 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.sums import draft as planning
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.draft import draft_plan, require_next, verify_plan, worst_case
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerFacts

@@ -25,7 +25,8 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.keys import encode
 from flwr_dpkmeans.sums.build import build_algorithm
-from flwr_dpkmeans.sums.draft import draft_plan, require_server_state
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
