@@ -53,7 +53,8 @@ from flwr_dpkmeans.secagg.roster import (
     require_known_peers,
 )
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
-from flwr_dpkmeans.sums.draft import redraft_plan, require_plausible
+from flwr_dpkmeans.sums.checks.plausible import require_plausible
+from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
