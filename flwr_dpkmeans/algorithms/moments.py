@@ -36,7 +36,7 @@ from flwr_dpkmeans.kmeans.lloyd import (
 )
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.sums.columns import agreed_names
+from flwr_dpkmeans.sums.checks.columns import agreed_names
 from flwr_dpkmeans.sums.option_rules import Options, as_numbers, option, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows, Result
 from flwr_dpkmeans.sums.plan import Plan

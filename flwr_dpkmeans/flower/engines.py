@@ -69,7 +69,7 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
 from flwr_dpkmeans.results.values import Values
-from flwr_dpkmeans.sums.columns import planned_schema
+from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
 from flwr_dpkmeans.sums.outcome import Result

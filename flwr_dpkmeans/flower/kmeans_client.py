@@ -51,7 +51,11 @@ from flwr_dpkmeans.results.writer import (
     write_report,
 )
 from flwr_dpkmeans.sums.build import build_algorithm
-from flwr_dpkmeans.sums.columns import agreed_names, column_positions, schema_agreement
+from flwr_dpkmeans.sums.checks.columns import (
+    agreed_names,
+    column_positions,
+    schema_agreement,
+)
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State

@@ -6,7 +6,7 @@ from flwr_dpkmeans.privacy.release import Norm as Norm
 from flwr_dpkmeans.privacy.release import PrivacyUnit as PrivacyUnit
 from flwr_dpkmeans.privacy.release import ReleasedSum as ReleasedSum
 from flwr_dpkmeans.privacy.release import Sensitivity as Sensitivity
-from flwr_dpkmeans.sums.neighbours import check_sensitivity as check_sensitivity
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity as check_sensitivity
 from flwr_dpkmeans.sums.option_rules import Options as Options
 from flwr_dpkmeans.sums.outcome import Result as Result
 from flwr_dpkmeans.sums.public_facts import PublicFacts as PublicFacts

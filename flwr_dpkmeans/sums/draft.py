@@ -25,12 +25,13 @@ from flwr_dpkmeans.privacy.release import (
     NoiseShape,
 )
 from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.columns import columns_digest
+from flwr_dpkmeans.sums.checks.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.checks.sound import (
     check_budget,
     check_plan,
 )
 from flwr_dpkmeans.sums.checks.supported import require_supported
-from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.sums.price import (
@@ -39,7 +40,6 @@ from flwr_dpkmeans.sums.price import (
     whole_multiplier,
 )
 from flwr_dpkmeans.sums.public_facts import ServerFacts
-from flwr_dpkmeans.sums.rehearsal import is_foreign, rehearse
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
 

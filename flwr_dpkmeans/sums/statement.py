@@ -25,8 +25,8 @@ from flwr_dpkmeans.privacy.report import (
     faint_clusters,
     told,
 )
+from flwr_dpkmeans.sums.checks.declared import declared_cautions
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.price import price, resolve_delta

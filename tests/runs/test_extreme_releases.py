@@ -23,9 +23,9 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, as_released
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.checks.verify import require_server_state
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state

@@ -34,11 +34,11 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.keys import AggregateVector
 from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, real, whole
 from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan

@@ -20,7 +20,7 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.task import TASKS
 from simulations import fastlloyd_parties
 from simulations.fastlloyd_parties.configs import Params

@@ -106,7 +106,10 @@ PUBLIC = {
         "algorithms/server_points.py",
         "_client_bounds",
     ): "simulated clients of the server's own points",
-    ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
+    (
+        "sums/checks/neighbours.py",
+        "check_sensitivity",
+    ): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
     (

@@ -18,12 +18,12 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape
 from flwr_dpkmeans.sums.build import _known, build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.verify import (
     require_next,
     require_server_state,
     verify_plan,
 )
-from flwr_dpkmeans.sums.columns import columns_digest
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints

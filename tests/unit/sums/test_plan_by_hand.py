@@ -20,7 +20,7 @@ import pytest
 from flwr_dpkmeans.errors import DataError, ProtocolError, RefusalError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PROFILE_ROUND
-from flwr_dpkmeans.sums.columns import (
+from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
     column_positions,
     columns_digest,
