@@ -64,12 +64,12 @@ from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
 from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums import plan as plans
+from flwr_dpkmeans.sums.aggregation import PARTIES, party_of
 from flwr_dpkmeans.sums.checks.columns import agreed_names
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.trust import PARTIES, party_of
 from flwr_dpkmeans.sums.wire import (
     KeysReply,
     Request,

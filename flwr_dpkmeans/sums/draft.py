@@ -24,6 +24,7 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import (
     NoiseShape,
 )
+from flwr_dpkmeans.sums.aggregation import AGGREGATORS
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.rehearsal import is_foreign, rehearse
@@ -41,7 +42,7 @@ from flwr_dpkmeans.sums.price import (
 )
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
-from flwr_dpkmeans.sums.trust import AGGREGATORS, trust_model
+from flwr_dpkmeans.sums.trust import trust_model
 
 
 def resolve_max_silent(config: RunConfig, n_clients: int) -> int:

@@ -29,6 +29,7 @@ from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import FRACTION_BITS
+from flwr_dpkmeans.sums.aggregation import AGGREGATORS, Repeated
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import COUNT
 from flwr_dpkmeans.sums.price import price, price_or_infinity
@@ -36,13 +37,7 @@ from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import Task
-from flwr_dpkmeans.sums.trust import (
-    AGGREGATORS,
-    Repeated,
-    Shares,
-    TrustModel,
-    trust_model,
-)
+from flwr_dpkmeans.sums.trust import Shares, TrustModel, trust_model
 
 ItemT = TypeVar("ItemT")
 FIRST_TASK_ROUND = 1
