@@ -34,7 +34,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import trust_model
-from flwr_dpkmeans.sums.wire import decode_request
+from flwr_dpkmeans.sums.wire import decode_reply, decode_request
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.views import Adversary, HiddenWords, ReadableSum, View, colluding
 
@@ -90,7 +90,7 @@ class Recorder:
             return [reply]
         self._read(memory)
         try:
-            parsed = packet_of(reply.content).opened(Stage.SUM, node)
+            parsed = decode_reply(packet_of(reply.content), Stage.SUM, node)
         except DPKMeansError:
             return [reply]
         place = (parsed.round_index, parsed.attempt)
