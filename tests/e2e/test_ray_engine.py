@@ -18,7 +18,9 @@ import pytest
 from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
-from simulations.flower.ray_engine import RayBackend, RaySuperLink, run_on_ray
+from simulations.flower.ray_engine import run_on_ray
+from simulations.flower.ray_settings import RayBackend
+from simulations.flower.ray_superlink import RaySuperLink
 from simulations.ray_processes import marked_processes
 
 pytestmark = pytest.mark.ray

@@ -46,7 +46,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums.plan import price
+from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 

@@ -22,18 +22,15 @@ from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, as_released
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    redraft_plan,
-    require_server_state,
-)
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Discoveries
+from flwr_dpkmeans.sums.task import TASKS
 
 Steps = NDArray[np.int64]
 MOST = 2**63 - 1

@@ -57,7 +57,7 @@ from flwr_dpkmeans.planner.simulate import (
 )
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
 
 SIMULATES = (

@@ -19,17 +19,17 @@ from flwr.cli.build import build_fab_from_disk
 from support.apps import app_files, write_app
 
 from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations import deployment, flower_commands
-from simulations.deployment import Deployment, DeploymentError, deployed
+from simulations.deployment import Deployment, deployed
 from simulations.flower_commands import (
     Credentials,
     connection_text,
-    settings_text,
     superlink_command,
     supernode_command,
 )
-from simulations.flower_processes import free_ports
+from simulations.flower_processes import DeploymentError, free_ports
 from simulations.ray_processes import is_supported, marked_processes
 from simulations.relay import HOST, Traffic, relayed
 

@@ -19,8 +19,8 @@ from flwr_dpkmeans.errors import (
     PlanError,
     ProtocolError,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.task import TASKS
 from simulations.papers import fastlloyd_parties
 from simulations.papers.fastlloyd_parties.configs import Params

@@ -33,6 +33,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from simulations.audit import attacks, options
 from simulations.audit.trials import measuring
 from simulations.experiments import sweep as sweep_module
+from simulations.experiments.code_version import code_version
 from simulations.experiments.configuration import (
     NOT_PRIVATE,
     _fingerprint,
@@ -41,7 +42,7 @@ from simulations.experiments.configuration import (
 )
 from simulations.experiments.expansion import Sweep, expand
 from simulations.experiments.job import rehearsed_row, run_job
-from simulations.experiments.sweep import code_version, run_sweep
+from simulations.experiments.sweep import run_sweep
 from simulations.experiments.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
 from simulations.experiments.workers import default_workers, workers_of
 from simulations.mixture_runs import run_jobs

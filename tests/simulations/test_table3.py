@@ -13,7 +13,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deployment import DeploymentError, LogLine
+from simulations.deployment import LogLine
+from simulations.flower_processes import DeploymentError
 from simulations.papers.fastlloyd import table3
 from simulations.papers.fastlloyd.round_cost import (
     Estimate,

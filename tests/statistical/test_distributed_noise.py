@@ -34,7 +34,7 @@ from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, takes_part
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.trust import Distributed, Shares, trust_model
 
 pytestmark = pytest.mark.statistical

@@ -39,18 +39,15 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums.draft import (
-    MAX_VECTOR_LENGTH,
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    require_next,
-    verify_plan,
-    worst_case,
-)
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import Discoveries, RunConfig, ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
@@ -401,7 +398,7 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
 
     One repetition of each costs most of all.
     """
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
     first, second = plan.rounds[0].blocks[0], plan.rounds[1].blocks[0]
@@ -440,7 +437,7 @@ def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> No
         max_retries=1,
         max_iter=2,
     )
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     for repeated in (0, 1, 2):
         assert (

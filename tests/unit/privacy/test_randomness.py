@@ -107,7 +107,10 @@ PUBLIC = {
         "_client_bounds",
     ): "simulated clients of the server's own points",
     ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
-    ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
+    (
+        "sums/checks/neighbours.py",
+        "check_sensitivity",
+    ): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
     (

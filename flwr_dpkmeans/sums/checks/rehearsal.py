@@ -15,9 +15,10 @@ import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.release import as_released
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.task import Result, Task
+from flwr_dpkmeans.sums.task import Task
 
 ValueT = TypeVar("ValueT")
 _FIRST_ROUNDS, _LAST_ROUNDS = 2, 3

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, counts_rows, told
+from flwr_dpkmeans.sums.outcome import CountedRows
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import CountedRows
 
 _DEVIATIONS = 5.0
 _PART = 0.1
