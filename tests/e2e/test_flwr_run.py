@@ -244,7 +244,7 @@ def test_a_wrong_value_ends_with_one_sentence_and_an_exit_code(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:
     # (That Flower's own command shows the sentence above its traceback,
-    # tests/simulations/test_a_method.py says.)
+    # tests/nightly/simulations/test_a_method.py says.)
     config = f"algorithm='fastloyd' num-clients=2 output='{tmp_path / 'out'}'"
     failed = superlink.run(config, nodes=2, program=OWN)
     assert failed.returncode == 1, failed.stdout + failed.stderr

@@ -16,7 +16,7 @@ from support.pages import PAGES, README, ROOT, name_of
 pytestmark = pytest.mark.ray
 
 # These need what the page has just made: a ledger, or a package, which
-# `tests/simulations/test_a_method.py` makes.
+# `tests/nightly/simulations/test_a_method.py` makes.
 NOT_ALONE = {"flwr_dpkmeans/node/LEDGER.md", "flwr_dpkmeans/sums/A_METHOD.md"}
 
 

@@ -312,7 +312,7 @@ is made to be over.
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch, moment: str
@@ -350,7 +350,7 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,7 +365,7 @@ def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_app_that_is_killed_as_it_computes_is_answered_for(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

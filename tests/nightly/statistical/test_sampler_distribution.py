@@ -20,8 +20,6 @@ from support.exact_noise import probability_below
 
 from flwr_dpkmeans.privacy.noise import OpenDPNoise, SecureNoise, SeededNoise
 
-pytestmark = pytest.mark.statistical
-
 LEVEL = 1e-9
 SIZE = 20_000
 CELLS = 40

@@ -92,7 +92,7 @@ def test_a_quarter_of_the_noise_is_above_the_claim(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # So much too little that 150 runs of each kind tell it for sure; half the noise is
-    # a case of tests/mutation.
+    # a case of tests/nightly/mutation.
     plant_scale(monkeypatch, 0.25)
     arguments = [
         "algorithm=glloyd",

@@ -30,7 +30,7 @@ from simulations.job import result_row, run_job
 from simulations.run import main
 from simulations.table import read_table
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 def settings_of(*overrides: str) -> dict[str, Any]:

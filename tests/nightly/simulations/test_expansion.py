@@ -438,7 +438,7 @@ def experiment_of(name: str) -> dict[str, Any]:
 
 
 # With one seed and without data sweeps: that each of its methods runs,
-# tests/simulations/test_every_experiment.py says.
+# tests/nightly/simulations/test_every_experiment.py says.
 @pytest.mark.parametrize("name", EXPERIMENTS[1::2])
 def test_every_second_experiment_expands(name: str, data_dir: Path) -> None:
     grids = experiment_of(name)["sweep"]["grids"]

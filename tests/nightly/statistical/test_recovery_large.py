@@ -9,12 +9,9 @@ are smaller than the cohort.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from support.recovery_federation import PLAN, RecoveryFederation
 
 from flwr_dpkmeans.secagg.messages import Release, pack_boxes
-
-pytestmark = pytest.mark.statistical
 
 N_CLIENTS, MAX_SILENT, LENGTH = 260, 13, 650
 

@@ -162,7 +162,6 @@ def test_a_sum_that_is_opened_twice_is_caught() -> None:
     require_caught(leak_bugs.shares_given_twice, detect, "opened for 2 sets")
 
 
-@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("bug", "match"),
     [

@@ -139,7 +139,6 @@ def copied_project(folder: Path) -> Path:
     return Path(shutil.copytree(PROJECT, folder / "project", ignore=leave))
 
 
-@pytest.mark.slow
 def test_six_commands_lead_from_nothing_to_a_result(tmp_path: Path) -> None:
     project, office = copied_project(tmp_path), Machine(tmp_path / "office")
     office.root.mkdir()
@@ -211,7 +210,6 @@ def test_six_commands_lead_from_nothing_to_a_result(tmp_path: Path) -> None:
     assert not list((project / "office").rglob("model.json"))
 
 
-@pytest.mark.slow
 def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
     ports = dict(zip(("443", "8000"), free_ports(2), strict=True))
     ports["443"] = ports["8000"]  # the proxy's own file is another test's

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="needs processes that fork"
@@ -43,7 +43,6 @@ def crashes(folder: Path, task: str, *numbers: float) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "stride", "least"), [("calls", 40, 300), ("instructions", 71, 120)]
 )
@@ -65,7 +64,6 @@ def test_death_at_any_point_of_a_charge(
     assert 0 < found["overcharged"] < found["deaths"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("n_trials", "n_clients"), [(100, 1), (50, 2)])
 def test_death_at_a_random_instant(
     tmp_path: Path, n_trials: int, n_clients: int

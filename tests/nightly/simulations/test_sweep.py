@@ -42,7 +42,7 @@ from simulations.sweep import code_version, run_sweep
 from simulations.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
 from simulations.workers import default_workers, workers_of
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 Settings = Mapping[str, Any]
 
 

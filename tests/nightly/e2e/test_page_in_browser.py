@@ -36,7 +36,6 @@ from simulations.deploy.dashboard import node_page, server_page
 
 BROWSER = shutil.which(os.environ.get("CHROMIUM", "chromium") or "none")
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         BROWSER is None,
         reason="there is no Chromium here: install Debian's package 'chromium'",

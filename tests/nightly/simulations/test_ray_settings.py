@@ -70,7 +70,7 @@ def test_no_other_type_is_written() -> None:
 
 def test_the_app_names_components_that_exist() -> None:
     components = tomllib.loads(app_file({}))["tool"]["flwr"]["app"]["components"]
-    with open(Path(__file__).parents[2] / "pyproject.toml", "rb") as file:
+    with open(Path(__file__).parents[3] / "pyproject.toml", "rb") as file:
         assert components == tomllib.load(file)["tool"]["flwr"]["app"]["components"]
 
 

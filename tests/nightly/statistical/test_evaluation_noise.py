@@ -36,8 +36,6 @@ a noise that is 30% off is far outside.
 RADIUS = 0.35
 MIDDLES = np.array([[-0.6, -0.6], [0.0, 0.6], [0.6, -0.4]])
 
-pytestmark = pytest.mark.statistical
-
 
 def tables(sizes: list[int]) -> tuple[list[Floats], list[Labels]]:
     """Rows of three groups, some of them far from all centres, and labels that are

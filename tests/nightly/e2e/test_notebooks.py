@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 NOTEBOOKS = sorted((PROJECT / "simulations" / "notebooks").glob("*.ipynb"))
 RUNNER = """
 import ast, json, sys

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr_datasets")
-PAGE = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "data" / "README.md"
+PAGE = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "data" / "README.md"
 
 
 def test_partitions_are_parties() -> None:

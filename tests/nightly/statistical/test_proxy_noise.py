@@ -30,8 +30,6 @@ from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import SeededNoise
 from flwr_dpkmeans.sums.draft import draft_plan
 
-pytestmark = pytest.mark.statistical
-
 Floats = NDArray[np.float64]
 LEVEL = 1e-7
 GRID = 2.0**16

@@ -201,7 +201,6 @@ def price(plan: Plan, releases: list[tuple[int, int]]) -> float:
     return epsilon_after(plan, releases) if releases else 0.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_runs", "values"),
     [(16, {"n_examples": 1000}), (16, {"n_examples": None, "trust": "distributed"})],

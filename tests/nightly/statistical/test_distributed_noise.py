@@ -37,8 +37,6 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound, takes_part
 from flwr_dpkmeans.sums.task import ServerFacts
 from flwr_dpkmeans.sums.trust import Distributed, Shares, trust_model
 
-pytestmark = pytest.mark.statistical
-
 GRID = 2.0**16
 LEVEL = 1e-7
 LEAST_SAMPLE = 4000
