@@ -16,41 +16,42 @@ Detectors (`*_detectors.py`; none knows of a bug):
 * PRICE: vectors that were really sent, late ones too, priced by a formula of our own;
 * COIN: who adds something of its own, in many runs of one plan.
 
-========================================================
-================================================== bug (`*_bugs.py`)
-caught by
-========================================================
-================================================== half the noise, of the server; of the
-shares              AUDIT, NOISE; NOISE noise drawn once and kept
-AUDIT (repeated), NOISE one stream for sums and counts                            AUDIT
-(residuals), NOISE noise from the plan's seed                                AUDIT
-(residuals), NOISE an attempt's noise used again in the retry                NOISE the
-triangle noised twice and averaged                    NOISE sigma / M instead of sigma /
-sqrt(M - t); t forgotten     NOISE shares for the first cohort after a dropout
-NOISE the root of the multiplier                                NOISE rounded floats for
-integers                               NOISE (the sampler at one grid step); nothing at
-large scales the result read off the exact sum                         NOISE (published
-counts) no noise on a sum that the server cannot read             NOISE sensitivity
-without the radius                            BOUND, CLAIM residuals not divided by the
-released radius              BOUND no radius in round 2
-BOUND, CLAIM no clip of a client's vector; of means; of rows           BOUND rounded
-away from zero                                    BOUND no slack for the rounded
-triangle                         BOUND (CLAIM does not look at such rows) Laplace noise
-for a Euclidean bound (plan; clip)          BOUND, CLAIM; BOUND another cluster's
-centroid; a row in two clusters         BOUND empty clusters counted as 1, before
-relative sums         BOUND, NOBODY empty clusters sent as 1
-NOBODY alone: no neighbour moves further than before number of rows, inertia, movement
-in a reply              WIRE exact sizes in the server's log; in its metrics
-WIRE one mask for all rounds; one blinding for all rounds      WIRE one blinding for all
-attempts                             WIRE (a late reply completes a readable difference)
-one mask for all attempts                                 WIRE (streams that are used
-twice; no word is readable) no blinding; tags without a key
-WIRE recovered sums opened twice                               WIRE report, its lines,
-ledger, worst case: round not attempt  PRICE evaluation, count not charged
-CLAIM, PRICE; CLAIM delta counted twice; rounds forgotten                     PRICE;
-CLAIM, PRICE one coin for all; coins of the seed; always in            COIN
-========================================================
-==================================================
+Each bug (`*_bugs.py`), and what catches it:
+
+* half the noise, of the server; of the shares: AUDIT, NOISE; NOISE;
+* noise drawn once and kept: AUDIT (repeated), NOISE;
+* one stream for sums and counts: AUDIT (residuals), NOISE;
+* noise from the plan's seed: AUDIT (residuals), NOISE;
+* an attempt's noise used again in the retry: NOISE;
+* the triangle noised twice and averaged: NOISE;
+* sigma / M instead of sigma / sqrt(M - t); t forgotten: NOISE;
+* shares for the first cohort after a dropout: NOISE;
+* the root of the multiplier: NOISE;
+* rounded floats for integers: NOISE (the sampler at one grid step); nothing at large
+  scales;
+* the result read off the exact sum: NOISE (published counts);
+* no noise on a sum that the server cannot read: NOISE;
+* sensitivity without the radius: BOUND, CLAIM;
+* residuals not divided by the released radius: BOUND;
+* no radius in round 2: BOUND, CLAIM;
+* no clip of a client's vector; of means; of rows: BOUND;
+* rounded away from zero: BOUND;
+* no slack for the rounded triangle: BOUND (CLAIM does not look at such rows);
+* Laplace noise for a Euclidean bound (plan; clip): BOUND, CLAIM; BOUND;
+* another cluster's centroid; a row in two clusters: BOUND;
+* empty clusters counted as 1, before relative sums: BOUND, NOBODY;
+* empty clusters sent as 1: NOBODY alone: no neighbour moves further than before;
+* number of rows, inertia, movement in a reply: WIRE;
+* exact sizes in the server's log; in its metrics: WIRE;
+* one mask for all rounds; one blinding for all rounds: WIRE;
+* one blinding for all attempts: WIRE (a late reply completes a readable difference);
+* one mask for all attempts: WIRE (streams that are used twice; no word is readable);
+* no blinding; tags without a key: WIRE;
+* recovered sums opened twice: WIRE;
+* report, its lines, ledger, worst case: round not attempt: PRICE;
+* evaluation, count not charged: CLAIM, PRICE; CLAIM;
+* delta counted twice; rounds forgotten: PRICE; CLAIM, PRICE;
+* one coin for all; coins of the seed; always in: COIN.
 """
 
 from __future__ import annotations
