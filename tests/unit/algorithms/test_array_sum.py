@@ -714,10 +714,6 @@ def page(kind: str) -> str:
     return block
 
 
-def test_the_example_has_at_most_40_lines() -> None:
-    assert len(page("python").splitlines()) <= 40
-
-
 def test_the_pages_app_is_fedavg(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
