@@ -174,7 +174,7 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     (tmp_path / "file").write_text("")
     assert main(["--output", str(tmp_path)]) == 2
     assert "not empty" in capsys.readouterr().err
-    # As it is typed; tests/e2e/test_deployment_tls.py calls it.
+    # As it is typed; tests/runs/test_deployment_tls.py calls it.
     words = [
         "-m",
         "simulations.deploy",

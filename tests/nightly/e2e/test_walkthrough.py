@@ -225,7 +225,7 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
         machine.root.mkdir()
 
     # 1. The office: authority, certificate, app. (That the wheel can be installed,
-    # tests/e2e/test_packaging.py says.)
+    # tests/nightly/e2e/test_packaging.py says.)
     office.type(block("1. Office"), office.root)
     project = copied_project(tmp_path)
     assert "\nflwr build\n" in block("1. Office", 1)

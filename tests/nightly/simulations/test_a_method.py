@@ -127,7 +127,7 @@ def test_the_estimator_runs_it_with_its_option(package: Path, tmp_path: Path) ->
     assert "one row has one vote" in completed.stdout or "votes" in completed.stdout
     *_, kept, refused = completed.stdout.splitlines()
     assert kept == "kept 0.4"
-    # (That `flwr run` ends with such a sentence on Ray, tests/e2e/test_ray_engine.py
+    # (That `flwr run` ends with such a sentence on Ray, tests/nightly/e2e/test_ray_engine.py
     # says.)
     assert refused.startswith(
         "pull is 3.0, but it must be a finite number strictly between 0 and 1"

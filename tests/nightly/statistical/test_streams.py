@@ -3,7 +3,7 @@ what is secret.
 
 `entropy_probe` draws everything secret there is. Its planted generator lives in the
 process's own memory, as that of a careless library would, so the checks are seen to
-find it. Ray's workers: tests/e2e/test_ray_engine.py.
+find it. Ray's workers: tests/nightly/e2e/test_ray_engine.py.
 """
 
 from __future__ import annotations

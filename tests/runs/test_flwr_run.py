@@ -121,6 +121,7 @@ def test_the_default_job(default_job: tuple[Path, str, int]) -> None:
     assert "movement" not in printed
 
 
+@pytest.mark.nightly
 def test_a_users_csv_with_a_private_count_and_equal_seeds_on_ray_and_in_process(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:
@@ -187,6 +188,7 @@ def test_a_users_csv_with_a_private_count_and_equal_seeds_on_ray_and_in_process(
     assert str(own.evaluation_) in completed.stdout
 
 
+@pytest.mark.nightly
 def test_feddp_kmeans_chooses_k_on_the_generated_mixture(
     superlink: LocalSuperLink, tmp_path: Path
 ) -> None:

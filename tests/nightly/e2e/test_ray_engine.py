@@ -123,7 +123,7 @@ def test_the_guard_ends_what_a_killed_process_left(tmp_path: Path) -> None:
         " *\nlink = RaySuperLink(RayBackend()); print(link.home, flush=True);"
         " link._ensure_started()\nprint('up', flush=True)\ntime.sleep(600)"
     )
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     with subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=root,
