@@ -222,6 +222,7 @@ def test_sampled_plans_cost_what_was_asked_for(
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("unit", "rounds", "epsilon"), pairs(UNITS, (0, 2), (0.5, 1.0, 3.0))
 )
@@ -931,6 +932,7 @@ def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) ->
 # -- engines ---------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("trust", "unit", "kind", "rate"),
     [

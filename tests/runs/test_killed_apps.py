@@ -196,6 +196,7 @@ def test_an_approved_app_is_configured_as_flower_does(
     assert node.state.get_run_series_context(1).run_config == {"k": 3, "name": "x"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 )

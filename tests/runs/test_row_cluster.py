@@ -466,6 +466,7 @@ finally:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "needed"),
     [pytest.param("ray", "ray.data", marks=pytest.mark.ray), ("dask", "distributed")],
