@@ -561,6 +561,7 @@ def test_client_level_finds_the_clusters_too() -> None:
     assert np.sort(nearest)[:4].max() < 0.25
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [2, 5])
 def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     """Appendix H.3: 100 clients with 1000 rows each, ten components, epsilon 1."""
