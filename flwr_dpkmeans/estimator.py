@@ -79,12 +79,13 @@ from flwr_dpkmeans.results.writer import (
     result_files,
     write_folder,
 )
-from flwr_dpkmeans.sums.draft import require_server_data, require_supported
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
-from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import RunConfig
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast

@@ -27,15 +27,11 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import (
-    Dropout,
-    Options,
-    Settings,
-    require_integer,
-    rule_of,
-    whole,
-)
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, RunConfig, Task
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, require_integer, rule_of, whole
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.settings import Dropout, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""

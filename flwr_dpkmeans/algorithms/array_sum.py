@@ -35,10 +35,13 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     Sensitivity,
 )
+from flwr_dpkmeans.sums.option_rules import real, whole
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Settings, real, whole
-from flwr_dpkmeans.sums.task import PublicFacts, Result, Task
+from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.task import Task
 
 _REACH = 2.0**8
 """The clip norm in the ring, whose steps are 2^-16.

@@ -39,6 +39,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.classes import codes_of, named_classes
+from flwr_dpkmeans.data.columns import Missing
 from flwr_dpkmeans.data.doubts import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import (
     Bounds,
@@ -48,7 +49,7 @@ from flwr_dpkmeans.data.points import (
     validate_points,
 )
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Schema, schema_of
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -67,8 +68,12 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
 from flwr_dpkmeans.results.values import Values
+from flwr_dpkmeans.sums.checks.columns import planned_schema
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
-from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
+from flwr_dpkmeans.sums.outcome import Result
+from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan
+from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import (
@@ -80,7 +85,7 @@ from flwr_dpkmeans.sums.statement import (
     local_cautions,
     party_cautions,
 )
-from flwr_dpkmeans.sums.task import TASKS, Registry, Result, RunConfig, Task
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")

@@ -52,20 +52,15 @@ from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
-from flwr_dpkmeans.sums import plan as plans
-from flwr_dpkmeans.sums.draft import (
-    draft_plan,
-    redraft_plan,
-    require_server_data,
-    require_supported,
-    worst_case,
-)
+from flwr_dpkmeans.sums.checks import columns as tables
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
@@ -497,9 +492,9 @@ class PrivateKMeans(Strategy):
             n_clients=n_clients
         )  # fewer than its smallest cohort would be waited for
         plan = self.draft(n_clients)
-        plans.require_width(plan, n_features)
-        plans.require_labels(plan, has_labels=has_labels)
-        plans.require_columns(plan, names)
+        tables.require_width(plan, n_features)
+        tables.require_labels(plan, has_labels=has_labels)
+        tables.require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)
 

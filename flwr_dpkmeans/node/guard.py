@@ -39,9 +39,11 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.client import Guard, Memory
-from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
+from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 

@@ -13,7 +13,8 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.sums.task import TASKS, ServerData
+from flwr_dpkmeans.sums.public_facts import ServerData
+from flwr_dpkmeans.sums.task import TASKS
 from simulations.experiments.composition import (
     bare_key,
     compose_template,

@@ -658,6 +658,7 @@ def test_who_holds_all_rows_is_told_of_another_unit_below_a_schema_and_of_a_sche
         km.set_params(bounds="nowhere.toml").fit([one, other])
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("way", ["list", "names", "groups", "alone"])
 @pytest.mark.parametrize("left_out", [200, 101, 100])
 def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(

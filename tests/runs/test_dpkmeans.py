@@ -119,6 +119,7 @@ def test_what_comes_before_round_one_has_one_noise_too() -> None:
     assert 0.72 < spread < 1.28
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
     [

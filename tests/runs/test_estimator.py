@@ -210,6 +210,7 @@ def test_a_string_is_the_short_form_of_an_object(
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("short", "long"),
     [
@@ -648,6 +649,7 @@ def oblivious(algorithm: str) -> FederatedKMeans:
     return model(algorithm=algorithm, trust="oblivious").fit(blobs())
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "lloyd"])
 def test_every_trust_model(algorithm: str, trust: str) -> None:

@@ -31,7 +31,8 @@ from flwr_dpkmeans import (
     estimator,
     federate,
 )
-from flwr_dpkmeans.data.schema import Column, Schema
+from flwr_dpkmeans.data.columns import Column
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,

@@ -32,8 +32,9 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import GROUPS, Group, parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import Settings, rule_of
-from flwr_dpkmeans.sums.task import RunConfig
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import rule_of
+from flwr_dpkmeans.sums.settings import Settings
 
 BOX = ((-1.0,), (1.0,))
 

@@ -40,7 +40,9 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.pins import MOST_FINGERPRINTS, fingerprints
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES
 

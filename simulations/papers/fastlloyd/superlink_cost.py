@@ -16,7 +16,8 @@ import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.deploy.sites import default_policy
-from simulations.deployment import Deployment, DeploymentError, LogLine, deployed
+from simulations.deployment import Deployment, LogLine, deployed
+from simulations.flower_processes import DeploymentError
 from simulations.papers.fastlloyd.round_cost import Problem
 
 _STEP = re.compile(r"round (\d+)/(\d+) \(")

@@ -107,7 +107,10 @@ PUBLIC = {
         "_client_bounds",
     ): "simulated clients of the server's own points",
     ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
-    ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
+    (
+        "sums/checks/neighbours.py",
+        "check_sensitivity",
+    ): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
     (
@@ -412,6 +415,7 @@ def run(name: str, engine: str, **more: Any) -> None:
     assert model.privacy_.is_private is (model.noise != "seeded")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 @pytest.mark.parametrize("name", RUNS)
 def test_a_secure_run_uses_seeded_generators_for_public_things_only(
