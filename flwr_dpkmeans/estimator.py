@@ -37,7 +37,7 @@ from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.fitted import (
     CURATED,
     lacks_names,
@@ -48,7 +48,6 @@ from flwr_dpkmeans.fitted import (
     require_no_others,
     require_rows,
     tables_in,
-    warn,
 )
 from flwr_dpkmeans.flower.engines import (
     ENGINES,
@@ -59,7 +58,7 @@ from flwr_dpkmeans.flower.engines import (
 )
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans.costs import sum_of_squares
+from flwr_dpkmeans.kmeans.cost import sum_of_squares
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     Auto,
@@ -80,12 +79,13 @@ from flwr_dpkmeans.results.writer import (
     result_files,
     write_folder,
 )
-from flwr_dpkmeans.sums.draft import require_server_data, require_supported
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
-from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import RunConfig
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
@@ -409,7 +409,8 @@ class _PrivateClustering(
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
         require_server_data(
-            kind := run_options.task_kind(algorithm), has_server_data=has_server_data
+            kind := run_options.task_kind(algorithm, run_options.clustering_names()),
+            has_server_data=has_server_data,
         )
         if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
             raise ConfigurationError(

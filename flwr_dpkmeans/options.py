@@ -20,22 +20,18 @@ import numpy as np
 
 import flwr_dpkmeans
 from flwr_dpkmeans import foreign_names
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
+from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import (
-    Dropout,
-    Options,
-    Settings,
-    require_integer,
-    rule_of,
-    whole,
-)
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, RunConfig, Task
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, require_integer, rule_of, whole
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.settings import Dropout, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
@@ -225,12 +221,6 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 if isinstance(given, Group)
                 else _flat_algorithm(given, arguments)
             )
-        elif name == "max_iter" and given == -1:
-            raise ConfigurationError(
-                "max_iter is -1, but each round costs a part of the budget, so that no"
-                " run goes on without a limit: give 5, or leave it out for the"
-                " algorithm's own number."
-            )
         elif name == "random_state":
             values[name] = seed_of(given)
         elif name == "cohort":
@@ -319,7 +309,10 @@ def unknown_argument(
     """Say where an argument that an estimator with these `parameters` has not is gone,
     or which one is nearest.
     """
-    answer = foreign_names.answer(name)
+    taken = set(parameters)
+    if "algorithm" in taken:
+        taken |= {"n_init", "tolerance"}
+    answer = foreign_names.answer(name, taken=taken)
     if answer:
         return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
     elsewhere = _moved(name, value, parameters)
@@ -346,7 +339,9 @@ def _moved_names(parameters: Collection[str]) -> set[str]:
         for option in fields(group)
         if _flat_name(option) == option.name
     }
-    of_algorithms = {name for kind in _clusterings() for name in _names_of(kind)}
+    of_algorithms = set[str]()
+    if "algorithm" in parameters:
+        of_algorithms.update(*map(_names_of, _clusterings()))
     return (grouped | of_algorithms) - set(parameters)
 
 
@@ -373,6 +368,8 @@ def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
                 return f"{name} is no argument of its own: give {given}"
     if name in _FOLLOWING:
         return f"{name} is no argument of its own: {_FOLLOWING[name]}"
+    if "algorithm" not in parameters:
+        return ""
     kinds = [kind for kind in _clusterings() if name in _names_of(kind)]
     homes = {
         kind.option_class().__name__: kind.option_class().__module__ for kind in kinds
@@ -429,13 +426,27 @@ def _is_number(value: str | float) -> bool:
     return not isinstance(value, str) or value.isdecimal()
 
 
-def task_kind(name: object) -> type[Task]:
-    """Look an algorithm up by name, those that need all rows in one place included."""
+def clustering_names() -> set[str]:
+    """Names of the algorithms that an estimator runs."""
+    return {kind.name for kind in _clusterings()} | {*NOT_FEDERATED}
+
+
+def task_kind(name: object, offered: Collection[str] | None = None) -> type[Task]:
+    """Look an algorithm up by name, those that need all rows in one place included.
+
+    Where the name is unknown, one of `offered` is suggested, or of all.
+    """
     if not isinstance(name, str):
         raise ConfigurationError(
             f"algorithm is {name!r}, but it must be a name: give a string."
         )
-    return NOT_FEDERATED[name] if name in NOT_FEDERATED else algorithm_entry(name)
+    if offered is not None and name not in (*TASKS, *NOT_FEDERATED):
+        raise ConfigurationError(
+            f"algorithm is {name!r}, which is not known: {nearest(name, offered)}"
+        )
+    if name in NOT_FEDERATED:
+        return NOT_FEDERATED[name]
+    return TASKS.find(name, *NOT_FEDERATED)
 
 
 def parse_config(**values: Any) -> RunConfig:
@@ -447,17 +458,10 @@ def parse_config(**values: Any) -> RunConfig:
     for an unknown name, the nearest valid one.
     """
     catalogue = _catalogue(_kinds())
+    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name in values:
         if name not in catalogue:
-            answer = foreign_names.answer(name)
-            if answer:
-                raise ConfigurationError(
-                    f"there is no parameter {name!r}, as {answer}."
-                )
-            raise ConfigurationError(
-                f"there is no parameter {name!r}: {nearest(name, _spelt_names())}"
-            )
-    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
+            raise _unknown_option(name, kind)
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.parameter_names()):
             raise ConfigurationError(
@@ -477,6 +481,28 @@ def parse_config(**values: Any) -> RunConfig:
     return RunConfig(
         Settings(**settings), kind(**own, options=kind.option_class()(**options))
     )
+
+
+def _unknown_option(name: str, kind: type[Task]) -> ConfigurationError:
+    """Say what stands in the place of an option that no algorithm has.
+
+    Suggested are names alone that a run of this algorithm takes.
+    """
+    shared = {one.name for one in fields(Settings)} | {"algorithm"}
+    own = {*kind.parameter_names(), *_names_of(kind)}
+    taken = shared | own
+    if issubclass(kind, KMeansTask):
+        taken.add("server_data")
+    answer = foreign_names.answer(name, foreign_names.OPTIONS, taken)
+    if answer:
+        return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
+    spelt = _spelt_names() | _names_of(kind)
+    own_names = spelt & (taken | {"n_clients", "allow_unnamed"})
+    # An option of another clustering is refused with the names of those that have it.
+    near = nearest_name(name, own_names)
+    is_near = near or not issubclass(kind, KMeansTask)
+    mend = nearest(name, own_names if is_near else spelt)
+    return ConfigurationError(f"there is no parameter {name!r}: {mend}")
 
 
 def read_config(*, has_server_data: bool = False, **values: Any) -> RunConfig:

@@ -55,11 +55,9 @@ from flwr_dpkmeans.kmeans.public_points import (
 )
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
-from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import (
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import (
     Options,
-    Settings,
     as_numbers,
     choice,
     flag,
@@ -67,13 +65,11 @@ from flwr_dpkmeans.sums.settings import (
     real,
     whole,
 )
-from flwr_dpkmeans.sums.task import (
-    CountedRows,
-    PublicFacts,
-    RunConfig,
-    ServerData,
-    ServerFacts,
-)
+from flwr_dpkmeans.sums.outcome import CountedRows
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.settings import Settings
 
 PROJECTION = "projection"
 RULE_OF_THUMB = {

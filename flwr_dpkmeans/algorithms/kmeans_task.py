@@ -40,26 +40,15 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
-from flwr_dpkmeans.sums.draft import whole_multiplier
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, flag, whole
+from flwr_dpkmeans.sums.outcome import COUNT, CountedRows, Discoveries, Result
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.price import whole_multiplier
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import (
-    Box,
-    EvaluationKind,
-    Options,
-    Settings,
-    flag,
-    whole,
-)
-from flwr_dpkmeans.sums.task import (
-    TASKS,
-    CountedRows,
-    Discoveries,
-    PublicFacts,
-    Result,
-    RunConfig,
-    Task,
-)
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
@@ -843,4 +832,4 @@ def algorithm_entry(name: str) -> type[Task]:
     """
     if name in NOT_FEDERATED:
         raise needs_all_rows(name)
-    return TASKS.find(name, *NOT_FEDERATED)
+    return TASKS.find(name)

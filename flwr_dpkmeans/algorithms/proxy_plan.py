@@ -34,8 +34,9 @@ from flwr_dpkmeans.kernels.outer_products import triangle_size
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.task import PublicFacts, RunConfig
 
 Statistic = Callable[[Array, State], Sequence[Array]]
 

@@ -66,10 +66,10 @@ from flwr_dpkmeans.kmeans.residuals import (
 )
 from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.sums.option_rules import Options, whole
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, whole
-from flwr_dpkmeans.sums.task import PublicFacts, ServerData, ServerFacts
 
 # mean squared length, in squared clip bounds, from which on rows are nearly all clipped
 CLIPPED_SQUARE = 0.8

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.data.columns import Kind
 from flwr_dpkmeans.data.files import locate_file
 from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import (
@@ -29,7 +30,7 @@ from flwr_dpkmeans.data.points import (
     require_same_labels,
 )
 from flwr_dpkmeans.data.raw_table import RawTable
-from flwr_dpkmeans.data.schema import Kind, Scale, Schema
+from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.blocks import row_blocks

@@ -28,10 +28,11 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import ServerData
 from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]

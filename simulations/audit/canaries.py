@@ -22,7 +22,8 @@ from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method

@@ -23,10 +23,12 @@ from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, RunConfig
 
 Array = NDArray[np.float64]
 

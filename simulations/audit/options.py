@@ -14,7 +14,8 @@ from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.sums.settings import Rule, Settings, rule_of
+from flwr_dpkmeans.sums.option_rules import Rule, rule_of
+from flwr_dpkmeans.sums.settings import Settings
 from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions

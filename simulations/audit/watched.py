@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr_dpkmeans.secagg.keys import AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Stage
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import LocalRun
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Request
 

@@ -29,15 +29,15 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from rich.table import Table
 
-from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.options import Cohort
 from flwr_dpkmeans.results.picture import new_figure, png_of
 from flwr_dpkmeans.results.writer import write_whole
-from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.wire import Request
 from flwr_dpkmeans.threads import one_thread
 from simulations.benchmarks import kernel_speed
@@ -130,7 +130,7 @@ def measure(n_clients: int) -> Costs:
     peers = {
         peer: keys.public_key_of(keys.generate_private_key()) for peer in range(200)
     }
-    words = keys.stream(private, ASKED, long)
+    words = ciphers.stream(private, ASKED, long)
     with one_thread():
         return Costs(
             plain=seconds(lambda: fit(n_clients, masking=False), n_clients),
@@ -140,7 +140,7 @@ def measure(n_clients: int) -> Costs:
                 lambda: keys.agree_pair_keys(private, peers, 1, 300), len(peers)
             ),
             word=seconds(
-                lambda: [keys.stream(private, ASKED, long) for _ in range(500)],
+                lambda: [ciphers.stream(private, ASKED, long) for _ in range(500)],
                 500 * long,
             ),
             addition=seconds(
@@ -185,7 +185,7 @@ def masked_vectors(
         for step in itertools.chain(range(1, DEGREE // 2 + 1), range(-DEGREE // 2, 0)):
             peer = (client + step) % n_clients
             pair = b"%d %d" % (min(client, peer), max(client, peer))
-            shared = keys.stream(hashlib.sha256(pair).digest(), ASKED, length)
+            shared = ciphers.stream(hashlib.sha256(pair).digest(), ASKED, length)
             total = total + shared if client < peer else total - shared
         return total
 

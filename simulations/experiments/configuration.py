@@ -27,9 +27,10 @@ from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
 from flwr_dpkmeans.options import read_config, task_kind
-from flwr_dpkmeans.sums.draft import require_supported
-from flwr_dpkmeans.sums.settings import EvaluationKind, Options
-from flwr_dpkmeans.sums.task import RunConfig
+from flwr_dpkmeans.sums.checks.supported import require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options
+from flwr_dpkmeans.sums.settings import EvaluationKind
 from simulations.experiments.datasets import RANGE, SPREAD
 from simulations.experiments.federation import gives_server_points
 

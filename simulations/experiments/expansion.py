@@ -13,7 +13,8 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.sums.task import TASKS, ServerData
+from flwr_dpkmeans.sums.public_facts import ServerData
+from flwr_dpkmeans.sums.task import TASKS
 from simulations.experiments.composition import (
     bare_key,
     compose_template,
@@ -183,7 +184,7 @@ def narrowed(
                     " without the experiment."
                 )
         chosen = [index for index, values in enumerate(values_of_grids) if values]
-        epsilons = {}
+        epsilons: dict[int, dict[str, Override]] = {}
         if group == "algorithm":
             # Those without privacy are one run for any epsilon.
             epsilons = dict.fromkeys(itertools.chain(*joined.values()), swept_epsilon)

@@ -22,6 +22,7 @@ from typing import Any
 
 from flwr.common.config import flatten_dict
 
+from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -30,7 +31,7 @@ from simulations.commands import exit_code
 from simulations.flower.collected import ClientResult, collect
 from simulations.flower.credentials import make_credentials
 from simulations.flower.deployment import RUN_TIMEOUT, Deployment, LogLine, deployed
-from simulations.flower.flower_commands import NodeConfig, settings_text
+from simulations.flower.flower_commands import NodeConfig
 from simulations.flower.sites import default_policy, known_facts, make_sites
 
 SUMMARY_FILE = "summary.json"

@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.deploy.findings import app_hash, program
-from flwr_dpkmeans.deploy.node_command import guarded_environment
+from flwr_dpkmeans.deploy.node_command import guarded_environment, settings_text
 from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.flower.flower_commands import (
     Credentials,
     NodeConfig,
     connection_text,
-    settings_text,
     superlink_command,
     supernode_command,
 )

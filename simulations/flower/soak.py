@@ -727,8 +727,8 @@ def report(federation: Federation) -> str:
             sum(len(run.faults) for run in of_kind),
         )
         lines.append("{:<18}{:>5}{:>11}{:>8}{:>10.0f}{:>8}".format(*values))
-    heads = ("process", "lives", "longest", "files open", "MiB")
-    heads += ("files a run", "KiB a run")
+    heads = ["process", "lives", "longest", "files open", "MiB"]
+    heads += ["files a run", "KiB a run"]
     lines.append("{:<18}{:>6}{:>8}{:>11}{:>7}{:>12}{:>10}".format(*heads))
     slopes = federation.slopes()
     for slope in slopes:

@@ -48,9 +48,9 @@ from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, real, whole
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, real, whole
-from flwr_dpkmeans.sums.task import PublicFacts
 
 CANDIDATES, OFFSPRING, PROJECTION = "candidates", "offspring", "projection"
 

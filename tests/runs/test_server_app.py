@@ -47,7 +47,8 @@ from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, RunConfig
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
 from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]

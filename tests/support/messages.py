@@ -21,22 +21,24 @@ from flwr_dpkmeans.flower.exchange import (
 )
 from flwr_dpkmeans.flower.exchange import packet_of as packet_of
 from flwr_dpkmeans.secagg.messages import (
-    MAX_BOXES,
     Release,
     ShareRequest,
     Stage,
     SumReply,
     SumRequest,
     UnmaskRequest,
+)
+from flwr_dpkmeans.secagg.packing import (
+    MAX_BOXES,
     pack_boxes,
     unpack_boxes,
     unpack_roster,
 )
 from flwr_dpkmeans.sums import wire
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.wire import (
     MAX_BLOB_BYTES,
     MAX_LIST_BYTES,
@@ -150,23 +152,23 @@ def parse_finish_request(content: RecordDict) -> Any:
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
-    return packet_of(content).opened(Stage.KEYS, 0)
+    return wire.decode_reply(packet_of(content), Stage.KEYS, 0)
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
-    return packet_of(content).opened(Stage.SUM, 0)
+    return wire.decode_reply(packet_of(content), Stage.SUM, 0)
 
 
 def parse_share_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.SHARE, 0)
+    return wire.decode_reply(packet_of(content), Stage.SHARE, 0)
 
 
 def parse_unmask_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.UNMASK, 0)
+    return wire.decode_reply(packet_of(content), Stage.UNMASK, 0)
 
 
 def parse_finish_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.FINISH, 0)
+    return wire.decode_reply(packet_of(content), Stage.FINISH, 0)
 
 
 def parse_request(content: RecordDict) -> Request:

@@ -32,11 +32,11 @@ from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import RunConfig
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
 

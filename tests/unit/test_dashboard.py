@@ -192,6 +192,18 @@ def test_every_answer_forbids_scripts_guesses_copies_and_referrers(
         assert answer.headers["referrer-policy"] == "no-referrer"
 
 
+def test_an_answer_to_an_error_has_the_headers_too() -> None:
+    def page() -> str:
+        raise OSError("a disk is gone")
+
+    app = site(page, list, TOKEN)
+    with TestClient(app, "http://127.0.0.1", headers=SHOWN) as asking:
+        answer = asking.get("/")
+    assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
 def test_a_token_is_new_or_that_of_a_file_of_the_owners_alone(tmp_path: Path) -> None:
     first, second = read_token(None), read_token(None)
     assert first != second

@@ -24,14 +24,11 @@ import numpy as np
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import as_released, draw_noise
-from flwr_dpkmeans.secagg.keys import (
-    Ring,
-    derive_key,
-    encode,
-    generate_group_key,
-    stream,
-)
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.secagg.ciphers import stream
+from flwr_dpkmeans.secagg.keys import derive_key, generate_group_key
+from flwr_dpkmeans.secagg.ring import Ring, encode
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from simulations.papers.fastlloyd.round_cost import Estimate, Problem

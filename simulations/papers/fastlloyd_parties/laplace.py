@@ -12,8 +12,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     laplace_epsilon,
 )
 from flwr_dpkmeans.privacy.release import NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm
-from flwr_dpkmeans.sums.task import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)
