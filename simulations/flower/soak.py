@@ -351,7 +351,7 @@ class Federation:
             pass
 
     def full_disk(self, run: Run) -> None:
-        """No file of a node grows beyond a size until the run's end, as with a quota."""
+        """No file of a node grows beyond a size until the run ends, as with a quota."""
         name = self.rng.choice(self.names)
         ledger = self.folder / name / "ledger" / "ledger.jsonl"
         size = ledger.stat().st_size if ledger.exists() else 0
@@ -559,7 +559,7 @@ class Federation:
                 )
 
     def _look_at_rest(self, run: Run) -> None:
-        """Processes, files, descriptors and memory, once what ends by itself has ended."""
+        """Processes, files, descriptors, memory, once what ends by itself has ended."""
         end, wanted = time.monotonic() + _QUIET_SECONDS, 4 + 3 * len(self.names)
         # Where Flower drops a message of a run that has ended, its process is there
         # until the next message comes.
@@ -677,7 +677,7 @@ def _words(process: int) -> str:
 
 
 def _steps(process: int, root: int) -> int:
-    """How far a process is below another one; 4: an app, or what has lost its parents."""
+    """How far a process is below another; 4: an app, or what lost its parents."""
     for steps in range(4):
         if process == root:
             return steps
