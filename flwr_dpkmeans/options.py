@@ -10,7 +10,9 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
@@ -25,7 +27,12 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTas
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    LocalMisuseError,
+    nearest,
+    nearest_name,
+)
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.settings import (
     Dropout,
@@ -42,6 +49,8 @@ SPREADS_SHARE = 0.05
 DEFAULT_ALGORITHM = "proxy_lloyd"
 AUTO = "auto"
 """What a file or a command line says where an option is left to the run."""
+_INTERNAL = ("feddp_choose_k",)
+"""Algorithms that only a method of an estimator runs (`FederatedKMeans.choose_k`)."""
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
 _OF_CLIENTS = ("examples_per_client", *CLIP_BOUNDS[2:])
@@ -71,6 +80,10 @@ _FOLLOWING = {
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
 """Options of a run that follow from arguments of the estimator."""
+_FOLLOWING_ROWS = ("feature_names", "schema_digest", "n_clients", "allow_unnamed")
+"""Those of them that follow from tables and a schema, whatever is learnt."""
+_CLUSTERS = frozenset(("algorithm",))
+"""What an estimator that clusters takes, and no other one."""
 _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
 
 
@@ -319,7 +332,7 @@ def unknown_argument(
     """Say where an argument that an estimator with these `parameters` has not is gone,
     or which one is nearest.
     """
-    answer = foreign_names.answer(name)
+    answer = foreign_names.answer(name, taken=parameters)
     if answer:
         return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
     elsewhere = _moved(name, value, parameters)
@@ -339,6 +352,8 @@ def _moved_names(parameters: Collection[str]) -> set[str]:
     """Options that are written inside of an argument's value, by the names that people
     know.
     """
+    if not _CLUSTERS & set(parameters):
+        return set()
     groups = [group for group in GROUPS if group.argument in parameters]
     grouped = {
         option.name
@@ -361,6 +376,10 @@ def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
 
     "" where it never had one.
     """
+    if not _CLUSTERS & set(parameters):
+        if name in _FOLLOWING_ROWS:
+            return f"{name} is no argument of its own: {_FOLLOWING[name]}"
+        return ""
     for group in GROUPS:
         for option in fields(group):
             if _flat_name(option) == name:
@@ -447,17 +466,18 @@ def parse_config(**values: Any) -> Run:
     for an unknown name, the nearest valid one.
     """
     catalogue = _catalogue(_kinds())
+    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name in values:
         if name not in catalogue:
-            answer = foreign_names.answer(name)
+            taken = _spelt_names(kind)
+            answer = foreign_names.answer(name, foreign_names.FLAT, taken=taken)
             if answer:
                 raise ConfigurationError(
                     f"there is no parameter {name!r}, as {answer}."
                 )
             raise ConfigurationError(
-                f"there is no parameter {name!r}: {nearest(name, _spelt_names())}"
+                f"there is no parameter {name!r}: {nearest(name, taken)}"
             )
-    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.own_fields()):
             raise ConfigurationError(
@@ -591,21 +611,47 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     }
 
 
-def _spelt_names() -> set[str]:
-    """Options that people write by these names.
+def _spelt_names(kind: type[Task]) -> set[str]:
+    """Options that people write by these names, and that an algorithm takes.
 
-    Neither what follows from others, nor flat names of objects' parts.
+    Not what follows from others.
     """
-    parts = {
-        _flat_name(option)
-        for group in GROUPS
-        for option in fields(group)
-        if _flat_name(option) != option.name
-    }
     stated = {option.name for option in fields(Settings) if rule_of(option) is not None}
-    named = {"algorithm", "n_clusters", "bounds", *stated}
-    named |= {name for kind in _clusterings() for name in _names_of(kind)}
-    return named - parts - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}
+    named = {"bounds", *stated, *(_names_of(kind) - _FOLLOWING.keys())}
+    if "n_clusters" in kind.own_fields():
+        named.add("n_clusters")
+    return named - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}
+
+
+@contextmanager
+def objects_options() -> Iterator[None]:
+    """Name options as an estimator takes them in what is refused within the block.
+
+    There they are parts of objects, such as the share of PrivateBounds; elsewhere they
+    have names of their own, as ``bounds_share``.
+    """
+    try:
+        yield
+    except LocalMisuseError as error:
+        error.args = (in_objects(str(error)), *error.args[1:])
+        raise
+
+
+def in_objects(sentence: str) -> str:
+    """A sentence in which parts of objects have the names that they have there.
+
+    Examples
+    --------
+    >>> in_objects("bounds_share is 2, but it must be smaller")
+    'share of PrivateBounds is 2, but it must be smaller'
+    """
+    for group in reversed(GROUPS):
+        for option in fields(group):
+            flat = _flat_name(option)
+            if flat != option.name:
+                words = f"{option.name} of {group.__name__}"
+                sentence = re.sub(rf"\b{flat}\b", words, sentence)
+    return sentence
 
 
 def option_defaults() -> dict[str, Any]:
@@ -705,7 +751,11 @@ def _require_own(run: Run, values: Mapping[str, Any]) -> None:
 
 def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
-    kinds = [task_kind(owner) for owner in _catalogue(_kinds())[option].owners]
+    kinds = [
+        task_kind(owner)
+        for owner in _catalogue(_kinds())[option].owners
+        if owner not in _INTERNAL
+    ]
     owners = [repr(kind.name) for kind in kinds if not kind.door]
     doors = sorted({kind.door for kind in kinds if kind.door})
     mend = f"choose {' or '.join(owners)}" if owners else f"use {' or '.join(doors)}"

@@ -6,6 +6,7 @@ With the names of columns and classes, and the noise's error.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 from flwr_dpkmeans.results.page import number_text
 
 Array = NDArray[np.float64]
 _MOST_LINES = 60
-_TWO_DIGITS = 99.5
-"""Below it two digits of an error say enough, without an exponent."""
 _NOTE = "+-: half of a 95% interval, of the noise alone"
 
 
@@ -37,11 +37,11 @@ class Value:
     @property
     def text(self) -> str:
         """The number with its error."""
-        shown = number_text(self.value)
-        if self.error is None:
-            return shown
-        digits = 2 if self.error < _TWO_DIGITS else 3
-        return f"{shown} +- {number_text(self.error, digits)}"
+        if self.error is None or not math.isfinite(self.error):
+            return number_text(self.value)
+        if self.error == 0.0:
+            return f"{number_text(self.value)} +- 0"
+        return f"{rounded_text(self.value, self.error)} +- {error_text(self.error)}"
 
 
 @dataclass(frozen=True)
