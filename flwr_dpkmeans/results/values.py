@@ -19,7 +19,11 @@ from flwr_dpkmeans.results.page import number_text
 
 Array = NDArray[np.float64]
 _MOST_LINES = 60
-_NOTE = "+-: half of a 95% interval, of the noise alone"
+OF_NOISE = "+-: half of a 95% interval, of the noise alone"
+OF_CENTRES = (
+    "+-: half of a 95% interval, of centroids with cut rows and moved labels, else of"
+    " the noise alone"
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Values:
 
     title: str
     values: tuple[Value, ...]
+    note: str = OF_NOISE
+    """What the errors are of."""
 
     @classmethod
     def of(
@@ -118,7 +124,7 @@ class Values:
         n_more = len(self.values) - _MOST_LINES
         notes = [f"... and {n_more} more: see frame()"] if n_more > 0 else []
         has_errors = any(one.error is not None for one in self.values)
-        return [*notes, f"({_NOTE})"] if has_errors else notes
+        return [*notes, f"({self.note})"] if has_errors else notes
 
 
 def _labels(

@@ -405,6 +405,17 @@ def test_a_partys_own_rows_by_hand() -> None:
     ]
 
 
+@pytest.mark.parametrize("form", [HTML, MARKDOWN])
+def test_a_page_says_which_columns_of_a_partys_own_are_described(form: str) -> None:
+    result = result_of(feature_names=("a", "b", "c"))
+    frame = pd.DataFrame(np.ones((3, 4)), columns=["a", "b", "c", "ward"])
+    sentence = "Only columns that were clustered are described"
+    for columns, is_told in ((["a", "b", "c"], True), ([*frame], False)):
+        own = profile(frame[columns], np.array([0, 1, 2]), 3)
+        content = page(form, result.report, replace(result, profile=own)).decode()
+        assert (sentence in content) == is_told
+
+
 def test_noise_of_a_centre_by_hand() -> None:
     """Of 3 columns: 5 sqrt(3) over the count.
 
