@@ -469,7 +469,7 @@ def parse_config(**values: Any) -> Run:
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name in values:
         if name not in catalogue:
-            taken = _spelt_names(kind)
+            taken = _spelt_names(kind if "algorithm" in values else None)
             answer = foreign_names.answer(name, foreign_names.FLAT, taken=taken)
             if answer:
                 raise ConfigurationError(
@@ -611,16 +611,25 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     }
 
 
-def _spelt_names(kind: type[Task]) -> set[str]:
-    """Options that people write by these names, and that an algorithm takes.
+def _spelt_names(kind: type[Task] | None) -> set[str]:
+    """Options that people write by these names, and that an algorithm takes, or where
+    none was chosen some algorithm.
 
-    Not what follows from others.
+    Neither what follows from others, nor flat names of objects' parts.
     """
+    parts = {
+        _flat_name(option)
+        for group in GROUPS
+        for option in fields(group)
+        if _flat_name(option) != option.name
+    }
     stated = {option.name for option in fields(Settings) if rule_of(option) is not None}
-    named = {"bounds", *stated, *(_names_of(kind) - _FOLLOWING.keys())}
-    if "n_clusters" in kind.own_fields():
-        named.add("n_clusters")
-    return named - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}
+    named = {"bounds", *stated}
+    if kind is None:
+        named.add("algorithm")
+    for one in _clusterings() if kind is None else [kind]:
+        named |= _names_of(one) | {"n_clusters"} & set(one.own_fields())
+    return named - parts - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}
 
 
 @contextmanager
@@ -644,12 +653,16 @@ def in_objects(sentence: str) -> str:
     --------
     >>> in_objects("bounds_share is 2, but it must be smaller")
     'share of PrivateBounds is 2, but it must be smaller'
+    >>> in_objects("choose client_sampling_rate=1.0.")
+    'choose ClientLevel(sampling_rate=1.0).'
     """
     for group in reversed(GROUPS):
         for option in fields(group):
             flat = _flat_name(option)
             if flat != option.name:
                 words = f"{option.name} of {group.__name__}"
+                call = rf"{group.__name__}({option.name}=\1)"
+                sentence = re.sub(rf"\b{flat}=(\w+(?:\.\w+)*)", call, sentence)
                 sentence = re.sub(rf"\b{flat}\b", words, sentence)
     return sentence
 

@@ -433,6 +433,9 @@ def _sureness(result: RunResult) -> list[Table]:
         " shares: 0.01 is 1%)"
     )
     by_column = _side_by_side(about, ["column", *(row[0] for row in rows)], cells)
+    if len(rows) == 1:
+        # There is no other centre that it could be told from.
+        return by_column
     return [
         (
             "In the fitted space, where each column's bounds are -1 and 1",

@@ -406,6 +406,16 @@ def test_a_partys_own_rows_by_hand() -> None:
 
 
 @pytest.mark.parametrize("form", [HTML, MARKDOWN])
+def test_one_cluster_is_at_no_distance_from_another(form: str) -> None:
+    result = result_of(feature_names=("a", "b", "c"))
+    model = replace(result.model, scaled=np.zeros((1, 3)), counts=np.array([900.0]))
+    content = page(form, result.report, replace(result, model=model)).decode()
+    assert "How far noise moves a centre" in content
+    assert "distance to the next centre" not in content
+    assert not re.search(r"\b(inf|nan)\b", content.partition("<body>")[2] or content)
+
+
+@pytest.mark.parametrize("form", [HTML, MARKDOWN])
 def test_a_page_says_which_columns_of_a_partys_own_are_described(form: str) -> None:
     result = result_of(feature_names=("a", "b", "c"))
     frame = pd.DataFrame(np.ones((3, 4)), columns=["a", "b", "c", "ward"])
