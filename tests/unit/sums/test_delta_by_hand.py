@@ -11,8 +11,9 @@ import pytest
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import resolve_delta
 
 
 def plan_of(counted: int | None, **values: Any) -> Plan:

@@ -24,7 +24,6 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.keys import MaskedVector
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -33,22 +32,24 @@ from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
 )
+from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
+from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import Client, Guard
-from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import unpack_state
 from flwr_dpkmeans.sums.server import Server, _common_columns
-from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
     Request,
     Status,
     dump_plan,
-    own_versions,
+    installed_versions,
     plan_digest,
 )
 
@@ -318,14 +319,14 @@ def test_a_plan_that_knows_what_it_is_to_find_is_refused(known: dict[str, Any]) 
     guard.run_id, guard.node_id = 7, 3
     with pytest.raises(ProtocolError, match="the key phase carries no plan"):
         Client(guard, cast(Any, None), None).handle(
-            Request(Stage.KEYS, versions=own_versions())
+            Request(Stage.KEYS, versions=installed_versions())
         )
     with pytest.raises(
         ProtocolError,
         match="the plan fixes what its preliminary sums are still to find",
     ):
         Client(guard, cast(Any, None), None).handle(
-            Request(Stage.KEYS, plan=dump_plan(odd), versions=own_versions())
+            Request(Stage.KEYS, plan=dump_plan(odd), versions=installed_versions())
         )
 
 
@@ -363,7 +364,7 @@ def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
     guard = Guard()
     guard.node_id = 3
     given = {
-        "found": Found(),
+        "discoveries": Discoveries(),
         "n_recognised": 0,
         "agreed_digest": bytes(32),
         "started": "",
@@ -398,7 +399,7 @@ def test_a_run_has_begun_with_its_first_release(
         ProtocolError, match=re.escape(str({"begun": begun, "released": released}))
     ):
         Client(Guard(), cast(Any, None), None)._with_next_plan(
-            memory(attempts=attempts, found=None), dump_plan(plan()), released
+            memory(attempts=attempts, discoveries=None), dump_plan(plan()), released
         )
 
 
@@ -553,13 +554,13 @@ def test_a_sum_is_asked_for_again_without_the_silent_and_only_once(
     )
     requests = dict(run.requests())
     assert sorted(requests) == [2, 4]
-    assert requests[2].body.asked == (1, 1)
+    assert requests[2].body.attempt_id == (1, 1)
     step = run.take(vectors(1, 1, 5 << 16, 2, 4))
     assert step is not None
     assert (step.round_index, step.attempt, step.n_clients) == (1, 1, 2)
     request = dict(run.requests())[4]
-    assert request.body.asked == (2, 1)
-    assert request.body.release.asked == (1, 1)
+    assert request.body.attempt_id == (2, 1)
+    assert request.body.release.attempt_id == (1, 1)
     with pytest.raises(CohortError):  # this run had one retry
         run.take(vectors(2, 1, 0, 2))
     run = made(trust="central", masking=False)
@@ -740,7 +741,7 @@ def test_a_run_of_six_clients(trust: str, counts: bool, dropout: str) -> None:
     assert run.first.plan == run.plan
     # By its own reading of the sum a client holds the plan that came against what was
     # found.
-    assert run.first.found.n_examples == (run.plan.n_examples if counts else None)
+    assert run.first.discoveries.n_examples == (run.plan.n_examples if counts else None)
 
 
 def test_a_local_run_keeps_no_tables_that_are_made_anew() -> None:
