@@ -36,7 +36,7 @@ _MOST_PAIRS = 1 << 24  # numbers in a table of all pairs of centres
 
 # Cut rows.
 # what pulling residuals back moves a mean by, in radii, where nothing of it is released
-_UNHEARD_CUT = 0.35
+_UNHEARD_CUT = 0.5
 _BEYOND = 1.5  # distance of rows that were left out, in radii
 
 
