@@ -33,13 +33,13 @@ _LIKELY_TAIL = 1.5  # of that, over what an exponential tail leaves beyond a rad
 _UNHEARD = 0.1  # the same at most, in variances of the noise, where nothing is heard
 _FALLING = 0.6  # what a shell adds over what the one before adds
 # a shell's square over that of the one before: of what was heard, and of what was not
-_HEARD_SQUARE = 0.8
+_HEARD_SQUARE = 1.5
 _UNHEARD_SQUARE = 0.5
-_LIKELY_DOUBT = 1.5
-# what a shell may hide below its noise, in radii over the number of columns, and how
-# fast that falls in clusters that end within their radius
-_HIDDEN = 1.2
-_HIDDEN_STEEPNESS = 2.0
+_LIKELY_DOUBT = 1.25
+# what a shell may hide below its noise, in radii over the square of the number of
+# columns, and how fast that falls in clusters that end within their radius
+_HIDDEN = 7.0
+_HIDDEN_STEEPNESS = 4.0
 _LEAST_FULL = 0.1
 
 
@@ -185,7 +185,9 @@ def beyond_radius(
         ),
         shape,
     )
-    hidden = _HIDDEN * _tail(full, _HIDDEN_STEEPNESS) * lengths[:, :1] / n_features
+    # Lengths of residuals scatter less in many columns.
+    most_hidden = _HIDDEN * lengths[:, :1] / n_features**2
+    hidden = np.square(most_hidden * _tail(full, _HIDDEN_STEEPNESS))
     more, squares, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     faint_scores = np.zeros(shape)
     doubt = math.log(sums.size)
@@ -206,7 +208,7 @@ def beyond_radius(
         likelier = expected + likely_gain * (heard - expected)
         more += added
         left = likely_gain * unsure
-        below_noise = np.square(hidden) * unsure / (np.square(hidden) + unsure)
+        below_noise = hidden * unsure / (hidden + unsure)
         squares += np.maximum(left + np.square(likelier - added), below_noise)
         # What the next shell adds, as far as this one was heard.
         expected = _FALLING * gain * added
