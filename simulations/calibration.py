@@ -344,8 +344,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--first-seed",
         type=int,
-        default=200,
-        help="seeds below 200 chose the estimator's constants",
+        default=300,
+        help="seeds below 300 chose the estimator's constants",
     )
     parser.add_argument(
         "--figure", default="", help="draw coverage and widths into this PNG"

@@ -38,8 +38,8 @@ _UNHEARD_SQUARE = 0.5
 _LIKELY_DOUBT = 1.25
 # what a shell may hide below its noise, in radii over the square of the number of
 # columns, and how fast that falls in clusters that end within their radius
-_HIDDEN = 7.0
-_HIDDEN_STEEPNESS = 4.0
+_HIDDEN = 16.0
+_HIDDEN_STEEPNESS = 6.0
 _LEAST_FULL = 0.1
 
 
