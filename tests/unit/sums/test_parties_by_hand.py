@@ -394,7 +394,7 @@ def test_a_run_has_begun_with_its_first_release(
     def require_next(*_: Any, **known: Any) -> None:
         raise ProtocolError(str(known))
 
-    monkeypatch.setattr(client.draft, "require_next", require_next)
+    monkeypatch.setattr(client, "require_next", require_next)
     with pytest.raises(
         ProtocolError, match=re.escape(str({"begun": begun, "released": released}))
     ):
