@@ -57,8 +57,9 @@ from flwr_dpkmeans.flower.engines import (
     Tables,
     fit_in_one_place,
 )
-from flwr_dpkmeans.kmeans.costs import sum_of_squares
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.cost import sum_of_squares
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     Auto,
@@ -88,7 +89,7 @@ from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.statement import Step
 
 if TYPE_CHECKING:
-    from simulations.planner import Forecast
+    from flwr_dpkmeans.planner import Forecast
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -610,7 +611,7 @@ class FederatedKMeans(_PrivateClustering):
         ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"``, ``"lloyd"`` (not private),
         ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
         ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together, by `simulations.baselines`: ``"max_cover"``, ``"balcan"``, ``"k_fed"``
+        together, by `flwr_dpkmeans.baselines`: ``"max_cover"``, ``"balcan"``, ``"k_fed"``
         and ``"optimal"`` (the latter two not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
@@ -895,7 +896,7 @@ class FederatedKMeans(_PrivateClustering):
         >>> forecast.recommended, forecast.algorithms[0].deployment.n_round_trips
         ('fastlloyd', 9)
         """
-        from simulations.planner import PlanningRequest, make_forecast
+        from flwr_dpkmeans.planner import PlanningRequest, make_forecast
 
         shape, goals = (
             (n_examples, n_features or 0, n_clients),

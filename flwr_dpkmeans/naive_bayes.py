@@ -38,7 +38,7 @@ from flwr_dpkmeans.fitted import (
     warn,
 )
 from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.round import Array, State

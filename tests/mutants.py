@@ -50,7 +50,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
-MUTATED = (PACKAGE, "simulations/baselines", "simulations/deploy")
+MUTATED = (PACKAGE, "simulations/deploy")
 """The package, other private methods and operators' commands.
 
 Names of files leave the first folder out.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
 from flwr_dpkmeans.data.schema import Column, Kind, Schema, iso_date
-from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
 from flwr_dpkmeans.privacy.release import (
     Block,
     Norm,
@@ -179,10 +179,10 @@ class _Layout:
             (block[:, first:last] + 1.0) / 2.0,
         )
         category = self.category_of
-        totals = lloyd.sum_by_label(
+        totals = label_sums.sum_by_label(
             shares.T, category.astype(np.int32), len(self.values)
         ).T
-        return lloyd.toward_zero(
+        return grid.toward_zero(
             np.hstack([flags, shares / np.maximum(1.0, totals)[:, category]])
         )
 
@@ -200,9 +200,10 @@ def profile_round(public: PublicFacts) -> PrivateSum:
         def summed(rows: slice) -> Sequence[Array]:
             own, beside = np.split(points[rows], [public.n_features], axis=1)
             groups = np.minimum(
-                lloyd.nearest_centroids(own, state.centroids)[0], config.n_clusters - 1
+                assignment.nearest_centroids(own, state.centroids)[0],
+                config.n_clusters - 1,
             )
-            block = lloyd.round_to_grid(np.clip(beside, -1.0, 1.0))
+            block = grid.round_to_grid(np.clip(beside, -1.0, 1.0))
             counted, present = layout.present(block)
             n = layout.n_numbers
             moments = moment_arrays(
@@ -210,16 +211,16 @@ def profile_round(public: PublicFacts) -> PrivateSum:
             )
             arrays = dict(zip(_ALL, moments, strict=False))
             cells = layout.cells(block) * present[:, layout.column_of_cells]
-            arrays[CELLS] = lloyd.sum_by_label(cells, groups, config.n_clusters)
-            arrays[PRESENT] = lloyd.sum_by_label(
+            arrays[CELLS] = label_sums.sum_by_label(cells, groups, config.n_clusters)
+            arrays[PRESENT] = label_sums.sum_by_label(
                 counted - 0.5, groups, config.n_clusters
             )
             return [arrays[name] for name in names]
 
-        arrays = lloyd.sum_over_blocks(summed, len(points), points.shape[1])
+        arrays = blocks.sum_over_blocks(summed, len(points), points.shape[1])
         # Rounding toward zero keeps a mean within the bound.
         return (
-            [lloyd.toward_zero(one / max(1, len(points))) for one in arrays]
+            [grid.toward_zero(one / max(1, len(points))) for one in arrays]
             if by_client
             else arrays
         )

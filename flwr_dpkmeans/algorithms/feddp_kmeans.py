@@ -35,20 +35,17 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.kmeans import centre_errors, projected, public_points
-from flwr_dpkmeans.kmeans.lloyd import (
-    LabelArray,
-    clip_rows,
-    clip_vector,
-    in_blocks,
-    round_to_grid,
-    truncate,
-)
-from flwr_dpkmeans.kmeans.projected import (
+from flwr_dpkmeans.kernels import outer_products, projected_sums
+from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.clipping import clip_rows, clip_vector
+from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
+from flwr_dpkmeans.kernels.projected_sums import (
     clipped_together,
     nearest_projected,
     sums_and_counts,
 )
+from flwr_dpkmeans.kmeans import centre_errors, projected, public_points
+from flwr_dpkmeans.kmeans.lloyd import truncate
 from flwr_dpkmeans.kmeans.public_points import (
     PackingMethod,
     cost_curve,
@@ -584,7 +581,7 @@ def outer_product_round(
     added.
     """
     n_components = min(public.config.n_clusters, public.n_features)
-    size = projected.triangle_size(public.n_features)
+    size = outer_products.triangle_size(public.n_features)
     per_client = public.settings.unit is PrivacyUnit.CLIENT
     if per_client:
         radius = facts.data_radius
@@ -608,13 +605,13 @@ def outer_product_round(
 
     def summed(points: Array, state: State) -> Sequence[Array]:
         return [
-            projected.outer_product_sums(
+            outer_products.outer_product_sums(
                 points, lambda rows: centred(rows, facts, radius, state)
             )
         ]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = projected.triangle_of(*summed(points, state))
+        triangle = outer_products.triangle_of(*summed(points, state))
         return [
             (
                 clip_vector(triangle, facts.outer_product_bound)
@@ -625,7 +622,7 @@ def outer_product_round(
 
     def advance(state: State, released: ReleasedSum) -> State:
         noise = public.released_std(released.blocks[0])
-        matrix = projected.symmetric_from_triangle(
+        matrix = outer_products.symmetric_from_triangle(
             released["outer_product"], public.n_features
         )
         server_points = state[SERVER_POINTS]
@@ -651,7 +648,7 @@ def outer_product_round(
         noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)
     ]
     reads, admits = _with_parts(public, facts, (), None)
-    exact = summed, projected.rounded_triangle
+    exact = summed, outer_products.rounded_triangle
     return parts, PrivateSum(
         "outer-product", (), statistic, advance, radius, reads, admits, unrounded=exact
     )
@@ -809,7 +806,7 @@ def centers_round(
     margin = public.options.margin
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return projected.clear_labels(
+        return projected_sums.clear_labels(
             rows, state[PROJECTION], state[PROJECTED_CENTERS], margin
         )
 
@@ -924,7 +921,7 @@ def _cluster_sums(
     def clipped_of(points: Array, state: State) -> Sequence[Array]:
         vectors, numbers = sums_of(points, state)
         if as_means:
-            vectors, numbers = projected.means_and_indicators(vectors, numbers)
+            vectors, numbers = projected_sums.means_and_indicators(vectors, numbers)
         return clipped_together(vectors, numbers, *bounds, order=order)
 
     vectors = _clipped("S10", what[0], Norm.L2, bounds[0])

@@ -27,9 +27,10 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
     column_names,
 )
+from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.grid import is_on_grid
 from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.centre_errors import WIDEST, half_widths
-from flwr_dpkmeans.kmeans.lloyd import is_on_grid, sum_over_blocks
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

@@ -29,13 +29,9 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     root_at_least,
 )
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kmeans import centre_errors, lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_statistics,
-    relative_statistics,
-    relative_update,
-)
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing, relative_update
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale

@@ -19,8 +19,8 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import LabelArray
+from flwr_dpkmeans.kernels import assignment, blocks, grid
+from flwr_dpkmeans.kernels.grid import LabelArray
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -145,14 +145,16 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
 
     def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
-            nearest, squares = lloyd.nearest_centroids(points[rows], state.centroids)
+            nearest, squares = assignment.nearest_centroids(
+                points[rows], state.centroids
+            )
             # Negated where it matters, so that a distance that is not a number is
             # clipped as well.
             near = squares <= farthest
             parts = np.where(near, squares, farthest) / farthest
             # Row by row on the grid, so that one row's part does not depend on the
             # others.
-            cost = np.array([parts.sum() if exact else lloyd.toward_zero(parts).sum()])
+            cost = np.array([parts.sum() if exact else grid.toward_zero(parts).sum()])
             beyond = np.array([float(np.count_nonzero(~near))])
             return (
                 cost,
@@ -160,12 +162,12 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
                 _cells(np.minimum(nearest, k - 1), labels[rows], k, n_classes),
             )
 
-        arrays = lloyd.sum_over_blocks(summed, len(points), d)
+        arrays = blocks.sum_over_blocks(summed, len(points), d)
         if per_client:
             # The shares of rows add up to 1, and so have a norm of at most 1; rounding
             # toward zero keeps it.
-            return [lloyd.toward_zero(array / max(1, len(points))) for array in arrays]
-        return [lloyd.round_to_grid(array) for array in arrays]
+            return [grid.toward_zero(array / max(1, len(points))) for array in arrays]
+        return [grid.round_to_grid(array) for array in arrays]
 
     def advance(state: State, released: ReleasedSum) -> State:
         return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
@@ -203,7 +205,7 @@ def admits_evaluation(config: RunConfig, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
     arrays = [(name, state.arrays.get(name)) for name in EVALUATION_ARRAYS]
     return all(
-        one is not None and one.shape == _shape(config, name) and lloyd.is_on_grid(one)
+        one is not None and one.shape == _shape(config, name) and grid.is_on_grid(one)
         for name, one in arrays
     )
 

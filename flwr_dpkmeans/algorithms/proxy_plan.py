@@ -27,8 +27,10 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import clip_vector, in_blocks, round_to_grid
-from flwr_dpkmeans.kmeans.projected import triangle_size
+from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.clipping import clip_vector
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.outer_products import triangle_size
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
@@ -204,7 +206,7 @@ by more than its bound.
 class ProxyOptions:
     """The constants, whose reasons stand in ``PROXY_LLOYD.md``.
 
-    `simulations.ablation` changes one at a time.
+    `simulations.papers.proxy.ablation` changes one at a time.
     """
 
     # of the squared-GDP budget, for the mean; and as much for the outer product

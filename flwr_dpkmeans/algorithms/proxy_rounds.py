@@ -45,25 +45,24 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     Setting,
     as_length,
 )
-from flwr_dpkmeans.kmeans import centre_errors, projected
+from flwr_dpkmeans.kernels import outer_products
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.projected_sums import nearest_projected
+from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans import centre_errors
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import (
-    clip_rows,
-    nearest_centroids,
-    round_to_grid,
-    truncate,
-)
-from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
+from flwr_dpkmeans.kmeans.lloyd import truncate
+from flwr_dpkmeans.kmeans.projected import shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import (
     adding_up,
     likely_counts,
     next_radii,
     pulled_together,
-    residual_sums,
     shrunk_steps,
     step_deviations,
-    unit_residuals,
 )
 from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
@@ -357,13 +356,13 @@ def covariance_round(setting: Setting) -> PlannedSum:
     def summed(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], factor * _length(state, SPREAD)
         return [
-            projected.outer_product_sums(
+            outer_products.outer_product_sums(
                 points, lambda rows: unit_residuals(rows - centre, clip)
             )
         ]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = projected.triangle_of(*summed(points, state))
+        triangle = outer_products.triangle_of(*summed(points, state))
         return (
             setting.sent([triangle], len(points), parts)
             if setting.per_client
@@ -374,7 +373,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
         spread, noise = _length(state, SPREAD), setting.noise(released.blocks[0]) / n
         clip = factor * spread
         matrix = (
-            projected.symmetric_from_triangle(released["unit_outer_product"], d) / n
+            outer_products.symmetric_from_triangle(released["unit_outer_product"], d)
+            / n
         )
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
@@ -383,7 +383,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
-    reads, exact = (CENTRE, SPREAD), (summed, projected.rounded_triangle)
+    reads, exact = (CENTRE, SPREAD), (summed, outer_products.rounded_triangle)
     admits = setting.admitting(reads)
     return parts, PrivateSum(
         "covariance", (), statistic, advance, None, reads, admits, unrounded=exact

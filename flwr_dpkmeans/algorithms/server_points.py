@@ -24,9 +24,10 @@ from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, column_names, nearest
-from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid
-from flwr_dpkmeans.kmeans.projected import nearest_projected, sums_and_counts
+from flwr_dpkmeans.kernels import outer_products, projected_sums
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.projected_sums import nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.privacy.release import PrivacyUnit
@@ -190,14 +191,17 @@ def _client_bounds(config: RunConfig, points: Array, radius: float) -> dict[str,
     return {
         "data_radius": radius,
         "outer_product_bound": quantile(
-            [projected.outer_product_triangle(sample) for sample in samples]
+            [outer_products.outer_product_triangle(sample) for sample in samples]
         ),
         "weights_bound": quantile(
             [np.bincount(nearest_projected(one, None, points)) for one in samples],
             order,
         ),
         "means_bound": quantile(
-            [projected.means_and_indicators(sums, counts)[0] for sums, counts in own]
+            [
+                projected_sums.means_and_indicators(sums, counts)[0]
+                for sums, counts in own
+            ]
         ),
         "indicators_bound": float(min(config.n_clusters, size)) ** (1.0 / order),
         "sums_bound": quantile([sums for sums, _ in own]),

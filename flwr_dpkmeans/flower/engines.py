@@ -61,7 +61,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
-from flwr_dpkmeans.kmeans.lloyd import row_blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -100,13 +100,6 @@ CheckedT = TypeVar("CheckedT")
 
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
-IN_ONE_PLACE: Registry[Callable[[RunConfig, Sequence[Array]], InOnePlace]] = Registry(
-    "flwr_dpkmeans.in_one_place"
-)
-"""How baselines that need all rows together are computed, by name.
-
-Entry points, as ``simulations.baselines`` has.
-"""
 
 
 @dataclass(frozen=True)
@@ -314,8 +307,9 @@ def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
             " it out."
         )
     try:
-        fit = IN_ONE_PLACE[config.algorithm]
-    except (KeyError, ModuleNotFoundError) as error:
+        # An app's bundle has no baselines: nodes never run them.
+        from flwr_dpkmeans.baselines import fit
+    except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{config.algorithm!r} is for comparison only and no part of the package"
             " alone: run it in a copy of the project, or choose 'proxy_lloyd'."

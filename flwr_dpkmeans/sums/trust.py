@@ -26,7 +26,7 @@ from flwr_dpkmeans.privacy.release import (
     theorem,
 )
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector, Ring
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.sums.registry import Registry
 
 

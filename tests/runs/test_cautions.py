@@ -36,9 +36,9 @@ from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config, read_config
+from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import LOCAL, plan_cautions
-from simulations.planner.forecast import notes_on
 
 ENGINES = ("direct", "inprocess")
 

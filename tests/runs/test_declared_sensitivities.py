@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import (
     Block,

@@ -26,7 +26,10 @@ from flwr_dpkmeans.algorithms.measure import (
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.planner import PlanningRequest
+from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.writer import (
     METRICS_FILE,
@@ -38,9 +41,6 @@ from flwr_dpkmeans.results.writer import (
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report
-from simulations.clustering_indices import cost_per_point
-from simulations.planner import PlanningRequest
-from simulations.planner.forecast import centroid_noise, deployment_of
 
 Floats = NDArray[np.float64]
 MIDDLES = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])

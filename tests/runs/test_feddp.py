@@ -43,7 +43,8 @@ from flwr_dpkmeans.algorithms.server_points import (
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
+from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle, triangle_size
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -57,7 +58,7 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     round_events,
 )
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.config import RunConfig
@@ -67,7 +68,6 @@ from flwr_dpkmeans.sums.plan import Plan, PublicPoints
 from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
-from simulations.clustering_indices import cost_per_point
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]

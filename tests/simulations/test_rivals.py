@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import ReleasedSum, as_released
@@ -28,7 +28,8 @@ from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.task import TASKS
-from simulations import rivals, sweep
+from simulations import rivals
+from simulations.experiments import sweep
 from simulations.rivals import installed_methods, register_rivals, rival_runs
 from simulations.rivals.__main__ import main
 from simulations.rivals.locality_hashing import (

@@ -26,6 +26,7 @@ from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.data.schema import widened
+from flwr_dpkmeans.deploy.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
@@ -36,14 +37,14 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.secagg.messages import pack_boxes, unpack_boxes
-from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
+from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
+from flwr_dpkmeans.secagg.pins import MOST_FINGERPRINTS, fingerprints
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES
-from simulations.deploy.app_guard import Guard, GuardError, write_programs
 
 BOX = ((-1.0, -1.0), (1.0, 1.0))
 

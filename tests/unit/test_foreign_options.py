@@ -32,9 +32,9 @@ from flwr_dpkmeans.options import (
     resolve_n_clusters,
     schema_settings,
 )
+from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options
-from simulations.planner import PlanningRequest
 
 BOUNDS = (0.0, 1.0)
 STRATEGIES = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}

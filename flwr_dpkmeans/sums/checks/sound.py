@@ -15,7 +15,7 @@ from flwr_dpkmeans.privacy.release import (
     NoiseShape,
     PrivacyUnit,
 )
-from flwr_dpkmeans.secagg.keys import require_no_wrap
+from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 
 MAX_ROWS_PER_CLIENT = 2**28

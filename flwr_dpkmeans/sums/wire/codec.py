@@ -14,10 +14,11 @@ from typing import Any, get_args, get_type_hints
 from flwr_dpkmeans.errors import (
     ProtocolError,
 )
-from flwr_dpkmeans.secagg import messages
+from flwr_dpkmeans.secagg import messages, packing
+from flwr_dpkmeans.secagg.credentials import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.wire.packet import Failure, Packet, Status, _text
 from flwr_dpkmeans.sums.wire.versions import (
     Versions,
@@ -115,17 +116,17 @@ class _Blob:
 _BLOBS: Mapping[Any, _Blob] = MappingProxyType(
     {
         bytes: _Blob(bytes, bytes),
-        frozenset[bytes]: _Blob(messages.pack_marks, messages.unpack_marks),
-        tuple[int, ...]: _Blob(messages.pack_nodes, messages.unpack_nodes),
-        Mapping[int, bytes]: _Blob(messages.pack_boxes, messages.unpack_boxes),
+        frozenset[bytes]: _Blob(packing.pack_marks, packing.unpack_marks),
+        tuple[int, ...]: _Blob(packing.pack_nodes, packing.unpack_nodes),
+        Mapping[int, bytes]: _Blob(packing.pack_boxes, packing.unpack_boxes),
         Roster: _Blob(
             attrgetter("packed"),
-            lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob),
+            lambda blob, before: packing.unpack_roster(before.get("attempt", 0), blob),
             True,
         ),
         Mapping[int, Credential]: _Blob(
-            messages.pack_credentials,
-            lambda blob, before: messages.unpack_credentials(
+            packing.pack_credentials,
+            lambda blob, before: packing.unpack_credentials(
                 blob, len(before["roster"].members) if "roster" in before else 0
             ),
             True,
@@ -174,7 +175,7 @@ def write_message(
         elif value is not None:
             vector = value.values
             header |= (
-                zip(_RELEASED, value.asked, strict=True)
+                zip(_RELEASED, value.attempt_id, strict=True)
                 if kind is messages.Release
                 else ()
             )

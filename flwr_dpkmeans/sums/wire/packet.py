@@ -17,7 +17,7 @@ from flwr_dpkmeans.errors import (
     RefusalError,
 )
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg.ring import Ring
 
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""

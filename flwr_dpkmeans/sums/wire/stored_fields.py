@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
-from flwr_dpkmeans.secagg import messages
+from flwr_dpkmeans.secagg import packing
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.wire.codec import _Blob, _fields_of
@@ -19,7 +19,7 @@ _KEPT: Mapping[Any, _Blob] = MappingProxyType(
         State: _Blob(attrgetter("packed"), unpack_state),
         Roster: _Blob(
             lambda roster: roster.attempt.to_bytes(4, "little") + roster.packed,
-            lambda blob: messages.unpack_roster(
+            lambda blob: packing.unpack_roster(
                 int.from_bytes(blob[:4], "little"), blob[4:]
             ),
         ),

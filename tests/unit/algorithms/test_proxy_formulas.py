@@ -34,8 +34,8 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies import (
     N_DISTANCES,
     Ellipsoid,

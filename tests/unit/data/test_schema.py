@@ -21,6 +21,7 @@ import pytest
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.foreign import _as_text
+from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import (
     Encoded,
@@ -37,7 +38,6 @@ from flwr_dpkmeans.data.tables import (
     look_by_schema,
 )
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, DataError
-from simulations.own_table import open_table
 
 FILE = """gap_share = 0
 [columns]
