@@ -200,7 +200,7 @@ def measured(
         One for each coordinate: its true error and its printed half-width, both in the
         column's width.
     """
-    from flwr_dpkmeans import DPKMeans
+    from flwr_dpkmeans.estimator import DPKMeans
 
     shape = SHAPES[name]
     rows = shape.draw(np.random.default_rng([seed, n_rows]), n_rows)
@@ -297,7 +297,7 @@ def _table(by_shape: pd.DataFrame) -> Table:
 
 
 def draw(by_shape: pd.DataFrame, path: Path) -> None:
-    """Draw coverage and width of each shape, with what they are aimed to be, as a PNG."""
+    """Draw coverage and width of each shape, with what they are to be, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
