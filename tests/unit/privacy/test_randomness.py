@@ -69,7 +69,10 @@ PUBLIC = {
         "algorithms/feddp_kmeans.py",
         "ServerKMeansPlusPlusTask.start",
     ): "k-means++ on the server's points",
-    ("algorithms/feddp_kmeans.py", "SpherePackingTask.start"): "a start by sphere packing",
+    (
+        "algorithms/feddp_kmeans.py",
+        "SpherePackingTask.start",
+    ): "a start by sphere packing",
     (
         "algorithms/feddp_appendix.py",
         "simplify_rounds.one_round.advance",
