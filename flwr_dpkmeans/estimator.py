@@ -59,7 +59,7 @@ from flwr_dpkmeans.flower.engines import (
 )
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans.costs import sum_of_squares
+from flwr_dpkmeans.kmeans.cost import sum_of_squares
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     Auto,

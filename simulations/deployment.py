@@ -263,7 +263,7 @@ class Deployment:
             cwd=self._home,
         ) as process:
             try:
-                said = process.communicate(timeout=_COMMAND_TIMEOUT)[0].decode(
+                output = process.communicate(timeout=_COMMAND_TIMEOUT)[0].decode(
                     errors="replace"
                 )
             except subprocess.TimeoutExpired as error:
@@ -274,9 +274,9 @@ class Deployment:
         if process.returncode != 0:
             raise DeploymentError(
                 f"`flwr {' '.join(words[:2])}` ended with {process.returncode}:"
-                f" {tail(said.splitlines())}"
+                f" {tail(output.splitlines())}"
             )
-        return said
+        return output
 
 
 @contextlib.contextmanager

@@ -58,8 +58,10 @@ def environment(home: Path) -> dict[str, str]:
     """The own environment with another home, and no installation and no reports of use
     at run time.
     """
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return own | {
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    }
+    return environment | {
         "HOME": str(home),
         "FLWR_HOME": str(flower_home(home)),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",

@@ -205,7 +205,7 @@ by more than its bound.
 class ProxyOptions:
     """The constants, whose reasons stand in ``PROXY_LLOYD.md``.
 
-    `simulations.ablation` changes one at a time.
+    `simulations.papers.proxy.ablation` changes one at a time.
     """
 
     # of the squared-GDP budget, for the mean; and as much for the outer product

@@ -33,9 +33,9 @@ from flwr.supercore.utils import get_flwr_home
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.log import event, name_nodes, placed_logger
 from flwr_dpkmeans.node.ledger import lock
-from flwr_dpkmeans.secagg.keys import Ring
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Phase, changed
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Packet, Request, encode_request

@@ -38,7 +38,7 @@ from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
-from flwr_dpkmeans.secagg.roster import pin_mark
+from flwr_dpkmeans.secagg.pins import pin_mark
 from flwr_dpkmeans.sums.client import Guard, Memory
 from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
@@ -317,7 +317,7 @@ class NodeGuard(Guard):
     def require_open(self, memory: Memory, request: SumRequest) -> None:
         _log_asked(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
-        index, attempt = request.asked
+        index, attempt = request.attempt_id
         if (index, attempt) in entries:
             raise ProtocolError(
                 f"round {index}, attempt {attempt} of run {self.run_id} stands in this"

@@ -21,7 +21,7 @@ from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import State

@@ -53,15 +53,13 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
-from flwr_dpkmeans.secagg.keys import (
-    AggregateVector,
-    FixedPointVector,
-    encode,
-    generate_private_key,
-)
+from flwr_dpkmeans.secagg.credentials import Signer
+from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party, changed
-from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
+from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, encode
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import draft
 from flwr_dpkmeans.sums import plan as plans
 from flwr_dpkmeans.sums.plan import (
@@ -399,7 +397,7 @@ class Client:
         and answer.
         """
         asked = request.body
-        now_at(*asked.asked)
+        now_at(*asked.attempt_id)
         _require_planned(memory.plan, asked)
         news: dict[str, Any] = {"n_recognised": self._recognised(memory, asked)}
         if asked.roster is not None and not memory.cohort:
@@ -460,7 +458,7 @@ class Client:
         self, memory: Memory, request: messages.SumRequest, wait: float | None
     ) -> tuple[Memory, messages.SumReply]:
         """The sending half of `_sum`."""
-        guard, plan, asked = self._guard, memory.plan, request.asked
+        guard, plan, asked = self._guard, memory.plan, request.attempt_id
         planned, party = plan.round_at(request.round_index), memory.protocol
         trust = planned.model
         announced = party.announced or party.cohort
@@ -516,13 +514,13 @@ class Client:
         of.
         """
         asked, guard = request.body, self._guard
-        now_at(*asked.asked)
+        now_at(*asked.attempt_id)
         party, reply = memory.protocol.unmask(asked)
         if guard.identity is not None:
             # Neighbours hold it against what they were told, so that a server that says
             # two things is found out.
             told = survivors_digest(asked.survivors)
-            signed = (party.run_id, party.node_id, *asked.asked, told)
+            signed = (party.run_id, party.node_id, *asked.attempt_id, told)
             reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
         # With an older memory, both shares of one neighbour would be given: the ledger
         # remembers.
@@ -535,7 +533,7 @@ class Client:
         """Take the last release in, hand the result on and tag the state."""
         asked = request.body
         index = asked.release.round_index
-        now_at(*asked.release.asked)
+        now_at(*asked.release.attempt_id)
         self._require_confirmed(memory, asked.confirmations)
         memory = changed(memory, protocol=memory.protocol.finish(asked))
         last = memory.plan.last_round

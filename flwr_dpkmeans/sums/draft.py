@@ -37,7 +37,7 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     round_events,
 )
-from flwr_dpkmeans.secagg.keys import require_no_wrap
+from flwr_dpkmeans.secagg.ring import require_no_wrap
 from flwr_dpkmeans.sums.plan import (
     COUNT,
     Plan,

@@ -31,7 +31,7 @@ from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.secagg.agreement import Slots
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import RunConfig, ServerFacts, Task

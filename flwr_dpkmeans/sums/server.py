@@ -43,15 +43,12 @@ from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, Versi
 from flwr_dpkmeans.log import event, now_at, placed_logger
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
-from flwr_dpkmeans.secagg.keys import AggregateVector
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
-from flwr_dpkmeans.secagg.roster import (
-    Credential,
-    Roster,
-    fingerprints,
-    require_known_peers,
-)
+from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
+from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.draft import (
     build_algorithm,
     initial_state,

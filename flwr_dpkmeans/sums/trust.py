@@ -29,11 +29,13 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, FixedPointVector, Ring
+from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase, Retry, RetrySession, changed
 from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
-from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Credential, Roster
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
+from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
 from flwr_dpkmeans.sums.task import Registry
 
 if TYPE_CHECKING:
@@ -421,7 +423,7 @@ class Plain(Party):
     ) -> Plain:
         """Take any request in: there are no masks that a second answer could give away."""
         roster = request.roster or self.roster
-        index, attempt = request.asked
+        index, attempt = request.attempt_id
         return changed(
             self,
             phase=Phase.ADMITTED,

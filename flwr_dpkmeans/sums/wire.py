@@ -30,10 +30,12 @@ from flwr_dpkmeans.errors import (
     VersionError,
 )
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.secagg import keys, messages
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, Ring
+from flwr_dpkmeans.secagg import keys, messages, packing
+from flwr_dpkmeans.secagg.credentials import SIGNATURE_BYTES, Credential
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.roster import SIGNATURE_BYTES, Credential, Roster
+from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.draft import resolve_delta
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
@@ -465,17 +467,17 @@ class _Blob:
 _BLOBS: Mapping[Any, _Blob] = MappingProxyType(
     {
         bytes: _Blob(bytes, bytes),
-        frozenset[bytes]: _Blob(messages.pack_marks, messages.unpack_marks),
-        tuple[int, ...]: _Blob(messages.pack_nodes, messages.unpack_nodes),
-        Mapping[int, bytes]: _Blob(messages.pack_boxes, messages.unpack_boxes),
+        frozenset[bytes]: _Blob(packing.pack_marks, packing.unpack_marks),
+        tuple[int, ...]: _Blob(packing.pack_nodes, packing.unpack_nodes),
+        Mapping[int, bytes]: _Blob(packing.pack_boxes, packing.unpack_boxes),
         Roster: _Blob(
             attrgetter("packed"),
-            lambda blob, before: messages.unpack_roster(before.get("attempt", 0), blob),
+            lambda blob, before: packing.unpack_roster(before.get("attempt", 0), blob),
             True,
         ),
         Mapping[int, Credential]: _Blob(
-            messages.pack_credentials,
-            lambda blob, before: messages.unpack_credentials(
+            packing.pack_credentials,
+            lambda blob, before: packing.unpack_credentials(
                 blob, len(before["roster"].members) if "roster" in before else 0
             ),
             True,
@@ -522,7 +524,7 @@ def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packe
         elif value is not None:
             vector = value.values
             header |= (
-                zip(_RELEASED, value.asked, strict=True)
+                zip(_RELEASED, value.attempt_id, strict=True)
                 if kind is messages.Release
                 else ()
             )
@@ -563,7 +565,7 @@ _KEPT: Mapping[Any, _Blob] = MappingProxyType(
         State: _Blob(attrgetter("packed"), unpack_state),
         Roster: _Blob(
             lambda roster: roster.attempt.to_bytes(4, "little") + roster.packed,
-            lambda blob: messages.unpack_roster(
+            lambda blob: packing.unpack_roster(
                 int.from_bytes(blob[:4], "little"), blob[4:]
             ),
         ),

@@ -197,7 +197,7 @@ class HDPEMeansTask(PEMeansTask):
             PrivacyUnit.RECORD,
             "one row, clipped to the radius, is in one cluster",
         )
-        one = Sensitivity(
+        sensitivity = Sensitivity(
             Norm.L2,
             1.0,
             PrivacyUnit.RECORD,
@@ -206,7 +206,7 @@ class HDPEMeansTask(PEMeansTask):
         )
         parts = [
             ReleasePart("sums", (k, n_features), within, 1.0, min(radius, 1.0)),
-            ReleasePart("counts", (k,), one, 1.0, 1.0),
+            ReleasePart("counts", (k,), sensitivity, 1.0, 1.0),
         ]
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -342,21 +342,26 @@ class Evolution:
             else np.ones(len(votes), dtype=bool)
         )
         weights = votes[voted] if votes.any() else None
-        found = run_kmeans(
+        centres = run_kmeans(
             candidates[voted], self.k, n_init=_RESTARTS, random_state=0, weights=weights
         )
-        found = round_to_grid(found if self.projects else np.clip(found, -1.0, 1.0))
-        counts = np.bincount(nearest(candidates, found), votes, minlength=self.k)
-        following = found
+        centres = round_to_grid(
+            centres if self.projects else np.clip(centres, -1.0, 1.0)
+        )
+        counts = np.bincount(nearest(candidates, centres), votes, minlength=self.k)
+        following = centres
         if index < self.n_generations:
             generator = np.random.default_rng([seed_of(state), 2, index])
             following = np.vstack(
-                [found, round_to_grid(mutated(found, mutants, self.radius, generator))]
+                [
+                    centres,
+                    round_to_grid(mutated(centres, mutants, self.radius, generator)),
+                ]
             )
         extras = {CANDIDATES: following, OFFSPRING: np.array([float(mutants)])}
         if self.projects:
             return state.changed(counts=round_to_grid(counts), **extras)
-        return stepped(state, found, round_to_grid(counts)).changed(**extras)
+        return stepped(state, centres, round_to_grid(counts)).changed(**extras)
 
     def admits(self, state: State) -> bool:
         """Whether a server's candidates, and its projection, have the plan's shapes and
@@ -430,9 +435,9 @@ def packed_ball(n_points: int, width: int, radius: float, seed: int) -> Array:
     generator = np.random.default_rng([seed, 0])
     distance = radius / 2.0
     while True:
-        found = _packed(n_points, width, radius - distance, 2.0 * distance, generator)
-        if found is not None:
-            return found
+        packed = _packed(n_points, width, radius - distance, 2.0 * distance, generator)
+        if packed is not None:
+            return packed
         distance /= 2.0
 
 
@@ -447,21 +452,21 @@ def _packed(
 
     None after too many tries in a row.
     """
-    found, n, tries = np.empty((n_points, width)), 0, 0
+    points, n, tries = np.empty((n_points, width)), 0, 0
     while n < n_points and tries < _TRIES:
         directions = generator.standard_normal((_TRIES, width))
         lengths = radius * generator.random((_TRIES, 1)) ** (1.0 / width)
         for point in (
             directions / np.linalg.norm(directions, axis=1, keepdims=True) * lengths
         ):
-            offsets = found[:n] - point
+            offsets = points[:n] - point
             if n and np.einsum("ij,ij->i", offsets, offsets).min() < apart**2:
                 tries += 1
             else:
-                found[n], n, tries = point, n + 1, 0
+                points[n], n, tries = point, n + 1, 0
             if n == n_points or tries == _TRIES:
                 break
-    return found if n == n_points else None
+    return points if n == n_points else None
 
 
 def _count(labels: Any, n: int) -> Array:

@@ -85,15 +85,20 @@ class UniformGridTask(KMeansTask):
 
         return Algorithm(self.name, private_sums(public, planned), start)
 
-    def _histogram(self, side: int, n_features: int) -> PlannedSum:
-        one = Sensitivity(
+    def _histogram(
+        self,
+        side: int,
+        n_features: int,
+    ) -> PlannedSum:
+        cell_count = Sensitivity(
             Norm.L2,
             1.0,
             PrivacyUnit.RECORD,
             "one row lies in one cell",
             nonnegative=True,
         )
-        n_cells, strides = side**n_features, side ** np.arange(n_features)
+        n_cells = side**n_features
+        strides = side ** np.arange(n_features)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             # The upper bound belongs to the last cell.
@@ -102,15 +107,16 @@ class UniformGridTask(KMeansTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             cells = np.arange(n_cells)
-            centres = np.asarray(
-                (cells[:, None] // strides % side + 0.5) * (2.0 / side) - 1.0,
-                dtype=np.float64,
+            coordinates = cells[:, None] // strides % side
+            middles = (coordinates + 0.5) * (2.0 / side) - 1.0
+            centres = np.asarray(middles, dtype=np.float64)
+            centroids, counts = weighted_kmeans(
+                centres, released["cells"], self.n_clusters
             )
-            found, counts = weighted_kmeans(centres, released["cells"], self.n_clusters)
-            found = round_to_grid(found)
-            return stepped(state, found, round_to_grid(counts))
+            centroids = round_to_grid(centroids)
+            return stepped(state, centroids, round_to_grid(counts))
 
-        parts = [ReleasePart("cells", (n_cells,), one, 1.0, 1.0)]
+        parts = [ReleasePart("cells", (n_cells,), cell_count, 1.0, 1.0)]
         return parts, PrivateSum("grid", (), statistic, advance)
 
     def _lloyd(self, n_features: int) -> PlannedSum:
@@ -118,7 +124,9 @@ class UniformGridTask(KMeansTask):
         sums = Sensitivity(
             Norm.L2, root_at_least(n_features), PrivacyUnit.RECORD, because
         )
-        one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, because, nonnegative=True)
+        counts = Sensitivity(
+            Norm.L2, 1.0, PrivacyUnit.RECORD, because, nonnegative=True
+        )
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return absolute_statistics(points, state.centroids)
@@ -135,12 +143,16 @@ class UniformGridTask(KMeansTask):
         shape = (self.n_clusters, n_features)
         parts = [
             ReleasePart("sums", shape, sums, 0.8, 1.0),
-            ReleasePart("counts", shape[:1], one, 0.6, 1.0),
+            ReleasePart("counts", shape[:1], counts, 0.6, 1.0),
         ]
         return parts, PrivateSum("lloyd", (), statistic, advance)
 
 
-def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
+def grid_side(
+    n_rows: int,
+    n_features: int,
+    epsilon: float,
+) -> int:
     """Cells in each column by the paper's rule, as many as a table of `MOST_CELLS`
     allows, and at least 2.
 
@@ -154,7 +166,9 @@ def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
 
 
 def weighted_kmeans(
-    centres: Array, weights: Array, n_clusters: int
+    centres: Array,
+    weights: Array,
+    n_clusters: int,
 ) -> tuple[Array, Array]:
     """Lloyd's algorithm on cells, (n, d), whose weights may be negative, and the weight
     of each of its clusters.
@@ -164,7 +178,7 @@ def weighted_kmeans(
     the heaviest cells.
     """
     heaviest = np.argsort(-weights)[: max(n_clusters, _STARTING_CELLS)]
-    found = run_kmeans(
+    centroids = run_kmeans(
         centres[heaviest],
         n_clusters,
         n_init=_RESTARTS,
@@ -172,9 +186,9 @@ def weighted_kmeans(
         weights=np.maximum(weights[heaviest], 2.0**-16),
     )
     for _ in range(_STEPS):
-        labels, _ = nearest_centroids(centres, found)
+        labels, _ = nearest_centroids(centres, centroids)
         totals = np.bincount(labels, weights, minlength=n_clusters)
         sums = sum_by_label(centres * weights[:, None], labels, n_clusters)
         full = totals > 1.0
-        found[full] = np.clip(sums[full] / totals[full, None], -1.0, 1.0)
-    return found, np.maximum(totals, 0.0)
+        centroids[full] = np.clip(sums[full] / totals[full, None], -1.0, 1.0)
+    return centroids, np.maximum(totals, 0.0)

@@ -118,7 +118,7 @@ def test_the_app_for_the_hub_keeps_its_limits(
     from flwr.cli.build import build_fab_from_files
     from flwr.cli.utils import collect_files
 
-    from simulations.hub import PAGE, write_app
+    from simulations.flower.hub import PAGE, write_app
 
     written = write_app(tmp_path / "hub")
     _validate_files(written)
@@ -140,7 +140,7 @@ def test_the_app_for_the_hub_keeps_its_limits(
     with pytest.raises(SystemExit, match="is not empty"):
         write_app(tmp_path / "hub")
     monkeypatch.setattr(
-        "simulations.hub.PROJECT", tmp_path
+        "simulations.flower.hub.PROJECT", tmp_path
     )  # as where a wheel is installed
     with pytest.raises(
         SystemExit, match="is no copy of the project, whose files these are"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum

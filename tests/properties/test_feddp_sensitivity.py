@@ -26,7 +26,7 @@ from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, Norm
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import (
     build_algorithm,
     draft_plan,

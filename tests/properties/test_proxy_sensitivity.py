@@ -32,7 +32,7 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     as_released,
 )
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State

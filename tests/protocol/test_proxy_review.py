@@ -28,7 +28,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results import writer
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.draft import (
     build_algorithm,

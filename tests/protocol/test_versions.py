@@ -40,9 +40,9 @@ import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.secagg import credentials as identity_module
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg import roster as identity_module
-from flwr_dpkmeans.secagg.roster import verify
+from flwr_dpkmeans.secagg.credentials import verify
 from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)

@@ -58,7 +58,7 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     round_events,
 )
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
 from flwr_dpkmeans.sums.local import run_direct

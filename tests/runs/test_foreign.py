@@ -33,7 +33,7 @@ from flwr_dpkmeans.privacy.release import (
     as_released,
     vector_length,
 )
-from flwr_dpkmeans.secagg.keys import AggregateVector
+from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.sums.draft import (
     build_algorithm,
     draft_plan,

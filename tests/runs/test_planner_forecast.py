@@ -56,7 +56,7 @@ from flwr_dpkmeans.planner.simulate import (
     simulated_size,
 )
 from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
 

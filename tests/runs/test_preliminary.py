@@ -24,7 +24,7 @@ from flwr_dpkmeans.privacy.release import (
     as_released,
     vector_length,
 )
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
 from flwr_dpkmeans.sums.plan import Plan, takes_part
 from flwr_dpkmeans.sums.settings import Box

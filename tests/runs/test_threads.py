@@ -196,7 +196,7 @@ LATE = """
 import numpy
 from threadpoolctl import threadpool_info
 from flwr_dpkmeans.threads import one_thread
-from simulations.workers import one_thread_from_now_on
+from simulations.experiments.workers import one_thread_from_now_on
 def threads():
     return {pool["num_threads"] for pool in threadpool_info()}
 with one_thread():

@@ -217,7 +217,8 @@ def test_credentials_are_on_every_command_line(tmp_path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from simulations import deployment, flower_commands
+from simulations import deployment
+from simulations import flower_commands
 
 folder = pathlib.Path(sys.argv[1])
 for module in (deployment, flower_commands):

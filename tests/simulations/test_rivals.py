@@ -27,7 +27,8 @@ from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.round import Algorithm, State
 from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import TASKS
-from simulations import rivals, sweep
+from simulations import rivals
+from simulations.experiments import sweep
 from simulations.rivals import installed_methods, register_rivals, rival_runs
 from simulations.rivals.__main__ import main
 from simulations.rivals.locality_hashing import (

@@ -16,7 +16,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, Measured, read_evaluation
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.secagg.keys import AggregateVector, encode
+from flwr_dpkmeans.secagg.ring import AggregateVector, encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from support.recovery_federation import PLAN, RecoveryFederation
 
-from flwr_dpkmeans.secagg.messages import Release, pack_boxes
+from flwr_dpkmeans.secagg.messages import Release
+from flwr_dpkmeans.secagg.packing import pack_boxes
 
 pytestmark = pytest.mark.statistical
 

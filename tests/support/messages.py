@@ -21,13 +21,15 @@ from flwr_dpkmeans.flower.exchange import (
 )
 from flwr_dpkmeans.flower.exchange import packet_of as packet_of
 from flwr_dpkmeans.secagg.messages import (
-    MAX_BOXES,
     Release,
     ShareRequest,
     Stage,
     SumReply,
     SumRequest,
     UnmaskRequest,
+)
+from flwr_dpkmeans.secagg.packing import (
+    MAX_BOXES,
     pack_boxes,
     unpack_boxes,
     unpack_roster,

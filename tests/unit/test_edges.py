@@ -37,8 +37,9 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.secagg.messages import pack_boxes, unpack_boxes
-from flwr_dpkmeans.secagg.roster import MOST_FINGERPRINTS, Roster, fingerprints
+from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
+from flwr_dpkmeans.secagg.pins import MOST_FINGERPRINTS, fingerprints
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES

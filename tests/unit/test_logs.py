@@ -58,9 +58,9 @@ from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, logger
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.roster import Credential
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import Request
 

@@ -23,7 +23,7 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State

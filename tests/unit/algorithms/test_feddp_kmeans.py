@@ -27,7 +27,7 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     as_released,
 )
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State

@@ -37,11 +37,11 @@ from flwr_dpkmeans.privacy.noise import (
     noise_source,
 )
 from flwr_dpkmeans.secagg.agreement import Slots, share
+from flwr_dpkmeans.secagg.ciphers import seal
 from flwr_dpkmeans.secagg.keys import (
     generate_group_key,
     generate_private_key,
     public_key_of,
-    seal,
 )
 from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover
@@ -134,11 +134,11 @@ ENTROPY = {
     ("results/writer.py", "write_whole"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
-    ("secagg/keys.py", "seal"): {"os.urandom"},
+    ("secagg/ciphers.py", "seal"): {"os.urandom"},
     ("secagg/recover.py", "Recover.share"): {"os.urandom"},
     ("secagg/recover.py", "_give"): {"os.urandom"},
     ("secagg/agreement.py", "share"): {"os.urandom"},
-    ("secagg/roster.py", "Signer.generate"): {"os.urandom"},
+    ("secagg/credentials.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
 """Calls of the system's entropy; OpenDP's own are noise too.

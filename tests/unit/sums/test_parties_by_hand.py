@@ -24,7 +24,6 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.keys import MaskedVector
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -33,6 +32,7 @@ from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
 )
+from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.client import Client, Guard
@@ -553,13 +553,13 @@ def test_a_sum_is_asked_for_again_without_the_silent_and_only_once(
     )
     requests = dict(run.requests())
     assert sorted(requests) == [2, 4]
-    assert requests[2].body.asked == (1, 1)
+    assert requests[2].body.attempt_id == (1, 1)
     step = run.take(vectors(1, 1, 5 << 16, 2, 4))
     assert step is not None
     assert (step.round_index, step.attempt, step.n_clients) == (1, 1, 2)
     request = dict(run.requests())[4]
-    assert request.body.asked == (2, 1)
-    assert request.body.release.asked == (1, 1)
+    assert request.body.attempt_id == (2, 1)
+    assert request.body.release.attempt_id == (1, 1)
     with pytest.raises(CohortError):  # this run had one retry
         run.take(vectors(2, 1, 0, 2))
     run = made(trust="central", masking=False)

@@ -33,7 +33,8 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     draw_noise,
 )
-from flwr_dpkmeans.secagg.messages import MAX_BOXES, NO_ROUND, pack_boxes, unpack_boxes
+from flwr_dpkmeans.secagg.messages import NO_ROUND
+from flwr_dpkmeans.secagg.packing import MAX_BOXES, pack_boxes, unpack_boxes
 from flwr_dpkmeans.sums import client, draft, neighbours, server
 from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound

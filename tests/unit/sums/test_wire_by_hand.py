@@ -14,7 +14,7 @@ import pytest
 
 from flwr_dpkmeans.errors import ProtocolError, VersionError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg.keys import MaskedVector
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -26,7 +26,8 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
 )
 from flwr_dpkmeans.secagg.party import Retry
-from flwr_dpkmeans.secagg.roster import Credential, Roster
+from flwr_dpkmeans.secagg.ring import MaskedVector
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -284,7 +285,7 @@ def test_bodies_are_read_as_they_were_written() -> None:
         for name, value in vars(body).items():
             if name == "release" and value is not None:
                 found = again.release
-                assert (*found.asked, found.values.tolist()) == (1, 4, [0, 1, 2])
+                assert (*found.attempt_id, found.values.tolist()) == (1, 4, [0, 1, 2])
             else:
                 assert getattr(again, name) == value
         assert "protocol" not in packet.header
