@@ -50,7 +50,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
-MUTATED = (PACKAGE, "simulations/deploy")
+MUTATED = (PACKAGE, "simulations/flower")
 """The package, other private methods and operators' commands.
 
 Names of files leave the first folder out.

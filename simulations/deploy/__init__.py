@@ -1,4 +1,1 @@
-"""A whole federation on one machine, over TLS, with authenticated SuperNodes.
-
-`python -m simulations.deploy --help`.
-"""
+"""Where ``python -m simulations.deploy`` was; it goes with the next release."""

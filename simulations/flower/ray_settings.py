@@ -18,7 +18,7 @@ from pathlib import Path
 import flwr_dpkmeans
 from flwr_dpkmeans.deploy.findings import search_path
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.ray_processes import HOME_VARIABLE
+from simulations.flower.ray_processes import HOME_VARIABLE
 
 Scalar = str | int | float | bool
 

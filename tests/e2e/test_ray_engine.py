@@ -19,7 +19,7 @@ from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMea
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
 from simulations.flower.ray_engine import RayBackend, RaySuperLink, run_on_ray
-from simulations.ray_processes import marked_processes
+from simulations.flower.ray_processes import marked_processes
 
 pytestmark = pytest.mark.ray
 

@@ -19,8 +19,8 @@ from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE
 
 pytest.importorskip("resource", reason="not on Windows")
-from simulations.deploy import soak
-from simulations.deploy.soak import Federation, Run, schedule
+from simulations.flower import soak
+from simulations.flower.soak import Federation, Run, schedule
 
 
 def federation(tmp_path: Path) -> Federation:

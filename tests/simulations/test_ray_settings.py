@@ -21,6 +21,7 @@ from simulations.flower.ray_engine import (
     failure_of,
     run_on_ray,
 )
+from simulations.flower.ray_processes import is_supported, marked_processes
 from simulations.flower.ray_settings import (
     RayBackend,
     app_file,
@@ -28,7 +29,6 @@ from simulations.flower.ray_settings import (
     environment,
     federation_config,
 )
-from simulations.ray_processes import is_supported, marked_processes
 
 LOG = Path("flwr.log")
 CONFIG: dict[str, Any] = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3}

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DisagreementError
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE, REPORT_FILE
-from simulations.deploy.sites import Site
-from simulations.flower_processes import DeploymentError
+from simulations.flower.flower_processes import DeploymentError
+from simulations.flower.sites import Site
 
 
 @dataclass(frozen=True)

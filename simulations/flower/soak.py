@@ -1,4 +1,4 @@
-"""``python -m simulations.deploy.soak FOLDER``.
+"""``python -m simulations.flower.soak FOLDER``.
 
 a real federation of this machine, disturbed at random, run after run.
 
@@ -38,8 +38,8 @@ from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE
-from simulations.deploy.collected import digest
-from simulations.ray_processes import end_marked, marked_processes
+from simulations.flower.collected import digest
+from simulations.flower.ray_processes import end_marked, marked_processes
 
 _RUN = (
     "algorithm='fastlloyd' n-clusters=3 max-iter=1 bounds='0,8' n-features=2 delta=1e-5"
@@ -782,7 +782,7 @@ def report(federation: Federation) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: 1 if there was a fault."""
     parser = argparse.ArgumentParser(
-        prog="python -m simulations.deploy.soak", description=__doc__
+        prog="python -m simulations.flower.soak", description=__doc__
     )
     parser.add_argument("folder", type=Path, help="new")
     parser.add_argument("--runs", type=int, default=100)

@@ -27,7 +27,7 @@ from flwr_dpkmeans.deploy.findings import app_hash, program
 from flwr_dpkmeans.deploy.node_command import guarded_environment
 from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.flower_commands import (
+from simulations.flower.flower_commands import (
     Credentials,
     NodeConfig,
     connection_text,
@@ -35,7 +35,7 @@ from simulations.flower_commands import (
     superlink_command,
     supernode_command,
 )
-from simulations.flower_processes import (
+from simulations.flower.flower_processes import (
     DeploymentError,
     flower_home,
     free_ports,
@@ -46,7 +46,7 @@ from simulations.flower_processes import (
     tail,
     wait_until,
 )
-from simulations.relay import Relay, Traffic, relayed
+from simulations.flower.relay import Relay, Traffic, relayed
 
 __all__ = [
     "Credentials",
@@ -58,7 +58,7 @@ __all__ = [
     "settings_text",
 ]
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT = 900.0
 _COMMAND_TIMEOUT = 180.0
 
