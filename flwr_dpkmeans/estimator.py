@@ -239,7 +239,10 @@ class _PrivateClustering(
             else self.schema_.lengths
         )
         cost, has_warned = 0.0, False
-        for table in tables_in(X) or [X]:
+        tables = tables_in(X) or [X]
+        if not any(map(n_rows_of, tables)):
+            require_rows(tables[0])
+        for table in tables:
             rows, _ = ordered(self, table, quiet=has_warned)
             has_warned = has_warned or lacks_names(self, table)
             cost += sum_of_squares(rows / lengths, self.cluster_centers_ / lengths)
@@ -276,6 +279,10 @@ class _PrivateClustering(
         return tags
 
     def _fit(self, tables: Tables, y: Any) -> None:
+        with run_options.objects_options():
+            self._fit_run(tables, y)
+
+    def _fit_run(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
@@ -838,8 +845,9 @@ class FederatedKMeans(_PrivateClustering):
             schema = given["bounds"] = schema.clustered  # nor a profile
         tables = Tables.of(X, schema=schema)
         warn(self._doubts(tables), InputWarning)
-        config, server_points = self._config(given, tables)
-        found = ENGINES[self.engine](config, tables.parts, server_points)
+        with run_options.objects_options():
+            config, server_points = self._config(given, tables)
+            found = ENGINES[self.engine](config, tables.parts, server_points)
         warn(found.privacy.warnings)
         curve = found.state.extras.get(COST_CURVE, np.zeros(0))
         # In scaled units where the features have bounds of different widths.

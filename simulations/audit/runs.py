@@ -10,7 +10,7 @@ from enum import Enum
 from functools import partial
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.sums import statement as reporting
+from flwr_dpkmeans.sums.statement import steps
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import in_box
 from simulations.audit.views import Adversary, View, view_of
@@ -127,7 +127,7 @@ def run_directly(
             (aggregation.round_index, aggregation.attempt) for aggregation in seen
         )
         # A run that is left early has no account of its own.
-        claimed = reporting.epsilon_after(seen[-1].plan, attempts)
+        claimed = steps.epsilon_after(seen[-1].plan, attempts)
         return view_of(seen, adversary, seen[-1].plan, None, attempts, claimed)
     return view_of(
         seen,

@@ -551,8 +551,8 @@ def test_private_bounds_that_no_histogram_supports_end_the_run(
     with pytest.raises(
         PlanError,
         match=(
-            rf"found no values of columns {name}.* give bounds, or a bounds_domain, or"
-            r" raise"
+            rf"found no values of columns {name}.* give bounds, or a domain of"
+            r" PrivateBounds, or raise"
         ),
     ):
         km.fit(parts)
