@@ -4,9 +4,10 @@ in their place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from string import Formatter
 
-PYTHON: Mapping[str, str] = {
+PYTHON: dict[str, str] = {
     "n_clusters": "n_clusters=10",
     "epsilon": "epsilon=1.0",
     "n_init": "algorithm=ProxyLloydOptions(n_init=5)",
@@ -16,6 +17,11 @@ PYTHON: Mapping[str, str] = {
     "server_data": "server_data",
 }
 """How an option is written as an argument."""
+OPTIONS: Mapping[str, str] = PYTHON | {
+    "n_init": "n_init=5",
+    "tolerance": "tolerance=0.01",
+}
+"""The same where the algorithm's own options are arguments, too."""
 KEYS: Mapping[str, str] = {
     "n_clusters": "n-clusters=10",
     "epsilon": "epsilon=1.0",
@@ -78,7 +84,20 @@ _ANSWERS: Mapping[str, str] = {
 }
 
 
-def answer(name: str, spelt: Mapping[str, str] = PYTHON) -> str:
+_ANSWERS_ELSEWHERE: Mapping[str, str] = {
+    "n_init": "nothing is begun several times here: leave it out",
+    "tol": "how many rounds there are must not follow from exact rows: leave it out",
+    "init": "there is no start to choose: leave it out",
+    "X_init": "there is no start to choose: leave it out",
+}
+"""What is said where the option that stands in its place does not exist either."""
+
+
+def answer(
+    name: str,
+    spelt: Mapping[str, str] = PYTHON,
+    taken: Collection[str] | None = None,
+) -> str:
     """What is said of a name of another library's option, without the name.
 
     "" where nothing is known of it.
@@ -88,12 +107,20 @@ def answer(name: str, spelt: Mapping[str, str] = PYTHON) -> str:
     name : str
         As an argument; hyphens are taken for underscores.
     spelt : mapping
-        How options are written there: `PYTHON` or `KEYS`.
+        How options are written there: `PYTHON`, `OPTIONS` or `KEYS`.
+    taken : collection of str, optional
+        Options that are taken there: no other is suggested. Left out: all.
 
     Examples
     --------
     >>> answer("k"), answer("n-jobs", KEYS)[:27]
     ('the number of clusters is n_clusters: give n_clusters=10', 'all processors are used, an')
+    >>> answer("k", taken={"epsilon"}), answer("n_init", taken={"epsilon"})
+    ('', 'nothing is begun several times here: leave it out')
     """
-    template = _ANSWERS.get(name.replace("-", "_"), "")
+    foreign = name.replace("-", "_")
+    template = _ANSWERS.get(foreign, "")
+    suggested = {field for _, field, _, _ in Formatter().parse(template) if field}
+    if taken is not None and not suggested <= set(taken):
+        return _ANSWERS_ELSEWHERE.get(foreign, "")
     return template.format(**spelt)

@@ -1,10 +1,10 @@
-"""What a user writes and the `Run` that follows from it.
+"""What a user writes and the `RunConfig` that follows from it.
 
 Settings that every run has, and a task with its own options.
 
 Options that belong together are one small object (`ClientLevel`, `PrivateBounds`, an
 algorithm's own), of which a string is the short form. `flwr run`, the estimator, the
-strategies and Hydra all come through `parse_run`, which takes flat names and plain
+strategies and Hydra all come through `read_config`, which takes flat names and plain
 values.
 """
 
@@ -20,22 +20,18 @@ import numpy as np
 
 import flwr_dpkmeans
 from flwr_dpkmeans import foreign_names
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
+from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import (
-    Dropout,
-    Options,
-    Settings,
-    require_integer,
-    rule_of,
-    whole,
-)
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, require_integer, rule_of, whole
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.settings import Dropout, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
@@ -225,12 +221,6 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 if isinstance(given, Group)
                 else _flat_algorithm(given, arguments)
             )
-        elif name == "max_iter" and given == -1:
-            raise ConfigurationError(
-                "max_iter is -1, but each round costs a part of the budget, so that no"
-                " run goes on without a limit: give 5, or leave it out for the"
-                " algorithm's own number."
-            )
         elif name == "random_state":
             values[name] = seed_of(given)
         elif name == "cohort":
@@ -319,7 +309,10 @@ def unknown_argument(
     """Say where an argument that an estimator with these `parameters` has not is gone,
     or which one is nearest.
     """
-    answer = foreign_names.answer(name)
+    taken = set(parameters)
+    if "algorithm" in taken:
+        taken |= {"n_init", "tolerance"}
+    answer = foreign_names.answer(name, taken=taken)
     if answer:
         return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
     elsewhere = _moved(name, value, parameters)
@@ -346,7 +339,9 @@ def _moved_names(parameters: Collection[str]) -> set[str]:
         for option in fields(group)
         if _flat_name(option) == option.name
     }
-    of_algorithms = {name for kind in _clusterings() for name in _names_of(kind)}
+    of_algorithms = set[str]()
+    if "algorithm" in parameters:
+        of_algorithms.update(*map(_names_of, _clusterings()))
     return (grouped | of_algorithms) - set(parameters)
 
 
@@ -373,6 +368,8 @@ def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
                 return f"{name} is no argument of its own: give {given}"
     if name in _FOLLOWING:
         return f"{name} is no argument of its own: {_FOLLOWING[name]}"
+    if "algorithm" not in parameters:
+        return ""
     kinds = [kind for kind in _clusterings() if name in _names_of(kind)]
     homes = {
         kind.option_class().__name__: kind.option_class().__module__ for kind in kinds
@@ -429,16 +426,30 @@ def _is_number(value: str | float) -> bool:
     return not isinstance(value, str) or value.isdecimal()
 
 
-def task_kind(name: object) -> type[Task]:
-    """Look an algorithm up by name, those that need all rows in one place included."""
+def clustering_names() -> set[str]:
+    """Names of the algorithms that an estimator runs."""
+    return {kind.name for kind in _clusterings()} | {*NOT_FEDERATED}
+
+
+def task_kind(name: object, offered: Collection[str] | None = None) -> type[Task]:
+    """Look an algorithm up by name, those that need all rows in one place included.
+
+    Where the name is unknown, one of `offered` is suggested, or of all.
+    """
     if not isinstance(name, str):
         raise ConfigurationError(
             f"algorithm is {name!r}, but it must be a name: give a string."
         )
-    return NOT_FEDERATED[name] if name in NOT_FEDERATED else algorithm_entry(name)
+    if offered is not None and name not in (*TASKS, *NOT_FEDERATED):
+        raise ConfigurationError(
+            f"algorithm is {name!r}, which is not known: {nearest(name, offered)}"
+        )
+    if name in NOT_FEDERATED:
+        return NOT_FEDERATED[name]
+    return TASKS.find(name, *NOT_FEDERATED)
 
 
-def parse_config(**values: Any) -> Run:
+def parse_config(**values: Any) -> RunConfig:
     """Build a run from plain values: strings for choices, any real for a float, options
     by their flat names.
 
@@ -447,35 +458,54 @@ def parse_config(**values: Any) -> Run:
     for an unknown name, the nearest valid one.
     """
     catalogue = _catalogue(_kinds())
+    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name in values:
         if name not in catalogue:
-            answer = foreign_names.answer(name)
-            if answer:
-                raise ConfigurationError(
-                    f"there is no parameter {name!r}, as {answer}."
-                )
-            raise ConfigurationError(
-                f"there is no parameter {name!r}: {nearest(name, _spelt_names())}"
-            )
-    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
+            raise _unknown_option(name, kind)
     for name, example in _EXAMPLES.items():
-        if name not in values and (name == "bounds" or name in kind.own_fields()):
+        if name not in values and (name == "bounds" or name in kind.parameter_names()):
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as"
                 f" {example}."
             )
-    named = ({one.name for one in fields(Settings)}, kind.own_fields(), _names_of(kind))
+    named = (
+        {one.name for one in fields(Settings)},
+        kind.parameter_names(),
+        _names_of(kind),
+    )
     settings, own, options = (
         {name: values[name] for name in names if name in values} for names in named
     )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
         catalogue[name].changed(name, values[name])
-    return Run(
+    return RunConfig(
         Settings(**settings), kind(**own, options=kind.option_class()(**options))
     )
 
 
-def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
+def _unknown_option(name: str, kind: type[Task]) -> ConfigurationError:
+    """Say what stands in the place of an option that no algorithm has.
+
+    Suggested are names alone that a run of this algorithm takes.
+    """
+    shared = {one.name for one in fields(Settings)} | {"algorithm"}
+    own = {*kind.parameter_names(), *_names_of(kind)}
+    taken = shared | own
+    if issubclass(kind, KMeansTask):
+        taken.add("server_data")
+    answer = foreign_names.answer(name, foreign_names.OPTIONS, taken)
+    if answer:
+        return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
+    spelt = _spelt_names() | _names_of(kind)
+    own_names = spelt & (taken | {"n_clients", "allow_unnamed"})
+    # An option of another clustering is refused with the names of those that have it.
+    near = nearest_name(name, own_names)
+    is_near = near or not issubclass(kind, KMeansTask)
+    mend = nearest(name, own_names if is_near else spelt)
+    return ConfigurationError(f"there is no parameter {name!r}: {mend}")
+
+
+def read_config(*, has_server_data: bool = False, **values: Any) -> RunConfig:
     """Build a run as `parse_config` does.
 
     a trust model that is None or missing is the algorithm's own.
@@ -515,12 +545,14 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     )
 
 
-def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
+def build_config(
+    given: Mapping[str, Any], box: Bounds, *, has_server_data: bool
+) -> RunConfig:
     """Build a run from flat options as `flat_options` gives them, and the public `box`
     that their bounds stand for.
 
     What is ``"private"`` or ``"auto"`` the run finds out by itself; else as
-    `parse_run`.
+    `read_config`.
     """
     values = dict(given)
     stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
@@ -535,7 +567,7 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
     values["n_examples"] = (
         None if is_private(values["n_examples"]) else values["n_examples"]
     )
-    return parse_run(
+    return read_config(
         has_server_data=has_server_data, bounds=(box.lower, box.upper), **values
     )
 
@@ -581,7 +613,7 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     )
     for kind in kinds:
         options = kind.option_class()
-        for name in (*kind.own_fields(), *(one.name for one in fields(options))):
+        for name in (*kind.parameter_names(), *(one.name for one in fields(options))):
             owners[name] = (*owners.get(name, ()), kind.name)
         defaults |= kind.defaults() | options.defaults()
         holders |= dict.fromkeys((one.name for one in fields(options)), options)
@@ -640,12 +672,12 @@ def own_options(
     }
 
 
-def _require_own(run: Run, values: Mapping[str, Any]) -> None:
+def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored.
 
     Options of other algorithms, units, evaluations and bounds.
     """
-    settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
+    settings, task, catalogue = config.settings, config.task, _catalogue(_kinds())
     changed: dict[str, Any] = {}
     for option, given in values.items():
         read = (

@@ -9,8 +9,10 @@ import collections
 import functools
 import inspect
 import io
+import os
 import re
 import statistics
+import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator, Sequence
@@ -21,18 +23,20 @@ PACKAGE = "flwr_dpkmeans"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "foreign_names", "threads"}),
     frozenset({"log"}),
-    frozenset({"privacy", "secagg", "kmeans", "data"}),
+    frozenset({"privacy", "secagg", "kernels", "data"}),
+    frozenset({"kmeans"}),
     frozenset({"sums"}),
-    frozenset({"node", "algorithms"}),
+    frozenset({"node", "algorithms", "baselines"}),
     frozenset({"options", "results"}),
-    frozenset({"flower"}),
+    frozenset({"flower", "planner"}),
     frozenset({"fitted"}),
-    frozenset({"estimator", "naive_bayes"}),
+    frozenset({"estimator", "naive_bayes", "deploy"}),
+    frozenset({"cli"}),
     frozenset({"__main__", "__init__"}),
 )
 """Imports point to lower layers or stay in their room; nothing points up or sideways.
 """
-NEVER = {("sums", "kmeans"), ("sums", "data")}
+NEVER = {("sums", "kernels"), ("sums", "kmeans"), ("sums", "data")}
 """Downwards, but private sums are of anything."""
 ELSEWHERE = {"__version__": "errors"}
 """The version is a constant that every room may read."""
@@ -271,6 +275,230 @@ def bound_name(node: ast.AST) -> str:
     return node.arg if isinstance(node, ast.arg) else ""
 
 
+ROW = 88
+"""Columns of a line."""
+PUBLIC_FLOWER = (
+    *("flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp"),
+    *("flwr.server", "flwr.simulation", "flwr"),
+)
+"""Modules of Flower that its documentation offers to apps."""
+
+
+def syntax_trees() -> dict[str, ast.Module]:
+    """Every module of the package by name, parsed."""
+    return {name: ast.parse(path.read_text()) for name, path in modules().items()}
+
+
+def nodes_of(kind: type[ast.AST]) -> Iterator[ast.AST]:
+    """Every piece of the package's code of one kind."""
+    for tree in syntax_trees().values():
+        yield from (node for node in ast.walk(tree) if isinstance(node, kind))
+
+
+def code_lines(source: str) -> int:
+    """Lines that hold code, neither blank nor comment nor docstring."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        text = token.line.strip()
+        is_docstring = token.type == tokenize.STRING and text.startswith('"""')
+        if token.type not in _NO_CODE and not is_docstring:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines)
+
+
+def multiplied_flags() -> int:
+    """Texts, tuples and lists that are multiplied by a comparison or ``bool(...)``."""
+
+    def is_sequence(node: ast.expr) -> bool:
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        return is_text or isinstance(node, ast.Tuple | ast.List | ast.JoinedStr)
+
+    def is_flag(node: ast.expr) -> bool:
+        is_call = isinstance(node, ast.Call) and dotted(node.func) == "bool"
+        return is_call or isinstance(node, ast.Compare | ast.BoolOp)
+
+    return sum(
+        isinstance(node.op, ast.Mult)
+        and (
+            (is_sequence(node.left) and is_flag(node.right))
+            or (is_flag(node.left) and is_sequence(node.right))
+        )
+        for node in nodes_of(ast.BinOp)
+        if isinstance(node, ast.BinOp)
+    )
+
+
+def public_names(tree: ast.Module) -> list[str]:
+    """Public classes and functions that a module defines."""
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+    ]
+
+
+def private_flower() -> list[str]:
+    """Modules of the package that import what Flower does not offer to apps."""
+    places = []
+    for name, tree in syntax_trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                sources = [node.module]
+            elif isinstance(node, ast.Import):
+                sources = [alias.name for alias in node.names]
+            else:
+                continue
+            private = [
+                source
+                for source in sources
+                if source.split(".")[0] == "flwr" and source not in PUBLIC_FLOWER
+            ]
+            if private and not name.startswith("flower._private"):
+                places.append(name)
+    return sorted(set(places))
+
+
+def executed_modules() -> list[str]:
+    """Modules of the package that a node's ClientApp imports before its first message."""
+    script = (
+        "import sys, flwr_dpkmeans.flower.client_app as app; app.app;"
+        f"print(*[n for n in sys.modules if n.split('.')[0] == {PACKAGE!r}])"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    names = (name.partition(".")[2] or "__init__" for name in printed.split())
+    return sorted(name for name in names if name in modules())
+
+
+def tokens_of(source: str) -> int:
+    """Tokens of code."""
+    return round(density(source) * max(1, code_lines(source)))
+
+
+def lines_of(folder: str) -> int:
+    """Lines of all Python files below a folder of the project."""
+    return sum(
+        len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")
+    )
+
+
+def folder_sizes() -> collections.Counter[str]:
+    """Number of Python files in each folder of the package."""
+    return collections.Counter(
+        str(path.parent.relative_to(ROOT)) for path in modules().values()
+    )
+
+
+def uses_in(folder: str, pattern: str) -> int:
+    """How often a pattern occurs in the Python files below a folder of the project."""
+    return sum(
+        len(re.findall(pattern, path.read_text()))
+        for path in (ROOT / folder).rglob("*.py")
+    )
+
+
+def private_reaches() -> int:
+    """Places in tests that import or call a private name of the package."""
+    count = 0
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                PACKAGE
+            ):
+                count += sum(alias.name.startswith("_") for alias in node.names)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                is_private = re.match(r"_[a-z]", node.attr)
+                is_module = node.value.id in PACKAGE_MODULES
+                count += bool(is_private and is_module)
+    return count
+
+
+PACKAGE_MODULES = frozenset(
+    path.stem for path in (ROOT / PACKAGE).rglob("*.py") if path.stem != "__init__"
+)
+
+
+def pages_words() -> tuple[int, int]:
+    """Words on all pages of the project besides changelogs, and number of pages."""
+    pages = [
+        path
+        for folder in (PACKAGE, "simulations")
+        for path in (ROOT / folder).rglob("*.md")
+    ]
+    pages.append(ROOT / "README.md")
+    return sum(len(path.read_text().split()) for path in pages), len(pages)
+
+
+def structure() -> list[tuple[str, str, str]]:
+    """What the laws of the house speak of: name, now, to reach."""
+    sources = {name: path.read_text() for name, path in modules().items()}
+    lines = [line for source in sources.values() for line in source.splitlines()]
+    n_code = sum(map(code_lines, sources.values()))
+    walruses = sum(1 for _ in nodes_of(ast.NamedExpr))
+    crowded = [
+        name
+        for name, tree in syntax_trees().items()
+        if name.rpartition(".")[2] != "__init__" and len(public_names(tree)) > 3
+    ]
+    executed = [sources[name] for name in executed_modules()]
+    n_simulation_rooms = sum(
+        path.is_dir() or path.suffix == ".py"
+        for path in (ROOT / "simulations").iterdir()
+        if path.name not in ("__pycache__", "__init__.py")
+    )
+    words, pages = pages_words()
+    package = lines_of(PACKAGE)
+    largest, size = folder_sizes().most_common(1)[0]
+    return [
+        (f"lines over {ROW} columns", str(sum(len(x) > ROW for x in lines)), "0"),
+        ("walrus per 1,000 code lines", f"{1000 * walruses / n_code:.1f}", "1"),
+        ("sequences times bool", str(multiplied_flags()), "0"),
+        ("Any", str(uses_in(PACKAGE, r"\bAny\b")), "100"),
+        ("files with more than 3 public names", str(len(crowded)), "0"),
+        ("largest folder", f"{size} in {largest}", "18"),
+        (
+            "imports of simulations by the package",
+            str(uses_in(PACKAGE, r"(?m)^\s*(from|import) simulations")),
+            "0",
+        ),
+        ("files that import Flower's private modules", str(len(private_flower())), "1"),
+        (
+            "a node executes: tokens, lines of code, files",
+            f"{sum(map(tokens_of, executed))}, {sum(map(code_lines, executed))},"
+            f" {len(executed)}",
+            "60%",
+        ),
+        ("rooms and files flat in simulations", str(n_simulation_rooms), "14"),
+        (
+            "test lines per package line",
+            f"{lines_of('tests') / package:.1f}",
+            "1.3",
+        ),
+        ("tests that reach a private name", str(private_reaches()), "10"),
+        ("setattr in tests", str(uses_in("tests", r"\bsetattr\(")), "20"),
+        ("words on pages, pages", f"{words} on {pages}", "30,000 on 30"),
+    ]
+
+
+def print_files() -> None:
+    """Print density, lines over the limit, fillers and public names of each file."""
+    print("tokens  over  fillers  public  file")
+    for name, path in modules().items():
+        source = path.read_text()
+        over = sum(len(line) > ROW for line in source.splitlines())
+        public = len(public_names(ast.parse(source)))
+        print(
+            f"{density(source):6.1f}  {over:4}  {fillers(source):7}  {public:6}  {name}"
+        )
+
+
 def table() -> list[tuple[str, str, str]]:
     """What is measured: name, now, to reach."""
     known = modules()
@@ -337,7 +565,10 @@ def table() -> list[tuple[str, str, str]]:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    rows = [("", "now", "to reach"), *table()]
+    if "--files" in sys.argv:
+        print_files()
+        sys.exit()
+    rows = [("", "now", "to reach"), *table(), *structure()]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:
         print(

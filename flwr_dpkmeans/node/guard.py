@@ -39,10 +39,12 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.client import Guard, Memory
-from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
+from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.price import resolve_delta
+from flwr_dpkmeans.sums.settings import EvaluationKind
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 
 LEAST_WAIT = 10.0
@@ -175,7 +177,10 @@ class NodeGuard(Guard):
                 "the plan turns masks off, which no client of a Flower run accepts:"
                 " leave masking on."
             )
-        if plan.settings.evaluation is Evaluation.EXACT and not self.settings.simulated:
+        if (
+            plan.settings.evaluation is EvaluationKind.EXACT
+            and not self.settings.simulated
+        ):
             raise RefusalError(
                 "the plan's evaluation is 'exact', which releases sums without noise"
                 " and exists in simulation only: choose evaluation='private'."
@@ -194,7 +199,7 @@ class NodeGuard(Guard):
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
         self._admit(plan, cost_of(plan), Past())
-        self._admit(plan, cost_of(plan), Past(), self._n_plans_today())
+        self._admit(plan, cost_of(plan), Past(), self._n_plans_today(digest))
         spent, limit = (
             self.require_allowed(plan).epsilon,
             self.settings.policy.max_epsilon_total,
@@ -205,14 +210,16 @@ class NodeGuard(Guard):
             extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
         )
 
-    def _n_plans_today(self) -> int:
-        """Note that a plan of this run is looked at, and return of how many others that
+    def _n_plans_today(self, digest: bytes) -> int:
+        """Note that a plan is looked at, and return how many others were whose runs
         released nothing.
         """
         most = self.settings.policy.plans_per_day
         if most is None:
             return 0
-        return self.settings.ledger.note_plan(self.data_id, self.entry_run, most)
+        return self.settings.ledger.note_plan(
+            self.data_id, self.entry_run, digest.hex(), most
+        )
 
     def _spent(self, epsilon: float) -> str:
         """What runs have cost, with the limit that it is held against if there is one,

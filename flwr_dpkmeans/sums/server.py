@@ -49,24 +49,22 @@ from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import require_equal_tags
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    initial_state,
-    redraft_plan,
-    require_plausible,
-)
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
+from flwr_dpkmeans.sums.aggregation import Session, session_of
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.plausible import require_plausible
+from flwr_dpkmeans.sums.draft import redraft_plan
+from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
-from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import Broadcast, Session, session_of
+from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
     Request,
     dump_plan,
+    installed_versions,
     load_plan,
-    own_versions,
     plan_digest,
 )
 
@@ -122,7 +120,7 @@ class Server:
         self._release: Release | None = None
         self.attempts: tuple[tuple[int, int], ...] = ()
         """Every aggregation that was asked for."""
-        self._found = Found()
+        self._found = Discoveries()
         self._credentials: dict[int, Credential] = {}
         self._is_repeated = False
         self._to_open: int | None = None
@@ -195,7 +193,7 @@ class Server:
             for node in self.joined:
                 yield (
                     node,
-                    Request(stage, plan=self._plan_blob, versions=own_versions()),
+                    Request(stage, plan=self._plan_blob, versions=installed_versions()),
                 )
             return
         if stage is None:

@@ -44,9 +44,9 @@ from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums.plan import price
+from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
@@ -77,7 +77,7 @@ def labelled(n_classes: int = 3, without: int | None = None) -> Federation:
 
 def with_server_points(running: Federation, **values: Any) -> Any:
     """A run in which the server alone goes from release to release."""
-    config = parse_run(
+    config = read_config(
         **{
             "n_clusters": 3,
             "bounds": ((-1.0,), (1.0,)),
@@ -247,7 +247,7 @@ def test_a_client_that_never_joins_is_not_in_the_divisor(unit: str, trust: str) 
         "algorithm": "sphere_packing",
     }
     result = running.start(
-        parse_run(
+        read_config(
             **BASE, **values, epsilon=1.0, evaluation="private", trust=trust, delta=1e-4
         )
     )
@@ -349,6 +349,7 @@ def test_no_reply_tells_a_label(
     assert all(other == replies[0] for other in replies)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", LABELS)
 def test_a_run_ends_whatever_the_labels_are(
     kind: str, caplog: pytest.LogCaptureFixture
@@ -468,6 +469,7 @@ def hospitals(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("own", ["", "age", "ward"])
 def test_the_server_chooses_no_labels_of_a_deployed_node(

@@ -19,7 +19,7 @@ from support.messages import (
     Versions,
     dump_plan,
     header_of,
-    own_versions,
+    installed_versions,
     plan_digest,
     request_content,
     stated_versions,
@@ -46,7 +46,7 @@ from flwr_dpkmeans.secagg.credentials import verify
 from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)
-OWN = own_versions()
+OWN = installed_versions()
 NEWER = OWN.plan_format + 1
 NEXT = OWN.protocol + 1
 SECRET = "row 7 is 41.5"

@@ -26,8 +26,12 @@ from support.flat import flat_estimator
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, PrivacyWarning
-from flwr_dpkmeans.fitted import warn_once
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    PlanError,
+    PrivacyWarning,
+    warn_once,
+)
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
@@ -35,10 +39,10 @@ from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans, first_plan
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import parse_config, parse_run
+from flwr_dpkmeans.options import parse_config, read_config
+from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import LOCAL, plan_cautions
-from simulations.planner.forecast import notes_on
 
 ENGINES = ("direct", "inprocess")
 
@@ -54,7 +58,7 @@ def test_centroids_of_clear_rows_alone_are_told() -> None:
             "n_examples": 10_000,
             "bounds": ((-3.0,), (3.0,)),
         }
-        config = parse_run(has_server_data=True, algorithm="feddp_kmeans", **options)
+        config = read_config(has_server_data=True, algorithm="feddp_kmeans", **options)
         held = hold_points(config, server)
         plan = draft_plan(
             config,
@@ -163,7 +167,7 @@ def test_noise_on_rows_is_compared_with_rows_where_clients_are_protected() -> No
         ("sphere_packing", {}),
         ("feddp_kmeans", {"max_iter": 2}),
     ):
-        config = parse_run(
+        config = read_config(
             has_server_data=True,
             algorithm=algorithm,
             examples_per_client=40,
@@ -407,7 +411,7 @@ def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_th
         "max_iter": 3,
         "epsilon": 0.01,
     }
-    run = parse_run(
+    run = read_config(
         n_clusters=3,
         bounds=((-1.0,), (1.0,)),
         algorithm="fastlloyd",
@@ -654,6 +658,7 @@ def test_who_holds_all_rows_is_told_of_another_unit_below_a_schema_and_of_a_sche
         km.set_params(bounds="nowhere.toml").fit([one, other])
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("way", ["list", "names", "groups", "alone"])
 @pytest.mark.parametrize("left_out", [200, 101, 100])
 def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(
@@ -817,7 +822,7 @@ def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(
             "policy": str(tmp_path / "policy.toml"),
         }
         nodes.append(Node(client_app(load_client), own))
-    run = parse_run(
+    run = read_config(
         n_clusters=2,
         n_examples=600,
         bounds=((0.0,), (1.0,)),

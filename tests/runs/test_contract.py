@@ -24,7 +24,7 @@ from support.flat import flat_estimator
 from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
@@ -146,6 +146,7 @@ def test_the_table_speaks_of_every_algorithm() -> None:
     assert len(FITS) + len(REFUSED) == len(CASES)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("case", FITS, ids="-".join)
 def test_supported_combinations_fit_within_their_budget(case: Case) -> None:
     algorithm, trust, unit, kind = case
@@ -192,6 +193,7 @@ EVALUATED = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", EVALUATED, ids="-".join)
 def test_a_private_evaluation_fits_into_the_same_budget(case: Case) -> None:
     algorithm, trust, _, _ = case
@@ -228,6 +230,7 @@ def test_secure_noise_is_private_for_all_but_the_baseline_without_noise(
     )
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", FITS[::5], ids="-".join)
 def test_equal_seeds_give_equal_results_and_the_noise_is_really_added(
     case: Case,
@@ -280,6 +283,7 @@ BAD_ADVICE = {
 """Proposed, but refused in turn: see `test_advice_that_leads_to_another_refusal`."""
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "case", [case for case in REFUSED if case not in BAD_ADVICE], ids="-".join
 )
@@ -352,7 +356,7 @@ def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
     with pytest.raises(
         ConfigurationError, match="choose unit='client' or leave the rate at 1"
     ):
-        parse_run(
+        read_config(
             n_clusters=3,
             bounds=((0,), (1,)),
             algorithm="feddp_kmeans",

@@ -297,6 +297,7 @@ def test_every_trust_model_releases_the_same_description(trust: str) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_clients_are_described_by_their_means() -> None:
     _, gappy = people()
     clients = [gappy[first : first + 40] for first in range(0, N, 40)]

@@ -21,13 +21,8 @@ from support.node_files import write_node
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
-from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from flwr_dpkmeans.node.policy import ClientPolicy
-from simulations.deploy import dashboard
-from simulations.deploy.dashboard import (
+from flwr_dpkmeans.deploy import dashboard
+from flwr_dpkmeans.deploy.dashboard import (
     node_metrics,
     node_page,
     read_token,
@@ -35,6 +30,11 @@ from simulations.deploy.dashboard import (
     server_page,
     site,
 )
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.policy import ClientPolicy
 
 ALLOWED = {
     "dpkmeans_runs": {
@@ -190,6 +190,18 @@ def test_every_answer_forbids_scripts_guesses_copies_and_referrers(
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_an_answer_to_an_error_has_the_headers_too() -> None:
+    def page() -> str:
+        raise OSError("a disk is gone")
+
+    app = site(page, list, TOKEN)
+    with TestClient(app, "http://127.0.0.1", headers=SHOWN) as asking:
+        answer = asking.get("/")
+    assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def test_a_token_is_new_or_that_of_a_file_of_the_owners_alone(tmp_path: Path) -> None:

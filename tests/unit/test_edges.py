@@ -20,12 +20,13 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import counts_std
-from flwr_dpkmeans.algorithms.moments import Moments
+from flwr_dpkmeans.algorithms.moments import MomentsTask
 from flwr_dpkmeans.algorithms.naive_bayes import pulled_together
 from flwr_dpkmeans.algorithms.noise_budget import root_at_least
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.data.schema import widened
+from flwr_dpkmeans.deploy.app_guard import Guard, GuardError, write_programs
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
@@ -39,10 +40,11 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.pins import MOST_FINGERPRINTS, fingerprints
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES
-from simulations.deploy.app_guard import Guard, GuardError, write_programs
 
 BOX = ((-1.0, -1.0), (1.0, 1.0))
 
@@ -127,7 +129,7 @@ def test_moments_are_given_on_in_their_shapes_only() -> None:
         n_features=2,
     )
     task = plan.task
-    assert isinstance(task, Moments)
+    assert isinstance(task, MomentsTask)
     arrays = {
         "rows": np.ones(1),
         "means": np.zeros((1, 2)),

@@ -31,7 +31,6 @@ from flwr.app import Context, RecordDict
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
-import simulations.baselines
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
@@ -594,13 +593,7 @@ SHOWN_FIELDS = {"plan_digest", "agreed_digest", "transcript", "identities"}
 
 
 def dataclasses_of_the_package() -> Iterator[type[Any]]:
-    beside = pkgutil.walk_packages(
-        simulations.baselines.__path__, "simulations.baselines."
-    )
-    for module in (
-        *pkgutil.walk_packages(flwr_dpkmeans.__path__, "flwr_dpkmeans."),
-        *beside,
-    ):
+    for module in pkgutil.walk_packages(flwr_dpkmeans.__path__, "flwr_dpkmeans."):
         if not module.name.endswith("__main__"):
             for kind in vars(importlib.import_module(module.name)).values():
                 if (
@@ -813,6 +806,7 @@ with grid.running():
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("program", "begins"),
     [("own app", "INFO"), ("own logging", "OWN"), ("notebook", None)],

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans, FederatedNaiveBayes
 from flwr_dpkmeans.algorithms import clusterings, proxy_rounds
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    FedDPChooseK,
-    FedDPKMeans,
-    SpherePacking,
+    FedDPChooseKTask,
+    FedDPKMeansTask,
+    SpherePackingTask,
 )
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions, _codes
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
@@ -23,11 +23,12 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.flower.engines import _require_same_labels
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.planner import PlanningRequest
+from flwr_dpkmeans.planner.simulate import SimulatedSize, simulated_size
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import TASKS
-from simulations.planner import PlanningRequest
-from simulations.planner.simulate import SimulatedSize, simulated_size
 
 BOX = ((-1.0,), (1.0,))
 
@@ -77,12 +78,12 @@ def test_a_start_without_server_points_gets_a_table_of_no_rows(
     seen: list[tuple[int, ...]] = []
 
     def start(
-        self: SpherePacking, known: object, seed: int, points: NDArray[np.float64]
+        self: SpherePackingTask, known: object, seed: int, points: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         seen.append(points.shape)
         return np.zeros((self.n_clusters, 5))
 
-    monkeypatch.setattr(SpherePacking, "start", start)
+    monkeypatch.setattr(SpherePackingTask, "start", start)
     config = parse_config(
         n_clusters=3,
         bounds=BOX,
@@ -196,7 +197,9 @@ def test_a_projection_onto_as_many_directions_as_there_are_gives_points_away(
     k: int, width: int, given: bool
 ) -> None:
     task: Any = SimpleNamespace(n_clusters=k)
-    words = FedDPChooseK.server_points_words(task, SimpleNamespace(n_features=width))  # type: ignore[arg-type]
+    words = FedDPChooseKTask.server_points_words(
+        task, SimpleNamespace(n_features=width)
+    )  # type: ignore[arg-type]
     away = ", which gives them away" if given else ""
     assert words.endswith(
         f"their projection onto at most {min(k, width)} of {width} directions{away}"
@@ -213,9 +216,9 @@ def test_server_points_of_no_rows_are_no_start() -> None:
         task: Any = SimpleNamespace(name="feddp_kmeans")
         if refused:
             with pytest.raises(PlanError, match="starts from the server's own points"):
-                FedDPKMeans.facts(task, known)
+                FedDPKMeansTask.facts(task, known)
         else:
-            assert FedDPKMeans.facts(task, known) is server
+            assert FedDPKMeansTask.facts(task, known) is server
 
 
 def test_the_longest_run_of_a_task_has_its_rounds_or_seven() -> None:

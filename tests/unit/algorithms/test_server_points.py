@@ -32,14 +32,14 @@ from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.task import Run
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 
 
-def config_of(**values: Any) -> Run:
+def config_of(**values: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),

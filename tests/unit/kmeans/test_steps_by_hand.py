@@ -7,7 +7,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.kmeans import lloyd, public_points
+from flwr_dpkmeans.kernels import blocks, label_sums
+from flwr_dpkmeans.kmeans import public_points
 from flwr_dpkmeans.kmeans.proxies import tessellation
 from flwr_dpkmeans.kmeans.public_points import usable_weights
 from flwr_dpkmeans.kmeans.ranges import _with_tails, as_integers
@@ -18,31 +19,33 @@ NO_GENERATOR = cast(Any, None)
 @pytest.mark.parametrize("values_each", [1, 3, 1000])
 def test_a_block_is_as_long_as_its_bytes_allow(values_each: int) -> None:
     """A number has 8 bytes."""
-    length = lloyd.block_length(values_each)
+    length = blocks.block_length(values_each)
     assert (
-        length * values_each * 8 <= lloyd.BLOCK_BYTES < (length + 1) * values_each * 8
+        length * values_each * 8 <= blocks.BLOCK_BYTES < (length + 1) * values_each * 8
     )
 
 
 def test_a_few_wide_rows_are_added_without_a_table_of_all_sums(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lloyd, "_WIDE", 4)
-    monkeypatch.setattr(lloyd, "sum_by_label", None)
+    monkeypatch.setattr(label_sums, "_WIDE", 4)
+    monkeypatch.setattr(label_sums, "sum_by_label", None)
     sums = np.zeros((3, 4))
-    lloyd.add_by_label(
+    label_sums.add_by_label(
         sums, np.arange(8.0).reshape(2, 4), np.array([2, 2], dtype=np.int32)
     )
     assert sums.tolist() == [[0.0] * 4, [0.0] * 4, [4.0, 6.0, 8.0, 10.0]]
 
 
 def test_many_narrow_rows_are_added_by_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lloyd, "_WIDE", 4)
+    monkeypatch.setattr(label_sums, "_WIDE", 4)
     monkeypatch.setattr(
-        lloyd, "sum_by_label", lambda points, labels, n_rows: np.full((n_rows, 3), 7.0)
+        label_sums,
+        "sum_by_label",
+        lambda points, labels, n_rows: np.full((n_rows, 3), 7.0),
     )
     sums = np.ones((2, 3))
-    lloyd.add_by_label(sums, np.zeros((6, 3)), np.zeros(6, dtype=np.int32))
+    label_sums.add_by_label(sums, np.zeros((6, 3)), np.zeros(6, dtype=np.int32))
     assert sums.tolist() == [[8.0] * 3] * 2
 
 
@@ -112,6 +115,6 @@ def test_a_range_reaches_to_the_last_bin_of_two_that_stand_out_together_only() -
 
 
 def test_sums_of_rows_without_columns_have_none() -> None:
-    assert lloyd.sum_by_label(
+    assert label_sums.sum_by_label(
         np.zeros((3, 0)), np.array([0, 1, 1], dtype=np.int32), 2
     ).shape == (2, 0)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
 from flwr_dpkmeans.kmeans import public_points
-from flwr_dpkmeans.kmeans.lloyd import GRID, round_to_grid
 from flwr_dpkmeans.kmeans.public_points import (
     cost_curve,
     elbow,
@@ -235,6 +235,7 @@ def test_a_center_without_points_takes_the_costliest_one(
     assert cost == pytest.approx((8 / 3) ** 2 + (11 / 3) ** 2 + (19 / 3) ** 2, rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_it_is_as_good_as_scikit_learns() -> None:
     """Mean cost of 40 single starts, and the best of ten, on overlapping clusters."""
     generator = np.random.default_rng(4)

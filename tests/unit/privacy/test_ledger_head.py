@@ -19,10 +19,10 @@ import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger
-from simulations.deploy.ledger_report import inspect_ledger
 
 Tamper = Callable[[Path], None]
 
@@ -81,11 +81,7 @@ def require_stopped(path: Path, sentence: str) -> None:
 
 def test_the_tests_that_the_documentation_names_exist() -> None:
     tests = Path(__file__).parents[2]
-    source = "".join(
-        place.read_text()
-        for folder in ("unit/privacy", "protocol")
-        for place in (tests / folder).glob("*.py")
-    )
+    source = "".join(path.read_text() for path in tests.rglob("test_*.py"))
     names = set(
         re.findall(
             r"`(test_\w+)`",
