@@ -133,11 +133,9 @@ def read_peers(name: str, value: object) -> tuple[tuple[str, str], ...] | None:
     if not entries:
         # An empty list is refused, too: it would look like pins, and whether it allows
         # all or none is anybody's guess.
+        bound = "a table of names and keys or a list of keys, of at least one party"
         raise invalid(
-            name,
-            value,
-            "a table of names and keys or a list of keys, of at least one party",
-            "list the other parties' keys, or leave it out",
+            name, value, bound, "list the other parties' keys, or leave it out"
         )
     pairs = tuple([_read_peer(entry) for entry in entries])
     _require_distinct("key", [key for _, key in pairs])

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import blinding, ciphers, keys, messages
@@ -140,16 +140,16 @@ class Party(ABC):
 
     def share(self, request: messages.ShareRequest) -> tuple[Any, messages.ShareReply]:
         """Share the keys of all aggregations; the new state is a `Recover`."""
-        raise self._no_shares()
+        self._refuse_shares()
 
     def unmask(
         self, request: messages.UnmaskRequest
     ) -> tuple[Self, messages.UnmaskReply]:
         """Give what takes masks away, where sums are recovered."""
-        raise self._no_shares()
+        self._refuse_shares()
 
-    def _no_shares(self) -> ProtocolError:
-        return ProtocolError(
+    def _refuse_shares(self) -> NoReturn:
+        raise ProtocolError(
             "key shares were asked for in a run whose plan repeats lost sums instead:"
             " stop the run."
         )
