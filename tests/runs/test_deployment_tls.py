@@ -35,7 +35,8 @@ from flwr_dpkmeans.flower.client_app import HOME_FOLDER
 from flwr_dpkmeans.flower.exchange import TURN_FILE
 from flwr_dpkmeans.flower.progress import Outcome
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
-from flwr_dpkmeans.node.ledger import Past, lock
+from flwr_dpkmeans.node.durable_files import lock
+from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limits import Proposal
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
