@@ -28,13 +28,8 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import (
-    RESULT_TAKEN,
-    FileLedger,
-    LedgerEntry,
-    head_path,
-    total_delta,
-)
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, total_delta
+from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
