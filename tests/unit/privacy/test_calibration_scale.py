@@ -155,6 +155,7 @@ def test_pure_scale_is_known() -> None:
     assert scale >= (1 / 1.5 + 0.5) / 0.3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("plan", [gaussian, mixed, sampled])
 def test_more_budget_needs_less_noise(plan: Plan) -> None:
     epsilons = (0.7, 4.0) if plan is sampled else (0.1, 0.2, 0.7, 4.0)
