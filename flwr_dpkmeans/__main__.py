@@ -13,16 +13,16 @@ from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import DPKMeansError, nearest
 
 COMMANDS = {
-    "plan": "simulations.planner.cli:main",
-    "predict": "simulations.app_commands:predict",
-    "run": "simulations.deploy.run_command:run",
-    "ledger": "simulations.deploy.owner_commands:ledger",
-    "identity": "simulations.deploy.owner_commands:identity",
-    "schema": "simulations.deploy.owner_commands:schema",
-    "node": "simulations.deploy.node_command:node",
-    "server": "simulations.deploy.server_command:server",
-    "results": "simulations.deploy.server_command:results",
-    "options": "simulations.app_commands:options",
+    "plan": "flwr_dpkmeans.cli.plan_command:main",
+    "predict": "flwr_dpkmeans.cli.app_commands:predict",
+    "run": "flwr_dpkmeans.deploy.run_command:run",
+    "ledger": "flwr_dpkmeans.deploy.owner_commands:ledger",
+    "identity": "flwr_dpkmeans.deploy.owner_commands:identity",
+    "schema": "flwr_dpkmeans.deploy.owner_commands:schema",
+    "node": "flwr_dpkmeans.deploy.node_command:node",
+    "server": "flwr_dpkmeans.deploy.server_command:server",
+    "results": "flwr_dpkmeans.deploy.server_command:results",
+    "options": "flwr_dpkmeans.cli.app_commands:options",
 }
 """Where each command's function is: it takes the rest of the command line, and returns
 the process's code.
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if wanted else 0
     try:
         if {"-h", "--help"} & {*given[1:]}:
-            pkgutil.resolve_name("simulations.command_lines:parse")(
+            pkgutil.resolve_name("flwr_dpkmeans.deploy.command_lines:parse")(
                 *given[:1], given[1:]
             )
         # Only the chosen command is imported: planning takes SciPy, a node takes
@@ -68,15 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _PIPE_CLOSED
     except (DPKMeansError, OSError, OverflowError) as error:  # the last one of a port
         print(error, file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith("simulations"):
-            raise
-        told = (
-            "another package of the name 'simulations' is found first, such as this"
-            " folder's: start elsewhere"
-        )
-        print(f"{told}, or by 'flwr-dpkmeans' instead of 'python -m'", file=sys.stderr)
         return 1
 
 

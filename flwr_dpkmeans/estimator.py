@@ -57,8 +57,9 @@ from flwr_dpkmeans.flower.engines import (
     Tables,
     fit_in_one_place,
 )
-from flwr_dpkmeans.kmeans.costs import sum_of_squares
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.cost import sum_of_squares
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.options import (
     Auto,
@@ -79,16 +80,16 @@ from flwr_dpkmeans.results.writer import (
     result_files,
     write_folder,
 )
-from flwr_dpkmeans.sums.draft import require_server_data, require_supported
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
-from flwr_dpkmeans.sums.settings import Box, Options, Settings
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Run
 
 if TYPE_CHECKING:
-    from simulations.planner import Forecast
+    from flwr_dpkmeans.planner import Forecast
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -383,7 +384,7 @@ class _PrivateClustering(
 
     def _config(
         self, given: Mapping[str, Any], tables: Tables
-    ) -> tuple[Run, Array | None]:
+    ) -> tuple[RunConfig, Array | None]:
         """The validated configuration of this fit, and the server's points."""
         algorithm, k, declared = (
             given["algorithm"],
@@ -438,7 +439,7 @@ class _PrivateClustering(
         return (*([doubt] if doubt else []), *tables.doubts())
 
     def _labels(
-        self, y: Sequence[ArrayLike] | None, tables: Tables, config: Run
+        self, y: Sequence[ArrayLike] | None, tables: Tables, config: RunConfig
     ) -> list[Labels] | None:
         """The clients' labels where an evaluation looks at them.
 
@@ -463,7 +464,7 @@ class _PrivateClustering(
 
     def _take(
         self,
-        config: Run,
+        config: RunConfig,
         tables: Tables,
         found: InOnePlace,
         run: Federated | None = None,
@@ -567,7 +568,7 @@ class DPKMeans(_PrivateClustering):
 
     def _config(
         self, given: Mapping[str, Any], tables: Tables
-    ) -> tuple[Run, Array | None]:
+    ) -> tuple[RunConfig, Array | None]:
         """As for several parties.
 
         What whoever reads exact sums would refuse later is refused now.
@@ -610,7 +611,7 @@ class FederatedKMeans(_PrivateClustering):
         ``"fastlloyd"``, ``"glloyd"``, ``"sulloyd"``, ``"lloyd"`` (not private),
         ``"feddp_kmeans"``, or one of its baselines ``"server_kmeans++"``,
         ``"server_lloyd"``, ``"sphere_packing"``; for comparison only, on all rows
-        together, by `simulations.baselines`: ``"max_cover"``, ``"balcan"``, ``"k_fed"``
+        together, by `flwr_dpkmeans.baselines`: ``"max_cover"``, ``"balcan"``, ``"k_fed"``
         and ``"optimal"`` (the latter two not private). With options of its own:
         ``FastLloydOptions(alpha=0.6)``.
     epsilon : float
@@ -895,7 +896,7 @@ class FederatedKMeans(_PrivateClustering):
         >>> forecast.recommended, forecast.algorithms[0].deployment.n_round_trips
         ('fastlloyd', 9)
         """
-        from simulations.planner import PlanningRequest, make_forecast
+        from flwr_dpkmeans.planner import PlanningRequest, make_forecast
 
         shape, goals = (
             (n_examples, n_features or 0, n_clients),

@@ -22,7 +22,7 @@ from flwr_dpkmeans.data.points import (
 )
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.sums.draft import DECLARED_ROOM
+from flwr_dpkmeans.sums.checks.plausible import DECLARED_ROOM
 from flwr_dpkmeans.sums.round import Array
 
 CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries": 0}

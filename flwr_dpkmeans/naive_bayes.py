@@ -16,7 +16,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from flwr_dpkmeans import options as run_options
-from flwr_dpkmeans.algorithms.naive_bayes import Columns, NaiveBayes, NaiveBayesOptions
+from flwr_dpkmeans.algorithms.naive_bayes import (
+    Columns,
+    NaiveBayesOptions,
+    NaiveBayesTask,
+)
 from flwr_dpkmeans.data.classes import distinct_labels
 from flwr_dpkmeans.data.points import Bounds, doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
@@ -34,7 +38,7 @@ from flwr_dpkmeans.fitted import (
     warn,
 )
 from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.report import told
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.round import Array, State
@@ -156,7 +160,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         _require_codes(tables, options)
         bounds = self._bounds(options)
         fields = {name: getattr(self, name) for name in _RUN} | run
-        task = NaiveBayes(options=options)
+        task = NaiveBayesTask(options=options)
         # Numbers from 0 on have a sentence of their own.
         class_names = [] if self.classes is None and is_stated else names.tolist()
         found = federate_tables(

@@ -1,10 +1,10 @@
-"""What a user writes and the `Run` that follows from it.
+"""What a user writes and the `RunConfig` that follows from it.
 
 Settings that every run has, and a task with its own options.
 
 Options that belong together are one small object (`ClientLevel`, `PrivateBounds`, an
 algorithm's own), of which a string is the short form. `flwr run`, the estimator, the
-strategies and Hydra all come through `parse_run`, which takes flat names and plain
+strategies and Hydra all come through `read_config`, which takes flat names and plain
 values.
 """
 
@@ -27,15 +27,11 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import (
-    Dropout,
-    Options,
-    Settings,
-    require_integer,
-    rule_of,
-    whole,
-)
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, Run, Task
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, require_integer, rule_of, whole
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.settings import Dropout, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
@@ -438,7 +434,7 @@ def task_kind(name: object) -> type[Task]:
     return NOT_FEDERATED[name] if name in NOT_FEDERATED else algorithm_entry(name)
 
 
-def parse_config(**values: Any) -> Run:
+def parse_config(**values: Any) -> RunConfig:
     """Build a run from plain values: strings for choices, any real for a float, options
     by their flat names.
 
@@ -459,23 +455,27 @@ def parse_config(**values: Any) -> Run:
             )
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
-        if name not in values and (name == "bounds" or name in kind.own_fields()):
+        if name not in values and (name == "bounds" or name in kind.parameter_names()):
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as"
                 f" {example}."
             )
-    named = ({one.name for one in fields(Settings)}, kind.own_fields(), _names_of(kind))
+    named = (
+        {one.name for one in fields(Settings)},
+        kind.parameter_names(),
+        _names_of(kind),
+    )
     settings, own, options = (
         {name: values[name] for name in names if name in values} for names in named
     )
     for name in values.keys() - settings.keys() - own.keys() - options.keys():
         catalogue[name].changed(name, values[name])
-    return Run(
+    return RunConfig(
         Settings(**settings), kind(**own, options=kind.option_class()(**options))
     )
 
 
-def parse_run(*, has_server_data: bool = False, **values: Any) -> Run:
+def read_config(*, has_server_data: bool = False, **values: Any) -> RunConfig:
     """Build a run as `parse_config` does.
 
     a trust model that is None or missing is the algorithm's own.
@@ -515,12 +515,14 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     )
 
 
-def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -> Run:
+def build_config(
+    given: Mapping[str, Any], box: Bounds, *, has_server_data: bool
+) -> RunConfig:
     """Build a run from flat options as `flat_options` gives them, and the public `box`
     that their bounds stand for.
 
     What is ``"private"`` or ``"auto"`` the run finds out by itself; else as
-    `parse_run`.
+    `read_config`.
     """
     values = dict(given)
     stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
@@ -535,7 +537,7 @@ def build_run(given: Mapping[str, Any], box: Bounds, *, has_server_data: bool) -
     values["n_examples"] = (
         None if is_private(values["n_examples"]) else values["n_examples"]
     )
-    return parse_run(
+    return read_config(
         has_server_data=has_server_data, bounds=(box.lower, box.upper), **values
     )
 
@@ -581,7 +583,7 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     )
     for kind in kinds:
         options = kind.option_class()
-        for name in (*kind.own_fields(), *(one.name for one in fields(options))):
+        for name in (*kind.parameter_names(), *(one.name for one in fields(options))):
             owners[name] = (*owners.get(name, ()), kind.name)
         defaults |= kind.defaults() | options.defaults()
         holders |= dict.fromkeys((one.name for one in fields(options)), options)
@@ -640,12 +642,12 @@ def own_options(
     }
 
 
-def _require_own(run: Run, values: Mapping[str, Any]) -> None:
+def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
     """Refuse what was given and would be ignored.
 
     Options of other algorithms, units, evaluations and bounds.
     """
-    settings, task, catalogue = run.settings, run.task, _catalogue(_kinds())
+    settings, task, catalogue = config.settings, config.task, _catalogue(_kinds())
     changed: dict[str, Any] = {}
     for option, given in values.items():
         read = (

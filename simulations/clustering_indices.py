@@ -8,29 +8,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 
 Array = NDArray[np.float64]
 
 # Memory for blocks of distances between points, in MiB.
 _WORKING_MEMORY = 64
-
-
-def cost_per_point(points: ArrayLike, centroids: ArrayLike) -> float:
-    """Mean squared distance of points (n, d), n >= 1, to the nearest centroid (k, d).
-
-    FastLloyd's NICV, exact.
-    """
-    points = np.asarray(points)
-    if len(points) == 0:
-        raise DataError(
-            "the number of points is 0, but a cost per point needs at least 1: give at"
-            " least one row."
-        )
-    return float(nearest_centroids(points, centroids)[1].sum()) / len(points)
 
 
 @dataclass(frozen=True, eq=False)

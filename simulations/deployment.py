@@ -23,15 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from flwr_dpkmeans.deploy.findings import app_hash, program
+from flwr_dpkmeans.deploy.node_command import guarded_environment, settings_text
+from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deploy.findings import app_hash, program
-from simulations.deploy.node_command import guarded_environment
-from simulations.deploy.server_command import is_healthy
 from simulations.flower_commands import (
     Credentials,
     NodeConfig,
     connection_text,
-    settings_text,
     superlink_command,
     supernode_command,
 )
@@ -263,7 +262,7 @@ class Deployment:
             cwd=self._home,
         ) as process:
             try:
-                said = process.communicate(timeout=_COMMAND_TIMEOUT)[0].decode(
+                output = process.communicate(timeout=_COMMAND_TIMEOUT)[0].decode(
                     errors="replace"
                 )
             except subprocess.TimeoutExpired as error:
@@ -274,9 +273,9 @@ class Deployment:
         if process.returncode != 0:
             raise DeploymentError(
                 f"`flwr {' '.join(words[:2])}` ended with {process.returncode}:"
-                f" {tail(said.splitlines())}"
+                f" {tail(output.splitlines())}"
             )
-        return said
+        return output
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulations.deploy.findings import program
-from simulations.deploy.node_command import EAGER, settings_text
+from flwr_dpkmeans.deploy.findings import program
+from flwr_dpkmeans.deploy.node_command import EAGER, settings_text
 from simulations.relay import HOST
 
 __all__ = [

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from flwr_dpkmeans.deploy.findings import search_path
 from flwr_dpkmeans.errors import PeerError
 from simulations import ray_processes
-from simulations.deploy.findings import search_path
 from simulations.ray_processes import end_marked, is_supported
 from simulations.relay import HOST
 
@@ -58,8 +58,10 @@ def environment(home: Path) -> dict[str, str]:
     """The own environment with another home, and no installation and no reports of use
     at run time.
     """
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return own | {
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    }
+    return environment | {
         "HOME": str(home),
         "FLWR_HOME": str(flower_home(home)),
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",

@@ -30,13 +30,13 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PrivacyWarning
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
 from flwr_dpkmeans.results.writer import write_whole
 from flwr_dpkmeans.threads import one_thread
-from simulations.clustering_indices import cost_per_point
-from simulations.configuration import algorithm_value
+from simulations.experiments.configuration import algorithm_value
+from simulations.experiments.workers import one_thread_from_now_on
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
-from simulations.workers import one_thread_from_now_on
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -147,9 +147,11 @@ def run_fit(fit: Fit) -> Fitted:
     exact data for the cost.
     """
     mixture = drawn(fit.setting, fit.seed)
-    own = dict(fit.options)
+    of_algorithm = dict(fit.options)
     options: dict[str, Any] = {"unit": fit.setting.unit}
-    options |= {name: own.pop(name) for name in ("max_iter", "trust") if name in own}
+    for name in ("max_iter", "trust"):
+        if name in of_algorithm:
+            options[name] = of_algorithm.pop(name)
     if fit.algorithm in WITH_SERVER_DATA:
         options["server_data"] = mixture.server_points
     else:
@@ -157,14 +159,11 @@ def run_fit(fit: Fit) -> Fitted:
     if fit.algorithm not in NOT_FEDERATED:
         options |= {"engine": "direct", "cohort": Cohort(masking=False)}
     if fit.algorithm in ("k_fed", "optimal"):
-        options[
-            "unit"
-            # They protect no unit at all, and the estimator knows them under this one
-            # only.
-        ] = "record"
+        # They protect no unit at all, and the estimator knows them under this one only.
+        options["unit"] = "record"
     model = FederatedKMeans(
         N_CLUSTERS,
-        algorithm=algorithm_value(fit.algorithm, own),
+        algorithm=algorithm_value(fit.algorithm, of_algorithm),
         epsilon=fit.epsilon,
         delta=DELTA,
         noise="seeded",

@@ -83,15 +83,15 @@ def end_marked(home: Path, patience: float = _PATIENCE) -> list[int]:
         Those that are still there; empty unless something cannot be killed.
     """
     start = time.monotonic()
-    asked: set[int] = set()
+    told_to_end: set[int] = set()
     left = marked_processes(home)
     while left and time.monotonic() - start < _LONGEST:
         late = time.monotonic() - start >= patience
         for process in left:
-            if late or process not in asked:
+            if late or process not in told_to_end:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL if late else signal.SIGTERM)
-                asked.add(process)
+                told_to_end.add(process)
         time.sleep(_POLL)
         left = marked_processes(home)
     return left

@@ -72,9 +72,9 @@ class Relay:
         self._listener.close()
         with self._lock:
             sockets = list(self._open)
-        for one in sockets:
+        for socket_ in sockets:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                socket_.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         """Take connections until the listener is closed."""

@@ -24,16 +24,16 @@ from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
-from simulations.composition import store_packages
-from simulations.engines import run_settings
-from simulations.expansion import CONFIGURATION, Sweep, expand
-from simulations.figure_specs import parse_specs
-from simulations.figure_table import Results, counted
-from simulations.job import log_quietly, rehearsed_row, result_row
+from simulations.experiments.composition import store_packages
+from simulations.experiments.engines import run_settings
+from simulations.experiments.expansion import CONFIGURATION, Sweep, expand
+from simulations.experiments.job import log_quietly, rehearsed_row, result_row
+from simulations.experiments.sweep import labels_of, run_sweep
+from simulations.experiments.table import JOURNAL_FILE, table_of
+from simulations.experiments.workers import default_workers
+from simulations.figures.specs import parse_specs
+from simulations.figures.table import Results, counted
 from simulations.mixture_runs import RESUMES, exit_code
-from simulations.sweep import labels_of, run_sweep
-from simulations.table import JOURNAL_FILE, table_of
-from simulations.workers import default_workers
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
@@ -68,9 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 1 if a run of a sweep failed (its row says why); 2 for a mistake of the
         caller, which is one sentence on stderr; 130 if stopped by the keyboard.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     options = [
-        one.split("=")[0] for one in given if one.startswith("-") and one not in _MANY
+        word.split("=")[0]
+        for word in words
+        if word.startswith("-") and word not in _MANY
     ]
     if set(options) & set(_HYDRAS):
         _hydras_own()
@@ -82,10 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    overrides = [one for one in given if one not in _MANY]
+    overrides = [word for word in words if word not in _MANY]
     log_quietly()
     return exit_code(
-        lambda: _ran(overrides, many=bool(set(given) & set(_MANY))), RESUMES
+        lambda: _ran(overrides, many=bool(set(words) & set(_MANY))), RESUMES
     )
 
 
@@ -122,8 +124,8 @@ def _one(settings: Mapping[str, Any]) -> int:
 
 def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
     """A sweep: table and figures in a folder that the same command finds again."""
-    given = sweep.common["output"]
-    named = sorted(one for one in overrides if not one.startswith("workers="))
+    output = sweep.common["output"]
+    named = sorted(word for word in overrides if not word.startswith("workers="))
     digest = hashlib.sha256(repr(named).encode()).hexdigest()[:8]
     sweep = with_figures_that_can_be_drawn(sweep)
     if sweep.missing:
@@ -132,9 +134,9 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
             f" {', '.join(sweep.missing)}",
             file=sys.stderr,
         )
-    folder = Path(given or f"{_OUTPUTS}/{sweep.name or f'sweep-{digest}'}")
+    folder = Path(output or f"{_OUTPUTS}/{sweep.name or f'sweep-{digest}'}")
     # One Ray run takes all cores by itself.
-    on_ray = any(one["engine"]["name"] == "ray" for one in sweep.settings)
+    on_ray = any(settings["engine"]["name"] == "ray" for settings in sweep.settings)
     workers = default_workers(
         1 if on_ray and sweep.common["workers"] is None else sweep.common["workers"]
     )
@@ -154,7 +156,7 @@ def _many(sweep: Sweep, overrides: Sequence[str]) -> int:
     for reason, n_runs in result.reasons.most_common(_REASONS):
         print(f"{n_runs} failed: {reason}", file=sys.stderr)
     if sweep.common["sweep"]["figures"]:
-        from simulations.plot import figures_of
+        from simulations.figures.plot import figures_of
 
         for path in figures_of(result.table):
             print(path)
@@ -171,31 +173,34 @@ def with_figures_that_can_be_drawn(sweep: Sweep) -> Sweep:
     ConfigurationError, DataError
         If there are figures and none can be made.
     """
-    given = sweep.common["sweep"]
-    specs = parse_specs(given["figures"])
+    figures = sweep.common["sweep"]
+    specs = parse_specs(figures["figures"])
     if not specs:
         return sweep
-    from simulations.plot import refusal_of
+    from simulations.figures.plot import refusal_of
 
     rows = [
-        {**rehearsed_row(one), **labels_of(one, sweep.name)} for one in sweep.settings
+        {**rehearsed_row(settings), **labels_of(settings, sweep.name)}
+        for settings in sweep.settings
     ]
     results = Results(table_of(rows).to_pandas(), missing=sweep.missing)
     refusals = [refusal_of(spec, results) for spec in specs]
-    said = "; ".join(str(refusal).removesuffix(".") for refusal in refusals if refusal)
+    text = "; ".join(str(refusal).removesuffix(".") for refusal in refusals if refusal)
     if all(refusals):
         raise ConfigurationError(
-            f"nothing was run: {said}; or add sweep.figures=[] for the table alone."
+            f"nothing was run: {text}; or add sweep.figures=[] for the table alone."
         )
-    if not said:
+    if not text:
         return sweep
-    print(f"figures left out, as these runs cannot make them: {said}.", file=sys.stderr)
+    print(f"figures left out, as these runs cannot make them: {text}.", file=sys.stderr)
     drawn = [
         figure
-        for figure, refusal in zip(given["figures"], refusals, strict=True)
+        for figure, refusal in zip(figures["figures"], refusals, strict=True)
         if not refusal
     ]
-    return replace(sweep, common={**sweep.common, "sweep": {**given, "figures": drawn}})
+    return replace(
+        sweep, common={**sweep.common, "sweep": {**figures, "figures": drawn}}
+    )
 
 
 def _hydras_own() -> None:

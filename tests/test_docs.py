@@ -31,12 +31,11 @@ from support.pages import (
 )
 
 import flwr_dpkmeans
-import simulations.baselines
 import simulations.sources
 
 MODULES = sorted(
     found
-    for package in (flwr_dpkmeans, simulations.baselines, simulations.sources)
+    for package in (flwr_dpkmeans, simulations.sources)
     for found in [
         package.__name__,
         *(

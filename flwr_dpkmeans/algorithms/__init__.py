@@ -6,30 +6,43 @@ Importing this room registers them all.
 from __future__ import annotations
 
 from flwr_dpkmeans.algorithms import feddp_kmeans as feddp
-from flwr_dpkmeans.algorithms.array_sum import ArraySum, ExactArraySum
+from flwr_dpkmeans.algorithms.array_sum import ArraySumTask, ExactArraySumTask
 from flwr_dpkmeans.algorithms.kmeans_task import (
     NOT_FEDERATED,
     KMeansTask,
     algorithm_entry,
 )
-from flwr_dpkmeans.algorithms.lloyd_family import FastLloyd, GLloyd, Lloyd, SuLloyd
-from flwr_dpkmeans.algorithms.moments import Histograms, Moments, Radii
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
-from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloyd
-from flwr_dpkmeans.sums.task import TASKS, ServerData, Task, register
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    FastLloydTask,
+    GLloydTask,
+    LloydTask,
+    SuLloydTask,
+)
+from flwr_dpkmeans.algorithms.moments import HistogramsTask, MomentsTask, RadiiTask
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
+from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydTask
+from flwr_dpkmeans.sums.public_facts import ServerData
+from flwr_dpkmeans.sums.task import TASKS, Task, register
 
 __all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
 
 _OWN: tuple[type[Task], ...] = (
-    *(ProxyLloyd, FastLloyd, GLloyd, SuLloyd, Lloyd),
+    *(ProxyLloydTask, FastLloydTask, GLloydTask, SuLloydTask, LloydTask),
     *(
-        feddp.FedDPKMeans,
-        feddp.FedDPChooseK,
-        feddp.ServerKMeansPlusPlus,
-        feddp.ServerLloyd,
-        feddp.SpherePacking,
+        feddp.FedDPKMeansTask,
+        feddp.FedDPChooseKTask,
+        feddp.ServerKMeansPlusPlusTask,
+        feddp.ServerLloydTask,
+        feddp.SpherePackingTask,
     ),
-    *(NaiveBayes, Moments, Histograms, Radii, ArraySum, ExactArraySum),
+    *(
+        NaiveBayesTask,
+        MomentsTask,
+        HistogramsTask,
+        RadiiTask,
+        ArraySumTask,
+        ExactArraySumTask,
+    ),
 )
 for _kind in _OWN:
     register(_kind)

@@ -25,7 +25,8 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
     invalid,
 )
-from flwr_dpkmeans.kmeans.lloyd import clip_vector, round_to_grid, toward_zero
+from flwr_dpkmeans.kernels.clipping import clip_vector
+from flwr_dpkmeans.kernels.grid import round_to_grid, toward_zero
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -34,10 +35,13 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     Sensitivity,
 )
+from flwr_dpkmeans.sums.option_rules import real, whole
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Settings, real, whole
-from flwr_dpkmeans.sums.task import Known, Result, Task
+from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.task import Task
 
 _REACH = 2.0**8
 """The clip norm in the ring, whose steps are 2^-16.
@@ -111,7 +115,7 @@ class _Part:
 
     @classmethod
     def of(cls, vector: Array) -> _Part:
-        """Undo `ArraySum.contribution`."""
+        """Undo `ArraySumTask.contribution`."""
         moves, weight = np.split(vector, [-1])
         return cls(moves, float(weight[0]))
 
@@ -130,7 +134,7 @@ class _Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraySum(Task):
+class ArraySumTask(Task):
     """Sums of arrays, each client's part clipped and hidden as a whole.
 
     See `flower.strategy.SecureSum`.
@@ -232,21 +236,22 @@ class ArraySum(Task):
         """How values stand in the ring, in a plan for so many clients."""
         return _Scale(self.norm_bound or DEFAULT_CLIP, _REACH)
 
-    def build(self, known: Known) -> Algorithm:
-        rounds = self.planned(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        rounds = self.planned(public)
         steps = [
-            self._step(i, blocks, known.n_clients) for i, blocks in enumerate(rounds, 1)
+            self._step(i, blocks, public.n_clients)
+            for i, blocks in enumerate(rounds, 1)
         ]
         return Algorithm(self.name, tuple(steps), lambda *_: self.beginning())
 
-    def planned(self, known: Known) -> Sequence[tuple[Block, ...]]:
+    def planned(self, public: PublicFacts) -> Sequence[tuple[Block, ...]]:
         """What each round releases."""
         parts = [ReleasePart("updates", (self.size,), _MOVE, 1.0, _REACH)]
         if (
             self.most_examples
         ):  # The error of weights is divided by far more than it moves a mean.
             parts.append(ReleasePart("weights", (1,), _WEIGH, 0.125, _REACH))
-        return allocate(known, [parts] * self.max_rounds)
+        return allocate(public, [parts] * self.max_rounds)
 
     def beginning(self) -> State:
         """The state before the first round."""
@@ -435,7 +440,7 @@ class ArraySum(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactArraySum(ArraySum):
+class ExactArraySumTask(ArraySumTask):
     """The same without noise: not private.
 
     Nothing is clipped unless a clip is stated. Values are rounded to the nearest step
@@ -476,8 +481,8 @@ class ExactArraySum(ArraySum):
             return _Scale(reach / _GRID_STEP * _EXACT_STEP, reach)
         return _Scale(_power_of_two_above(bound), reach)
 
-    def planned(self, known: Known) -> Sequence[tuple[Block, ...]]:
-        reach = self.scale(known.n_clients).reach
+    def planned(self, public: PublicFacts) -> Sequence[tuple[Block, ...]]:
+        reach = self.scale(public.n_clients).reach
         because = "S31: no entry that one client adds is larger"
         moves = Sensitivity(
             Norm.L2, reach * math.sqrt(self.size), PrivacyUnit.CLIENT, because

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
-from flwr_dpkmeans.data.schema import Column, Kind, Schema, iso_date
-from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.data.columns import Column, Kind
+from flwr_dpkmeans.data.dates import iso_date
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
 from flwr_dpkmeans.privacy.release import (
     Block,
     Norm,
@@ -29,10 +31,11 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, PROFILE_ROUND
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import Known, Run
 
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
@@ -50,7 +53,7 @@ MISSING, SHARE = "missing", "share"
 """The figure that says which share of a column's cells is missing."""
 
 
-def profile_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
+def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
     """Arrays of a profile, by their joint noise multiplier, with bounds of one row that
     hold for a mean over rows too.
 
@@ -108,7 +111,7 @@ def profile_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     )
 
 
-def profile_shapes(config: Run) -> Mapping[str, tuple[int, ...]]:
+def profile_shapes(config: RunConfig) -> Mapping[str, tuple[int, ...]]:
     """Shapes of the extras that a profile leaves in the state, by name."""
     return {one.name: one.shape for one in profile_blocks(config, 1.0)}
 
@@ -178,30 +181,31 @@ class _Layout:
             (block[:, first:last] + 1.0) / 2.0,
         )
         category = self.category_of
-        totals = lloyd.sum_by_label(
+        totals = label_sums.sum_by_label(
             shares.T, category.astype(np.int32), len(self.values)
         ).T
-        return lloyd.toward_zero(
+        return grid.toward_zero(
             np.hstack([flags, shares / np.maximum(1.0, totals)[:, category]])
         )
 
 
-def profile_round(known: Known) -> PrivateSum:
+def profile_round(public: PublicFacts) -> PrivateSum:
     """Describe the clusters that the algorithm ended with.
 
     The released arrays are added to the state.
     """
-    config, by_client = known.config, known.settings.unit is PrivacyUnit.CLIENT
+    config, by_client = public.config, public.settings.unit is PrivacyUnit.CLIENT
     layout = _Layout.of(config.settings)
-    names = [one.name for one in known.profile]
+    names = [one.name for one in public.profile]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
-            own, beside = np.split(points[rows], [known.n_features], axis=1)
+            own, beside = np.split(points[rows], [public.n_features], axis=1)
             groups = np.minimum(
-                lloyd.nearest_centroids(own, state.centroids)[0], config.n_clusters - 1
+                assignment.nearest_centroids(own, state.centroids)[0],
+                config.n_clusters - 1,
             )
-            block = lloyd.round_to_grid(np.clip(beside, -1.0, 1.0))
+            block = grid.round_to_grid(np.clip(beside, -1.0, 1.0))
             counted, present = layout.present(block)
             n = layout.n_numbers
             moments = moment_arrays(
@@ -209,25 +213,25 @@ def profile_round(known: Known) -> PrivateSum:
             )
             arrays = dict(zip(_ALL, moments, strict=False))
             cells = layout.cells(block) * present[:, layout.column_of_cells]
-            arrays[CELLS] = lloyd.sum_by_label(cells, groups, config.n_clusters)
-            arrays[PRESENT] = lloyd.sum_by_label(
+            arrays[CELLS] = label_sums.sum_by_label(cells, groups, config.n_clusters)
+            arrays[PRESENT] = label_sums.sum_by_label(
                 counted - 0.5, groups, config.n_clusters
             )
             return [arrays[name] for name in names]
 
-        arrays = lloyd.sum_over_blocks(summed, len(points), points.shape[1])
+        arrays = blocks.sum_over_blocks(summed, len(points), points.shape[1])
         # Rounding toward zero keeps a mean within the bound.
         return (
-            [lloyd.toward_zero(one / max(1, len(points))) for one in arrays]
+            [grid.toward_zero(one / max(1, len(points))) for one in arrays]
             if by_client
             else arrays
         )
 
     def advance(state: State, released: ReleasedSum) -> State:
-        return state.changed(**{one.name: released[one.name] for one in known.profile})
+        return state.changed(**{one.name: released[one.name] for one in public.profile})
 
     return PrivateSum(
-        PROFILE_ROUND, known.profile, statistic, advance, in_blocks=True, profiles=True
+        PROFILE_ROUND, public.profile, statistic, advance, in_blocks=True, profiles=True
     )
 
 

@@ -30,19 +30,16 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 )
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    clip_rows,
-    in_blocks,
-    is_on_grid,
-    round_to_grid,
-)
-from flwr_dpkmeans.kmeans.projected import nearest_projected
+from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import GRID, is_on_grid, round_to_grid
+from flwr_dpkmeans.kernels.projected_sums import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
 
 PARTS, SHIFTS, ZOOM = "parts", "shifts", "zoom"
 MOVED = (PARTS, SHIFTS, ZOOM)
@@ -114,7 +111,7 @@ def cautions(plan: Plan) -> tuple[str, ...]:
     return tuple(said)
 
 
-def connecting_distance(config: Run, n_features: int) -> float:
+def connecting_distance(config: RunConfig, n_features: int) -> float:
     """D of Lemma 17, up to which it connects server points, in scaled units.
 
     4 log(n) sqrt(d) sigma.
@@ -133,12 +130,12 @@ def connecting_distance(config: Run, n_features: int) -> float:
     )
 
 
-def least_rows(config: Run) -> float:
+def least_rows(config: RunConfig) -> float:
     """Rows that a server point must stand for, by Algorithm 4: 2 log(n) / epsilon."""
     return 2.0 * math.log(config.n_examples) / float(config.epsilon)
 
 
-def simplify_steps(config: Run, n_server: int) -> int:
+def simplify_steps(config: RunConfig, n_server: int) -> int:
     """Histograms of Algorithm 4: t = 0 to T = 10 log(4 log|Q| / (epsilon w_min))."""
     log_inside = (
         math.log(4.0 * math.log(max(2, n_server)))
@@ -149,10 +146,10 @@ def simplify_steps(config: Run, n_server: int) -> int:
 
 
 def _histogram(
-    known: Known, facts: ServerFacts, share: float
+    public: PublicFacts, facts: ServerFacts, share: float
 ) -> list[noise_budget.ReleasePart]:
     moved = Sensitivity(
-        noise_budget.count_norm(known.config),
+        noise_budget.count_norm(public.config),
         1.0,
         PrivacyUnit.RECORD,
         _NEAREST,
@@ -165,7 +162,7 @@ def _histogram(
 
 
 def parting_round(
-    known: Known, facts: ServerFacts, share: float
+    public: PublicFacts, facts: ServerFacts, share: float
 ) -> noise_budget.PlannedSum:
     """How many rows each of the server's points is nearest to, in the space of the
     data; then the parts.
@@ -175,7 +172,7 @@ def parting_round(
             f"the server has {facts.n_points} points, but reduce_diameter compares all"
             f" pairs of at most {_MOST_POINTS}: give fewer points."
         )
-    d, config, centre = known.n_features, known.config, np.asarray(facts.centre)
+    d, config, centre = public.n_features, public.config, np.asarray(facts.centre)
     if facts.data_radius > 2.0 * math.sqrt(d):
         # rows that grow to fill it leave the ranges in which labels are exact
         raise ConfigurationError(
@@ -183,7 +180,7 @@ def parting_round(
             f" reduce_diameter it may be at most {2.0 * math.sqrt(d):.4g}, beyond which"
             " there are no rows: leave it out."
         )
-    n, distance = float(known.known_n_examples), connecting_distance(config, d)
+    n, distance = float(public.required_n_examples), connecting_distance(config, d)
     least = n * config.least_weight / 3.0
     crowd = (
         config.epsilon
@@ -228,7 +225,7 @@ def parting_round(
         )
 
     reads = (SERVER_POINTS,)
-    return _histogram(known, facts, share), PrivateSum(
+    return _histogram(public, facts, share), PrivateSum(
         "parting", (), statistic, advance, None, reads, admits
     )
 
@@ -322,15 +319,15 @@ def admits_moved(state: State, facts: ServerFacts, n_features: int) -> bool:
 
 
 def simplify_rounds(
-    known: Known, facts: ServerFacts, total: float, later: PrivateSum
+    public: PublicFacts, facts: ServerFacts, total: float, later: PrivateSum
 ) -> list[noise_budget.PlannedSum]:
     """Histograms over a set that shrinks: who stands for enough rows is frozen, of the
     others half is kept.
 
     Clients count as in the round after them, `later`, which weighs what is left.
     """
-    k, least = known.config.n_clusters, least_rows(known.config)
-    n_steps = simplify_steps(known.config, facts.n_points)
+    k, least = public.config.n_clusters, least_rows(public.config)
+    n_steps = simplify_steps(public.config, facts.n_points)
 
     def one_round(index: int, share: float) -> noise_budget.PlannedSum:
         def advance(state: State, released: ReleasedSum) -> State:
@@ -357,9 +354,9 @@ def simplify_rounds(
                 }
             )
 
-        return _histogram(known, facts, share), replace(
+        return _histogram(public, facts, share), replace(
             later, name=f"simplify-{index}", advance=advance
         )
 
-    shares = noise_budget.shared((1.0,) * n_steps, total, known.options.noise_kind)
+    shares = noise_budget.shared((1.0,) * n_steps, total, public.options.noise_kind)
     return [one_round(index, share) for index, share in enumerate(shares, start=1)]

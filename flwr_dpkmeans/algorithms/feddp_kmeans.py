@@ -35,20 +35,17 @@ from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.kmeans import centre_errors, projected, public_points
-from flwr_dpkmeans.kmeans.lloyd import (
-    LabelArray,
-    clip_rows,
-    clip_vector,
-    in_blocks,
-    round_to_grid,
-    truncate,
-)
-from flwr_dpkmeans.kmeans.projected import (
+from flwr_dpkmeans.kernels import outer_products, projected_sums
+from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.clipping import clip_rows, clip_vector
+from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
+from flwr_dpkmeans.kernels.projected_sums import (
     clipped_together,
     nearest_projected,
     sums_and_counts,
 )
+from flwr_dpkmeans.kmeans import centre_errors, projected, public_points
+from flwr_dpkmeans.kmeans.lloyd import truncate
 from flwr_dpkmeans.kmeans.public_points import (
     PackingMethod,
     cost_curve,
@@ -58,11 +55,9 @@ from flwr_dpkmeans.kmeans.public_points import (
 )
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
-from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import (
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import (
     Options,
-    Settings,
     as_numbers,
     choice,
     flag,
@@ -70,7 +65,11 @@ from flwr_dpkmeans.sums.settings import (
     real,
     whole,
 )
-from flwr_dpkmeans.sums.task import CountedRows, Known, Run, ServerData, ServerFacts
+from flwr_dpkmeans.sums.outcome import CountedRows
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
+from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
+from flwr_dpkmeans.sums.settings import Settings
 
 PROJECTION = "projection"
 RULE_OF_THUMB = {
@@ -280,17 +279,17 @@ class _OnServerPoints(KMeansTask):
     server_data = ServerData.NEEDED
     trust = "distributed"
 
-    def facts(self, known: Known) -> ServerFacts:
+    def facts(self, public: PublicFacts) -> ServerFacts:
         """What follows from the server's points, without which there is no run."""
-        if known.server is None or known.server.n_points == 0:
+        if public.server is None or public.server.n_points == 0:
             raise PlanError(
                 f"{self.name!r} starts from the server's own points: give server_data."
             )
-        return known.server
+        return public.server
 
     def of_rounds(
         self,
-        known: Known,
+        public: PublicFacts,
         facts: ServerFacts,
         rounds: Sequence[noise_budget.PlannedSum],
     ) -> Algorithm:
@@ -303,11 +302,11 @@ class _OnServerPoints(KMeansTask):
                 else server_points - np.asarray(facts.centre)
             )
             return kmeans_task.seeded_state(
-                np.zeros((self.n_clusters, known.n_features)), seed, relative
+                np.zeros((self.n_clusters, public.n_features)), seed, relative
             )
 
         return Algorithm(
-            self.name, noise_budget.private_sums(known, rounds), initial_state
+            self.name, noise_budget.private_sums(public, rounds), initial_state
         )
 
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
@@ -372,7 +371,7 @@ class _OnServerPoints(KMeansTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDPKMeans(_OnServerPoints):
+class FedDPKMeansTask(_OnServerPoints):
     """FedDP-KMeans (Scott, Lampert, Saulpic 2025), from server data.
 
     3 + T private sums.
@@ -382,8 +381,8 @@ class FedDPKMeans(_OnServerPoints):
     chooses = starts_private = True
     options: FedDPKMeansOptions = FedDPKMeansOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        facts, rounds = self.facts(known), self.options.max_iter
+    def build(self, public: PublicFacts) -> Algorithm:
+        facts, rounds = self.facts(public), self.options.max_iter
         n_lloyd = DEFAULT_LLOYD_ROUNDS if rounds is None else rounds
         lloyd_total = self.options.lloyd_share if n_lloyd else 0.0
         start, kind = 1.0 - lloyd_total, self.options.noise_kind
@@ -393,25 +392,25 @@ class FedDPKMeans(_OnServerPoints):
         )
         part = feddp_appendix.QUARTER * start
         outer, weights, *centers = noise_budget.shared(
-            budget_shares(known), start - part * (parted + simplified), kind
+            budget_shares(public), start - part * (parted + simplified), kind
         )
-        weighed = weights_round(known, facts, weights)
+        weighed = weights_round(public, facts, weights)
         rounds_of_start = [
-            outer_product_round(known, facts, outer),
+            outer_product_round(public, facts, outer),
             weighed,
-            centers_round(known, facts, *centers),
+            centers_round(public, facts, *centers),
         ]
         if simplified:
             rounds_of_start[1:1] = feddp_appendix.simplify_rounds(
-                known, facts, part, weighed[1]
+                public, facts, part, weighed[1]
             )
         if parted:
             (share,) = noise_budget.shared((1.0,), part, kind)
-            rounds_of_start[:0] = [feddp_appendix.parting_round(known, facts, share)]
+            rounds_of_start[:0] = [feddp_appendix.parting_round(public, facts, share)]
         return self.of_rounds(
-            known,
+            public,
             facts,
-            rounds_of_start + lloyd_rounds(known, facts, lloyd_total, n_lloyd),
+            rounds_of_start + lloyd_rounds(public, facts, lloyd_total, n_lloyd),
         )
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
@@ -431,7 +430,7 @@ class FedDPKMeans(_OnServerPoints):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDPChooseK(_OnServerPoints):
+class FedDPChooseKTask(_OnServerPoints):
     """The first two rounds alone, on the whole budget.
 
     The cost curve over k and its elbow (appendix H.3).
@@ -441,25 +440,25 @@ class FedDPChooseK(_OnServerPoints):
     chooses = starts_private = True
     options: ChooseKOptions = ChooseKOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        facts = self.facts(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        facts = self.facts(public)
         if not self.choose_n_clusters:
             raise PlanError(
                 "'feddp_choose_k' looks for the number of clusters: give"
                 " n_clusters='auto'."
             )
         outer, weights = noise_budget.shared(
-            budget_shares(known)[:2], 1.0, self.options.noise_kind
+            budget_shares(public)[:2], 1.0, self.options.noise_kind
         )
         rounds = [
-            outer_product_round(known, facts, outer),
-            weights_round(known, facts, weights),
+            outer_product_round(public, facts, outer),
+            weights_round(public, facts, weights),
         ]
-        return self.of_rounds(known, facts, rounds)
+        return self.of_rounds(public, facts, rounds)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicStart(_OnServerPoints):
+class PublicStartTask(_OnServerPoints):
     """A start that costs no privacy, then T Lloyd rounds on clipped sums (paper,
     section 5).
     """
@@ -467,19 +466,19 @@ class PublicStart(_OnServerPoints):
     options: ServerKMeansPlusPlusOptions = ServerKMeansPlusPlusOptions()
 
     @abstractmethod
-    def start(self, known: Known, seed: int, points: Array) -> Array:
+    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
         """First centroids, (n_clusters, n_features), from public randomness and the
         server's points, if it has any.
         """
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """The whole budget goes to the rounds.
 
         After the start the server's points are not needed any more.
         """
-        facts, rounds = self.facts(known), self.options.max_iter
+        facts, rounds = self.facts(public), self.options.max_iter
         planned = lloyd_rounds(
-            known, facts, 1.0, DEFAULT_ROUNDS if rounds is None else rounds
+            public, facts, 1.0, DEFAULT_ROUNDS if rounds is None else rounds
         )
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
@@ -488,16 +487,16 @@ class PublicStart(_OnServerPoints):
                     "the server's points are not at hand: give server_data."
                 )
             points = (
-                np.empty((0, known.n_features))
+                np.empty((0, public.n_features))
                 if server_points is None
                 else server_points
             )
             return kmeans_task.seeded_state(
-                round_to_grid(truncate(self.start(known, seed, points))), seed
+                round_to_grid(truncate(self.start(public, seed, points))), seed
             )
 
         return Algorithm(
-            self.name, noise_budget.private_sums(known, planned), initial_state
+            self.name, noise_budget.private_sums(public, planned), initial_state
         )
 
     def server_points_words(self, plan: Plan) -> str:
@@ -509,12 +508,12 @@ class PublicStart(_OnServerPoints):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerKMeansPlusPlus(PublicStart):
+class ServerKMeansPlusPlusTask(PublicStartTask):
     """k-means++ on the server's points, then DP-Lloyd."""
 
     name = "server_kmeans++"
 
-    def start(self, known: Known, seed: int, points: Array) -> Array:
+    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
         weights, generator = np.ones(len(points)), np.random.default_rng(seed)
         return points[
             public_points.plus_plus(
@@ -524,13 +523,13 @@ class ServerKMeansPlusPlus(PublicStart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerLloyd(PublicStart):
+class ServerLloydTask(PublicStartTask):
     """k-means of the server's points, with restarts, then DP-Lloyd."""
 
     name = "server_lloyd"
     options: ServerLloydOptions = ServerLloydOptions()
 
-    def start(self, known: Known, seed: int, points: Array) -> Array:
+    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
         return weighted_kmeans(
             points,
             np.ones(len(points)),
@@ -541,7 +540,7 @@ class ServerLloyd(PublicStart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpherePacking(PublicStart):
+class SpherePackingTask(PublicStartTask):
     """Sphere packing (appendix G.3), then DP-Lloyd on clipped sums.
 
     Server points, if any, set the clip bounds.
@@ -551,28 +550,28 @@ class SpherePacking(PublicStart):
     server_data = ServerData.BOUNDS
     options: SpherePackingOptions = SpherePackingOptions()
 
-    def start(self, known: Known, seed: int, points: Array) -> Array:
+    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
         return sphere_packing(
             self.n_clusters,
-            known.n_features,
+            public.n_features,
             np.random.default_rng(seed),
             self.options.packing,
         )
 
-    def facts(self, known: Known) -> ServerFacts:
+    def facts(self, public: PublicFacts) -> ServerFacts:
         """What follows from the server's points or, without, from the box."""
-        require_packable(self.n_clusters, known.n_features)
-        return known.server or facts_without_server(known.config, known.n_features)
+        require_packable(self.n_clusters, public.n_features)
+        return public.server or facts_without_server(public.config, public.n_features)
 
 
-def budget_shares(known: Known) -> tuple[float, ...]:
+def budget_shares(public: PublicFacts) -> tuple[float, ...]:
     """Shares as configured, or the paper's rule of thumb for the unit."""
-    shares: tuple[float, ...] | None = known.options.budget_shares
-    return shares or RULE_OF_THUMB[known.settings.unit]
+    shares: tuple[float, ...] | None = public.options.budget_shares
+    return shares or RULE_OF_THUMB[public.settings.unit]
 
 
 def outer_product_round(
-    known: Known, facts: ServerFacts, share: float
+    public: PublicFacts, facts: ServerFacts, share: float
 ) -> noise_budget.PlannedSum:
     """Step 1: the projection onto the leading eigenvectors of the clients' outer
     product (Algorithm 1, lines 2-7).
@@ -581,9 +580,9 @@ def outer_product_round(
     at client level the whole triangle is clipped and rounded toward zero: nothing is
     added.
     """
-    n_components = min(known.config.n_clusters, known.n_features)
-    size = projected.triangle_size(known.n_features)
-    per_client = known.settings.unit is PrivacyUnit.CLIENT
+    n_components = min(public.config.n_clusters, public.n_features)
+    size = outer_products.triangle_size(public.n_features)
+    per_client = public.settings.unit is PrivacyUnit.CLIENT
     if per_client:
         radius = facts.data_radius
         moved = _clipped(
@@ -606,13 +605,13 @@ def outer_product_round(
 
     def summed(points: Array, state: State) -> Sequence[Array]:
         return [
-            projected.outer_product_sums(
+            outer_products.outer_product_sums(
                 points, lambda rows: centred(rows, facts, radius, state)
             )
         ]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = projected.triangle_of(*summed(points, state))
+        triangle = outer_products.triangle_of(*summed(points, state))
         return [
             (
                 clip_vector(triangle, facts.outer_product_bound)
@@ -622,18 +621,18 @@ def outer_product_round(
         ]
 
     def advance(state: State, released: ReleasedSum) -> State:
-        noise = known.released_std(released.blocks[0])
-        matrix = projected.symmetric_from_triangle(
-            released["outer_product"], known.n_features
+        noise = public.released_std(released.blocks[0])
+        matrix = outer_products.symmetric_from_triangle(
+            released["outer_product"], public.n_features
         )
         server_points = state[SERVER_POINTS]
-        if known.options.server_prior:
+        if public.options.server_prior:
             matrix, _ = projected.shrink_to_server(
                 matrix, clip_rows(server_points, radius), noise
             )
         # Directions of noise would hide the elbow, and where k is to be chosen there
         # are more of them than clusters.
-        auto = known.config.choose_n_clusters
+        auto = public.config.choose_n_clusters
         n_kept = (
             projected.standing_out(matrix, noise, n_components)
             if auto
@@ -648,8 +647,8 @@ def outer_product_round(
     parts = [
         noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)
     ]
-    reads, admits = _with_parts(known, facts, (), None)
-    exact = summed, projected.rounded_triangle
+    reads, admits = _with_parts(public, facts, (), None)
+    exact = summed, outer_products.rounded_triangle
     return parts, PrivateSum(
         "outer-product", (), statistic, advance, radius, reads, admits, unrounded=exact
     )
@@ -672,17 +671,17 @@ def centred(points: Array, facts: ServerFacts, radius: float, state: State) -> A
 
 
 def _with_parts(
-    known: Known,
+    public: PublicFacts,
     facts: ServerFacts,
     reads: tuple[str, ...],
     admits: Callable[[State], bool] | None,
 ) -> tuple[tuple[str, ...], Callable[[State], bool] | None]:
     """What a round reads, and admits, with what Lemma 17 has found, if it is to."""
-    if not getattr(known.options, "reduce_diameter", False):
+    if not getattr(public.options, "reduce_diameter", False):
         return reads, admits
 
     def both(state: State) -> bool:
-        return feddp_appendix.admits_moved(state, facts, known.n_features) and (
+        return feddp_appendix.admits_moved(state, facts, public.n_features) and (
             admits is None or admits(state)
         )
 
@@ -690,12 +689,12 @@ def _with_parts(
 
 
 def weights_round(
-    known: Known, facts: ServerFacts, share: float
+    public: PublicFacts, facts: ServerFacts, share: float
 ) -> noise_budget.PlannedSum:
     """Step 2: how many rows each projected server point stands for, and their k-means
     (Algorithm 1, lines 8-17).
     """
-    config = known.config
+    config = public.config
     norm, order = noise_budget.count_norm(config), noise_budget.count_order(config)
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     if per_client:
@@ -724,7 +723,9 @@ def weights_round(
         ]
 
     def advance(state: State, released: ReleasedSum) -> State:
-        least = known.options.weight_threshold * known.released_std(released.blocks[0])
+        least = public.options.weight_threshold * public.released_std(
+            released.blocks[0]
+        )
         weights = _without_noise_weights(
             released["weights"][: len(state[PROJECTED_POINTS])], least
         )
@@ -742,21 +743,21 @@ def weights_round(
         )
 
     def admits(state: State) -> bool:
-        appended = getattr(known.options, "least_weight", None) is not None
+        appended = getattr(public.options, "least_weight", None) is not None
         complete = appended or len(state.arrays[PROJECTED_POINTS]) == facts.n_points
-        return complete and _fits(state, PROJECTED_POINTS, known, facts.n_points)
+        return complete and _fits(state, PROJECTED_POINTS, public, facts.n_points)
 
     parts = [
         noise_budget.ReleasePart(
             "weights", (facts.n_points,), moved, share, moved.bound
         )
     ]
-    own = _with_parts(known, facts, (PROJECTION, PROJECTED_POINTS), admits)
+    own = _with_parts(public, facts, (PROJECTION, PROJECTED_POINTS), admits)
     return parts, PrivateSum("weights", (), statistic, advance, facts.data_radius, *own)
 
 
 def clustered(
-    config: Run,
+    config: RunConfig,
     points: Array,
     weights: Array,
     seed: int,
@@ -797,35 +798,35 @@ def _without_noise_weights(weights: Array, threshold: float) -> Array:
 
 
 def centers_round(
-    known: Known, facts: ServerFacts, sums_share: float, counts_share: float
+    public: PublicFacts, facts: ServerFacts, sums_share: float, counts_share: float
 ) -> noise_budget.PlannedSum:
     """Step 3: the rows nearest to each projected centre give the first centroids
     (Algorithm 1, lines 18-24).
     """
-    margin = known.options.margin
+    margin = public.options.margin
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return projected.clear_labels(
+        return projected_sums.clear_labels(
             rows, state[PROJECTION], state[PROJECTED_CENTERS], margin
         )
 
     def advance(state: State, released: ReleasedSum) -> State:
-        centroids, counts = _new_centroids(state, released, facts, known.noise_factor)
+        centroids, counts = _new_centroids(state, released, facts, public.noise_factor)
         after = state.changed(centroids=centroids, counts=counts)
-        return _with_deviations(known, facts, state, after, released)
+        return _with_deviations(public, facts, state, after, released)
 
     def admits(state: State) -> bool:
-        return _fits(state, PROJECTED_CENTERS, known, known.config.n_clusters)
+        return _fits(state, PROJECTED_CENTERS, public, public.config.n_clusters)
 
     parts, statistic = _cluster_sums(
-        known, facts, (sums_share, counts_share), labels_of, as_means=True
+        public, facts, (sums_share, counts_share), labels_of, as_means=True
     )
-    own = _with_parts(known, facts, (PROJECTION, PROJECTED_CENTERS), admits)
+    own = _with_parts(public, facts, (PROJECTION, PROJECTED_CENTERS), admits)
     return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, *own)
 
 
 def lloyd_rounds(
-    known: Known, facts: ServerFacts, total: float, n_rounds: int
+    public: PublicFacts, facts: ServerFacts, total: float, n_rounds: int
 ) -> list[noise_budget.PlannedSum]:
     """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data.
 
@@ -844,16 +845,18 @@ def lloyd_rounds(
         )
 
     def advance(state: State, released: ReleasedSum) -> State:
-        centroids, counts = _new_centroids(state, released, facts, known.noise_factor)
+        centroids, counts = _new_centroids(state, released, facts, public.noise_factor)
         after = kmeans_task.stepped(state, centroids, counts)
-        return _with_deviations(known, facts, state, after, released)
+        return _with_deviations(public, facts, state, after, released)
 
     def one_round(index: int, part: float) -> noise_budget.PlannedSum:
         shares = noise_budget.shared(
-            budget_shares(known)[2:], part * total / n_rounds, known.options.noise_kind
+            budget_shares(public)[2:],
+            part * total / n_rounds,
+            public.options.noise_kind,
         )
-        parts, statistic = _cluster_sums(known, facts, shares, labels_of)
-        own = _with_parts(known, facts, (), None)
+        parts, statistic = _cluster_sums(public, facts, shares, labels_of)
+        own = _with_parts(public, facts, (), None)
         return parts, PrivateSum(
             f"lloyd-{index}", (), statistic, advance, facts.data_radius, *own
         )
@@ -861,13 +864,13 @@ def lloyd_rounds(
     return [
         one_round(index, part)
         for index, part in enumerate(
-            known.options.noise_schedule.parts(n_rounds), start=1
+            public.options.noise_schedule.parts(n_rounds), start=1
         )
     ]
 
 
 def _cluster_sums(
-    known: Known,
+    public: PublicFacts,
     facts: ServerFacts,
     shares: Sequence[float],
     labels_of: Callable[[Array, State], LabelArray],
@@ -877,10 +880,10 @@ def _cluster_sums(
     """Sums and counts by label, of a client clipped or, in step 3, turned into means
     and indicators: what and how.
     """
-    k, d = known.config.n_clusters, known.n_features
+    k, d = public.config.n_clusters, public.n_features
     norm, order = (
-        noise_budget.count_norm(known.config),
-        noise_budget.count_order(known.config),
+        noise_budget.count_norm(public.config),
+        noise_budget.count_order(public.config),
     )
 
     @in_blocks
@@ -888,7 +891,7 @@ def _cluster_sums(
         rows = centred(points, facts, facts.data_radius, state)
         return sums_and_counts(rows, labels_of(rows, state), k)
 
-    if known.settings.unit is PrivacyUnit.RECORD:
+    if public.settings.unit is PrivacyUnit.RECORD:
         # The centre is public, so the row's distance from it is all that one row adds.
         because = (
             "S9: one row, clipped to the data radius, lies in one cluster"
@@ -918,7 +921,7 @@ def _cluster_sums(
     def clipped_of(points: Array, state: State) -> Sequence[Array]:
         vectors, numbers = sums_of(points, state)
         if as_means:
-            vectors, numbers = projected.means_and_indicators(vectors, numbers)
+            vectors, numbers = projected_sums.means_and_indicators(vectors, numbers)
         return clipped_together(vectors, numbers, *bounds, order=order)
 
     vectors = _clipped("S10", what[0], Norm.L2, bounds[0])
@@ -954,7 +957,11 @@ def _new_centroids(
 
 
 def _with_deviations(
-    known: Known, facts: ServerFacts, before: State, after: State, released: ReleasedSum
+    public: PublicFacts,
+    facts: ServerFacts,
+    before: State,
+    after: State,
+    released: ReleasedSum,
 ) -> State:
     """Add how far the new centres may be from the means of the rows that they label,
     for rows within the data radius.
@@ -962,9 +969,9 @@ def _with_deviations(
     A client's own means are clipped, and what that cuts is not released: nothing is
     said at client level.
     """
-    if known.settings.unit is PrivacyUnit.CLIENT:
+    if public.settings.unit is PrivacyUnit.CLIENT:
         return after
-    sums_noise, counts_noise = map(known.released_std, released.blocks)
+    sums_noise, counts_noise = map(public.released_std, released.blocks)
     offsets = after.centroids - np.asarray(facts.centre)
     quotients = centre_errors.quotient_deviations(
         offsets, after.counts, sums_noise, counts_noise
@@ -974,12 +981,12 @@ def _with_deviations(
     return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
 
-def _fits(state: State, name: str, known: Known, most_rows: int) -> bool:
+def _fits(state: State, name: str, public: PublicFacts, most_rows: int) -> bool:
     """Whether a server's projection and its projected points or centres have the plan's
     shapes and are exact.
     """
     projection, table = state.arrays[PROJECTION], state.arrays[name]
-    d, k = known.n_features, known.config.n_clusters
+    d, k = public.n_features, public.config.n_clusters
     if (
         projection.ndim != 2
         or len(projection) != d

@@ -27,9 +27,10 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
     column_names,
 )
+from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.grid import is_on_grid
 from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.centre_errors import WIDEST, half_widths
-from flwr_dpkmeans.kmeans.lloyd import is_on_grid, sum_over_blocks
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -39,11 +40,15 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
-from flwr_dpkmeans.sums.draft import whole_multiplier
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, flag, whole
+from flwr_dpkmeans.sums.outcome import COUNT, CountedRows, Discoveries, Result
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.price import whole_multiplier
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation, Options, Settings, flag, whole
-from flwr_dpkmeans.sums.task import TASKS, CountedRows, Found, Known, Result, Run, Task
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
@@ -210,14 +215,14 @@ def _require_within(plan: Plan, found: Box, domain: Box) -> None:
         )
 
 
-def _domain(config: Run, n_features: int | None) -> Box:
+def _domain(config: RunConfig, n_features: int | None) -> Box:
     """The public domain of every column: one pair of bounds holds for all."""
     lower, upper = config.settings.bounds
     n = n_features or 0
     return (lower * n, upper * n) if len(lower) == 1 else (lower, upper)
 
 
-def _count_block(config: Run, multiplier: float) -> Block:
+def _count_block(config: RunConfig, multiplier: float) -> Block:
     """The private count: one entry.
 
     At client level each client counts no more rows than are declared.
@@ -235,7 +240,7 @@ def _count_block(config: Run, multiplier: float) -> Block:
 
 
 def _histogram_block(
-    config: Run, name: str, shape: tuple[int, int], multiplier: float
+    config: RunConfig, name: str, shape: tuple[int, int], multiplier: float
 ) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of
     sqrt(n_features) at most.
@@ -314,7 +319,7 @@ class KMeansTask(Task):
     profile = staticmethod(cluster_profile.profile_blocks)
     profile_round = staticmethod(cluster_profile.profile_round)
 
-    def result_arrays(self, config: Run) -> tuple[str, ...]:
+    def result_arrays(self, config: RunConfig) -> tuple[str, ...]:
         return (
             CENTRE_DEVIATION,
             *measure.result_extras(config),
@@ -343,13 +348,13 @@ class KMeansTask(Task):
             }
         )
 
-    def _profile_shapes(self, config: Run) -> Mapping[str, tuple[int, ...]]:
+    def _profile_shapes(self, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
         return (
             cluster_profile.profile_shapes(config) if config.settings.n_beside else {}
         )
 
     def preliminary(
-        self, config: Run, delta: float, n_features: int | None
+        self, config: RunConfig, delta: float, n_features: int | None
     ) -> tuple[PlannedRound, ...]:
         """None, a private count, or two histograms (without a width: missing), the
         first with the count.
@@ -393,7 +398,7 @@ class KMeansTask(Task):
         return PlannedRound(name, trust, first), PlannedRound(RANGES, trust, second)
 
     def preliminary_statistic(
-        self, plan: Plan, index: int, points: Array, found: Found
+        self, plan: Plan, index: int, points: Array, discoveries: Discoveries
     ) -> list[Array]:
         """One client's exact part of it, from its rows, (n_points, n_features), in the
         data's units, on the grid.
@@ -415,12 +420,12 @@ class KMeansTask(Task):
                 )
             if name in moments:
                 return moments[name]
-            if found.box is None:
+            if discoveries.box is None:
                 raise ProtocolError(
                     "ranges were asked for before magnitudes: stop the run and check"
                     " the server."
                 )
-            return ranges.range_histogram(rows, found.box)
+            return ranges.range_histogram(rows, discoveries.box)
 
         def summed(part: slice) -> Sequence[Array]:
             rows = points[part]
@@ -438,8 +443,8 @@ class KMeansTask(Task):
         ]
 
     def take_preliminary(
-        self, plan: Plan, index: int, released: ReleasedSum, found: Found
-    ) -> Found:
+        self, plan: Plan, index: int, released: ReleasedSum, discoveries: Discoveries
+    ) -> Discoveries:
         """Add what it tells to what was known before.
 
         The same on the server and on every client.
@@ -451,14 +456,15 @@ class KMeansTask(Task):
         for block in planned.blocks:
             std = plan.released_std(planned, block)
             if block.name == COUNT:
-                found = replace(
-                    found, n_examples=self.counted_examples(float(released[COUNT][0]))
+                discoveries = replace(
+                    discoveries,
+                    n_examples=self.counted_examples(float(released[COUNT][0])),
                 )
             elif block.name == "group_squares":
                 box, unclear = standard_box(plan, released, std)
-                found = replace(found, box=box, unclear=unclear)
+                discoveries = replace(discoveries, box=box, unclear=unclear)
             elif block.name == MAGNITUDES:
-                n_examples = found.n_examples or plan.settings.n_examples
+                n_examples = discoveries.n_examples or plan.settings.n_examples
                 by_row = plan.settings.unit is PrivacyUnit.RECORD
                 coarse = ranges.find_coarse_ranges(
                     released[block.name], domain, std, n_examples if by_row else None
@@ -466,17 +472,19 @@ class KMeansTask(Task):
                 _require_bounded(plan, coarse.unheard, domain, std)
                 _require_within(plan, coarse.ranges, domain)
                 unclear = tuple(sorted(coarse.unheard + coarse.zero))
-                found = replace(found, box=coarse.ranges, unclear=unclear)
-            elif found.box is not None:
-                found = replace(
-                    found,
+                discoveries = replace(discoveries, box=coarse.ranges, unclear=unclear)
+            elif discoveries.box is not None:
+                discoveries = replace(
+                    discoveries,
                     box=ranges.find_ranges(
-                        released[block.name], found.box, std, domain
+                        released[block.name], discoveries.box, std, domain
                     ),
                 )
-        return found
+        return discoveries
 
-    def require_box(self, config: Run, box: Box | None, n_features: int | None) -> None:
+    def require_box(
+        self, config: RunConfig, box: Box | None, n_features: int | None
+    ) -> None:
         """Refuse a box that no release can have led to, by a `PlanError`.
 
         Bounds are declared, or the box has another width, no extent, or reaches beyond
@@ -645,7 +653,7 @@ class KMeansTask(Task):
             for name, shape in shapes
         )
         return fits and (
-            plan.settings.evaluation is Evaluation.NONE
+            plan.settings.evaluation is EvaluationKind.NONE
             or measure.admits_evaluation(plan.config, state)
         )
 
@@ -730,13 +738,13 @@ def counts_std(plan: Plan) -> tuple[float, bool]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InOnePlace(KMeansTask):
+class InOnePlaceTask(KMeansTask):
     """A baseline that `FederatedKMeans` runs in this process, never in a federation."""
 
     trust = "central"
     noise = NoiseShape.NONE
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         raise needs_all_rows(self.name)
 
 
@@ -748,14 +756,14 @@ class OptimalOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KFed(InOnePlace):
+class KFedTask(InOnePlaceTask):
     """One-shot federated k-means from each client's own centres; not private."""
 
     name = "k_fed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimal(InOnePlace):
+class OptimalTask(InOnePlaceTask):
     """k-means on all rows in one place; not private."""
 
     name = "optimal"
@@ -775,7 +783,7 @@ class MaxCoverOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxCover(InOnePlace):
+class MaxCoverTask(InOnePlaceTask):
     """Private k-means by maximum cover (Nguyen, Chaturvedi, Xu 2021), on all rows in
     one place.
     """
@@ -794,7 +802,7 @@ class BalcanOptions(MaxCoverOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Balcan(MaxCover):
+class BalcanTask(MaxCoverTask):
     """Private k-means by noisy trees and local search (Balcan et al. 2017), on all rows
     in one place.
     """
@@ -803,8 +811,8 @@ class Balcan(MaxCover):
     options: BalcanOptions = BalcanOptions()
 
 
-NOT_FEDERATED: Mapping[str, type[InOnePlace]] = MappingProxyType(
-    {kind.name: kind for kind in (KFed, Optimal, MaxCover, Balcan)}
+NOT_FEDERATED: Mapping[str, type[InOnePlaceTask]] = MappingProxyType(
+    {kind.name: kind for kind in (KFedTask, OptimalTask, MaxCoverTask, BalcanTask)}
 )
 """Baselines that `FederatedKMeans` runs in one process, by name."""
 

@@ -29,13 +29,9 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     root_at_least,
 )
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kmeans import centre_errors, lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_statistics,
-    relative_statistics,
-    relative_update,
-)
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing, relative_update
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
@@ -53,9 +49,10 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.sums.option_rules import Options, choice, flag, real, whole
+from flwr_dpkmeans.sums.outcome import CountedRows
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, choice, flag, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, Known
 
 MIN_ITERATIONS = 2
 ERROR_TARGET = 0.004
@@ -120,7 +117,7 @@ class _Packed(KMeansTask):
 
     def calibrated(
         self,
-        known: Known,
+        public: PublicFacts,
         estimate: Callable[[float], float],
         split: _Split,
         bound: float,
@@ -131,13 +128,13 @@ class _Packed(KMeansTask):
         `estimate` says T for a sigma, `split` the multipliers of sums and counts; sums
         have a sensitivity of `bound`.
         """
-        k, d = self.n_clusters, known.n_features
+        k, d = self.n_clusters, public.n_features
 
         def closeness_at(sigma: float) -> Closeness:
             t = self.iterations(estimate(sigma))
             sums, counts = split(sigma * math.sqrt(t), d)
             # As if every round had the least noise of all.
-            unit = 2.0**known.fraction_bits / math.sqrt(
+            unit = 2.0**public.fraction_bits / math.sqrt(
                 max(self.options.noise_schedule.parts(t))
             )
             arrays = [(sums * bound, k * d), (counts, k)]
@@ -149,14 +146,14 @@ class _Packed(KMeansTask):
                 * t
             )
 
-        sigma = known.calibrate(closeness_at)
+        sigma = public.calibrate(closeness_at)
         return sigma, self.iterations(estimate(sigma))
 
-    def packed_state(self, known: Known) -> InitialState:
+    def packed_state(self, public: PublicFacts) -> InitialState:
         """Start from a sphere packing: data-independent, from a seed that everybody
         knows.
         """
-        k, d = self.n_clusters, known.n_features
+        k, d = self.n_clusters, public.n_features
         require_packable(k, d)
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
@@ -169,7 +166,7 @@ class _Packed(KMeansTask):
 
     def lloyd_round(
         self,
-        known: Known,
+        public: PublicFacts,
         index: int,
         sums: Block,
         counts_multiplier: float,
@@ -188,8 +185,8 @@ class _Packed(KMeansTask):
         def advance(state: State, released: ReleasedSum) -> State:
             moved = update(state.centroids, released[sums.name], released["counts"])
             after = stepped(state, moved, released["counts"])
-            noise = [known.released_std(block) for block in released.blocks]
-            deviations = self.centre_deviations(known, state, after, noise, radius)
+            noise = [public.released_std(block) for block in released.blocks]
+            deviations = self.centre_deviations(public, state, after, noise, radius)
             return after.changed(**{CENTRE_DEVIATION: deviations})
 
         return PrivateSum(
@@ -198,7 +195,7 @@ class _Packed(KMeansTask):
 
     def centre_deviations(
         self,
-        known: Known,
+        public: PublicFacts,
         before: State,
         after: State,
         noise: Sequence[float],
@@ -214,12 +211,12 @@ class _Packed(KMeansTask):
         offsets, cut = after.centroids, 0.0
         if radius is not None:
             offsets = after.centroids - before.centroids
-            n_rows = float(known.known_n_examples)
+            n_rows = float(public.required_n_examples)
             cut = centre_errors.dropped_rows(after.counts, noise[1], n_rows, radius)
         quotients = centre_errors.quotient_deviations(offsets, after.counts, *noise)
         return centre_errors.on_grid(quotients, cut, moved)
 
-    def scheduled(self, known: Known, rounds: Sequence[PrivateSum]) -> Algorithm:
+    def scheduled(self, public: PublicFacts, rounds: Sequence[PrivateSum]) -> Algorithm:
         """The rounds, which were planned with equal noise, with each its part of the
         budget.
         """
@@ -237,7 +234,7 @@ class _Packed(KMeansTask):
             return replace(planned, blocks=tuple(own))
 
         return Algorithm(
-            self.name, tuple(map(with_part, rounds, parts)), self.packed_state(known)
+            self.name, tuple(map(with_part, rounds, parts)), self.packed_state(public)
         )
 
 
@@ -285,7 +282,7 @@ class FastLloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FastLloyd(_Packed):
+class FastLloydTask(_Packed):
     """FastLloyd (Diaa, Humphries, Kerschbaum 2025).
 
     Relative sums of the points within a radius, Gaussian noise.
@@ -295,27 +292,27 @@ class FastLloyd(_Packed):
     needs_n_examples = True
     options: FastLloydOptions = FastLloydOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """T iterations (equation 21, clipped to [2, 7]) with the smallest sigma that
         costs epsilon (equation 7).
         """
-        k, d = self.n_clusters, known.n_features
+        k, d = self.n_clusters, public.n_features
         eta = cluster_radius(self.options.alpha, k, d)
         first = d**0.5 * BOX_BOUND if self.options.schedule is Schedule.STEP else eta
 
         def estimate(sigma: float) -> float:
-            n = float(known.known_n_examples)
+            n = float(public.required_n_examples)
             scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
             return ERROR_TARGET * 4.0 * n**2 / scale
 
-        sigma, t = self.calibrated(known, estimate, split_multiplier, min(first, eta))
+        sigma, t = self.calibrated(public, estimate, split_multiplier, min(first, eta))
         multipliers = split_multiplier(sigma, d)
         radii = (first,) + (eta,) * (t - 1)
         rounds = [
-            self._iteration(known, index, radius, multipliers, t)
+            self._iteration(public, index, radius, multipliers, t)
             for index, radius in enumerate(radii, start=1)
         ]
-        return self.scheduled(known, rounds)
+        return self.scheduled(public, rounds)
 
     def counted_rows(self, state: State) -> CountedRows | None:
         """Rows within the radius of a centroid.
@@ -340,7 +337,7 @@ class FastLloyd(_Packed):
 
     def _iteration(
         self,
-        known: Known,
+        public: PublicFacts,
         index: int,
         radius: float,
         multipliers: tuple[float, float],
@@ -352,7 +349,7 @@ class FastLloyd(_Packed):
         sums_multiplier, counts_multiplier = (
             one * math.sqrt(n_iterations) for one in multipliers
         )
-        n_features = known.n_features
+        n_features = public.n_features
         moved = self.sums_sensitivity(radius, n_features)
         # In one coordinate a row of the box is at most the radius from its centroid,
         # which is in the box, or near it.
@@ -383,7 +380,7 @@ class FastLloyd(_Packed):
             )
 
         return self.lloyd_round(
-            known, index, block, counts_multiplier, statistic, update, radius
+            public, index, block, counts_multiplier, statistic, update, radius
         )
 
 
@@ -411,12 +408,12 @@ class _OnAbsoluteSums(_Packed):
 
     def iterating(
         self,
-        known: Known,
+        public: PublicFacts,
         n_iterations: int,
         sums_multiplier: float,
         counts_multiplier: float,
     ) -> Algorithm:
-        k, d = self.n_clusters, known.n_features
+        k, d = self.n_clusters, public.n_features
         norm, bound, because = (
             Norm.L2,
             root_at_least(d),
@@ -444,10 +441,10 @@ class _OnAbsoluteSums(_Packed):
 
         numbers = range(1, n_iterations + 1)
         rounds = [
-            self.lloyd_round(known, index, block, counts_multiplier, statistic, update)
+            self.lloyd_round(public, index, block, counts_multiplier, statistic, update)
             for index in numbers
         ]
-        return self.scheduled(known, rounds)
+        return self.scheduled(public, rounds)
 
 
 @dataclass(frozen=True)
@@ -456,7 +453,7 @@ class GLloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GLloyd(_OnAbsoluteSums):
+class GLloydTask(_OnAbsoluteSums):
     """DP-Lloyd, Gaussian noise: sums with L2 sensitivity sqrt(d), counts with 1
     (FastLloyd paper, appendix B.1).
     """
@@ -465,19 +462,19 @@ class GLloyd(_OnAbsoluteSums):
     needs_n_examples = True
     options: GLloydOptions = GLloydOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        k, d = self.n_clusters, known.n_features
+    def build(self, public: PublicFacts) -> Algorithm:
+        k, d = self.n_clusters, public.n_features
 
         def estimate(sigma: float) -> float:
-            n = float(known.known_n_examples)
+            n = float(public.required_n_examples)
             return (
                 ERROR_TARGET
                 * n**2
                 / (k**3 * d * sigma**2 * (2.0 * RHO + math.sqrt(d)) ** 2)
             )
 
-        sigma, t = self.calibrated(known, estimate, glloyd_split, math.sqrt(d))
-        return self.iterating(known, t, *glloyd_split(sigma * math.sqrt(t), d))
+        sigma, t = self.calibrated(public, estimate, glloyd_split, math.sqrt(d))
+        return self.iterating(public, t, *glloyd_split(sigma * math.sqrt(t), d))
 
 
 def glloyd_split(noise_multiplier: float, n_features: int) -> tuple[float, float]:
@@ -497,7 +494,7 @@ class SuLloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuLloyd(_OnAbsoluteSums):
+class SuLloydTask(_OnAbsoluteSums):
     """DP-Lloyd, Laplace noise (Su et al.): sums with L1 sensitivity d, counts with 1,
     epsilon/T per iteration.
 
@@ -512,33 +509,35 @@ class SuLloyd(_OnAbsoluteSums):
     needs_n_examples = True
     options: SuLloydOptions = SuLloydOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """T from what is left of epsilon.
 
         Sums and counts in the ratio d : (4 d rho^2)^(1/3).
         """
-        d, k = known.n_features, self.n_clusters
-        epsilon = known.settings.epsilon * (
-            1.0 - known.settings.reserved_share(counts=True)
+        d, k = public.n_features, self.n_clusters
+        epsilon = public.settings.epsilon * (
+            1.0 - public.settings.reserved_share(counts=True)
         )
-        n = float(known.known_n_examples)
+        n = float(public.required_n_examples)
         count_part = (4.0 * d * RHO**2) ** (1.0 / 3.0)
         t = self.iterations(
             epsilon / math.sqrt(SULLOYD_CONSTANT * k**3 / n**2 * (d + count_part) ** 3)
         )
         sum_share, count_share = d / (d + count_part), count_part / (d + count_part)
         per_iteration = (
-            laplace_epsilon(known, epsilon, [sum_share / t, count_share / t] * t) / t
+            laplace_epsilon(public, epsilon, [sum_share / t, count_share / t] * t) / t
         )
         return self.iterating(
-            known,
+            public,
             t,
             1.0 / (per_iteration * sum_share),
             1.0 / (per_iteration * count_share),
         )
 
 
-def laplace_epsilon(public: Known, least: float, shares: Sequence[float]) -> float:
+def laplace_epsilon(
+    public: PublicFacts, least: float, shares: Sequence[float]
+) -> float:
     """The largest sum of the iterations' epsilons, of which each array has a share,
     with which the run costs epsilon.
 
@@ -570,12 +569,12 @@ class LloydOptions(PackedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lloyd(_OnAbsoluteSums):
+class LloydTask(_OnAbsoluteSums):
     """Lloyd's algorithm without noise: not private, for comparison."""
 
     name = "lloyd"
     noise = NoiseShape.NONE
     options: LloydOptions = LloydOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        return self.iterating(known, self.iterations(MAX_ITERATIONS), 0.0, 0.0)
+    def build(self, public: PublicFacts) -> Algorithm:
+        return self.iterating(public, self.iterations(MAX_ITERATIONS), 0.0, 0.0)

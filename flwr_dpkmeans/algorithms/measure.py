@@ -19,8 +19,8 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import LabelArray
+from flwr_dpkmeans.kernels import assignment, blocks, grid
+from flwr_dpkmeans.kernels.grid import LabelArray
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -31,10 +31,12 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.privacy.shown import share_text
-from flwr_dpkmeans.sums.plan import COUNT, Plan
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.outcome import COUNT
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Evaluation
-from flwr_dpkmeans.sums.task import Known, Run
+from flwr_dpkmeans.sums.settings import EvaluationKind
 
 COST_CURVE = "cost_curve"
 """Name of the extra that a run leaves which chose its number of clusters."""
@@ -78,7 +80,7 @@ but is of the size of 1.
 """
 
 
-def clip_distance(config: Run, n_features: int) -> float:
+def clip_distance(config: RunConfig, n_features: int) -> float:
     """The distance, in scaled units, from which on rows count as if they were there.
 
     By default half the diagonal of one of k equal cubes that fill the box, or of the
@@ -88,7 +90,7 @@ def clip_distance(config: Run, n_features: int) -> float:
     """
     if config.settings.evaluation_radius is not None:
         return config.settings.evaluation_radius
-    if config.settings.evaluation is Evaluation.EXACT:
+    if config.settings.evaluation is EvaluationKind.EXACT:
         # The box's diagonal, with room for the last digit of its square.
         return 2.0 * math.sqrt(n_features) * (1.0 + 2.0**-40)
     k = 1 if config.choose_n_clusters else config.n_clusters
@@ -96,12 +98,15 @@ def clip_distance(config: Run, n_features: int) -> float:
     return float(f"{math.sqrt(n_features) / k ** (1.0 / n_features):.12g}")
 
 
-def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
+def evaluation_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
     """Arrays of an evaluation, each of sensitivity 1, by their joint noise multiplier.
 
     An exact one has no noise.
     """
-    exact, unit = config.settings.evaluation is Evaluation.EXACT, config.settings.unit
+    exact, unit = (
+        config.settings.evaluation is EvaluationKind.EXACT,
+        config.settings.unit,
+    )
     noise = NoiseShape.NONE if exact else NoiseShape.GAUSSIAN
     blocks = []
     for name, (part, one_row, one_client) in _ARRAYS.items():
@@ -114,7 +119,7 @@ def evaluation_blocks(config: Run, multiplier: float) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _shape(config: Run, name: str) -> tuple[int, ...]:
+def _shape(config: RunConfig, name: str) -> tuple[int, ...]:
     """Shape of an array: cost and rows beyond are one number.
 
     Cells are by cluster and class, or none.
@@ -126,28 +131,30 @@ def _shape(config: Run, name: str) -> tuple[int, ...]:
     )
 
 
-def evaluation_round(known: Known) -> PrivateSum:
+def evaluation_round(public: PublicFacts) -> PrivateSum:
     """Measure the centroids that the algorithm ended with: they stay.
 
     The released arrays are added to the state.
     """
-    config, d = known.config, known.n_features
+    config, d = public.config, public.n_features
     k, n_classes = config.n_clusters, config.settings.n_classes
     clip = clip_distance(config, d)
     farthest = clip * clip
     per_client = config.settings.unit is PrivacyUnit.CLIENT
-    exact = config.settings.evaluation is Evaluation.EXACT
+    exact = config.settings.evaluation is EvaluationKind.EXACT
 
     def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
-            nearest, squares = lloyd.nearest_centroids(points[rows], state.centroids)
+            nearest, squares = assignment.nearest_centroids(
+                points[rows], state.centroids
+            )
             # Negated where it matters, so that a distance that is not a number is
             # clipped as well.
             near = squares <= farthest
             parts = np.where(near, squares, farthest) / farthest
             # Row by row on the grid, so that one row's part does not depend on the
             # others.
-            cost = np.array([parts.sum() if exact else lloyd.toward_zero(parts).sum()])
+            cost = np.array([parts.sum() if exact else grid.toward_zero(parts).sum()])
             beyond = np.array([float(np.count_nonzero(~near))])
             return (
                 cost,
@@ -155,12 +162,12 @@ def evaluation_round(known: Known) -> PrivateSum:
                 _cells(np.minimum(nearest, k - 1), labels[rows], k, n_classes),
             )
 
-        arrays = lloyd.sum_over_blocks(summed, len(points), d)
+        arrays = blocks.sum_over_blocks(summed, len(points), d)
         if per_client:
             # The shares of rows add up to 1, and so have a norm of at most 1; rounding
             # toward zero keeps it.
-            return [lloyd.toward_zero(array / max(1, len(points))) for array in arrays]
-        return [lloyd.round_to_grid(array) for array in arrays]
+            return [grid.toward_zero(array / max(1, len(points))) for array in arrays]
+        return [grid.round_to_grid(array) for array in arrays]
 
     def advance(state: State, released: ReleasedSum) -> State:
         return state.changed(**{name: released[name] for name in EVALUATION_ARRAYS})
@@ -170,7 +177,7 @@ def evaluation_round(known: Known) -> PrivateSum:
 
     return PrivateSum(
         EVALUATION_ROUND,
-        known.evaluation,
+        public.evaluation,
         statistic,
         advance,
         clip,
@@ -179,22 +186,26 @@ def evaluation_round(known: Known) -> PrivateSum:
     )
 
 
-def result_extras(config: Run) -> tuple[str, ...]:
+def result_extras(config: RunConfig) -> tuple[str, ...]:
     """Names of the extras that belong to a run's result.
 
     The cost curve if k was chosen, and an evaluation's arrays.
     """
     return (
         COST_CURVE,
-        *(() if config.settings.evaluation is Evaluation.NONE else EVALUATION_ARRAYS),
+        *(
+            ()
+            if config.settings.evaluation is EvaluationKind.NONE
+            else EVALUATION_ARRAYS
+        ),
     )
 
 
-def admits_evaluation(config: Run, state: State) -> bool:
+def admits_evaluation(config: RunConfig, state: State) -> bool:
     """Whether the extras of a server's result are an evaluation of the plan's shape."""
     arrays = [(name, state.arrays.get(name)) for name in EVALUATION_ARRAYS]
     return all(
-        one is not None and one.shape == _shape(config, name) and lloyd.is_on_grid(one)
+        one is not None and one.shape == _shape(config, name) and grid.is_on_grid(one)
         for name, one in arrays
     )
 
@@ -339,7 +350,7 @@ def read_evaluation(
     released.
     """
     settings = plan.settings
-    if settings.evaluation is Evaluation.NONE:
+    if settings.evaluation is EvaluationKind.NONE:
         return None
     if not set(EVALUATION_ARRAYS) <= set(state.arrays) or plan.n_features is None:
         raise PlanError(
@@ -376,7 +387,7 @@ def read_evaluation(
         # Noise alone is not privacy, as with a seed or after exact releases.
         kind=(
             EXACT
-            if settings.evaluation is Evaluation.EXACT
+            if settings.evaluation is EvaluationKind.EXACT
             else PRIVATE
             if plan.is_private
             else NOISY
@@ -455,7 +466,7 @@ def _units(
     """
     total = Measured(max(1.0, float(cells.sum())), cell_noise * math.sqrt(cells.size))
     known = _known_units(plan, n_clients)
-    if known is None or plan.settings.evaluation is Evaluation.EXACT:
+    if known is None or plan.settings.evaluation is EvaluationKind.EXACT:
         return total, "released"
     far = abs(known.value - total.value) > _FAR * math.hypot(known.noise, total.noise)
     return (total, "released") if far or total.noise < known.noise else (known, "known")

@@ -2,8 +2,8 @@
 
 Means and deviations, histograms, and who is far from them.
 
-`Histograms` is the smallest private sum: one array. Rows are far from what all parties'
-rows are like by the moments, or by a private radius of each cluster (`Radii`); who is
+`HistogramsTask` is the smallest private sum: one array. Rows are far from what all parties'
+rows are like by the moments, or by a private radius of each cluster (`RadiiTask`); who is
 flagged is known at the party alone.
 """
 
@@ -26,20 +26,20 @@ from flwr_dpkmeans.algorithms.noise_budget import (
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.errors import ConfigurationError, column_names, listed
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    is_on_grid,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-    toward_zero,
-)
+from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid, toward_zero
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.sums.plan import Plan, agreed_names
+from flwr_dpkmeans.sums.checks.columns import agreed_names
+from flwr_dpkmeans.sums.option_rules import Options, as_numbers, option, real, whole
+from flwr_dpkmeans.sums.outcome import CountedRows, Result
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, Known, Result, Task
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.task import Task
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0
@@ -49,11 +49,11 @@ _LEAST = 2.0**-16
 _MOST_CENTERS = 10_000
 
 
-class OneRound(Task):
+class OneRoundTask(Task):
     """A task that learns everything in one round, from nothing."""
 
     @abstractmethod
-    def planned(self, known: Known) -> PlannedSum:
+    def planned(self, public: PublicFacts) -> PlannedSum:
         """The round."""
 
     @abstractmethod
@@ -91,9 +91,11 @@ class OneRound(Task):
             return None
         return CountedRows("group_counts", float(rows.sum()), rows.size)
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         return Algorithm(
-            self.name, private_sums(known, [self.planned(known)]), lambda *_: State({})
+            self.name,
+            private_sums(public, [self.planned(public)]),
+            lambda *_: State({}),
         )
 
     def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
@@ -214,13 +216,13 @@ def deviations_of(variances: Array, least: float) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moments(OneRound):
+class MomentsTask(OneRoundTask):
     """Mean and standard deviation of every column, and the number of rows."""
 
     name = "moments"
 
-    def planned(self, known: Known) -> PlannedSum:
-        @lloyd.in_blocks
+    def planned(self, public: PublicFacts) -> PlannedSum:
+        @blocks.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
@@ -232,7 +234,7 @@ class Moments(OneRound):
                 deviations=deviations_of(variances, _LEAST),
             )
 
-        return moment_parts(1, known.n_features), PrivateSum(
+        return moment_parts(1, public.n_features), PrivateSum(
             "moments", (), statistic, advance
         )
 
@@ -303,21 +305,21 @@ class HistogramsOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histograms(OneRound):
+class HistogramsTask(OneRoundTask):
     """Noisy counts of every column's values in bins."""
 
     name = "histograms"
     options: HistogramsOptions = HistogramsOptions()
 
-    def planned(self, known: Known) -> PlannedSum:
-        d, n = shape = (known.n_features, self.options.bins)
+    def planned(self, public: PublicFacts) -> PlannedSum:
+        d, n = shape = (public.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(
             Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True
         )
-        half_step = 2.0 ** -(known.fraction_bits + 1)
+        half_step = 2.0 ** -(public.fraction_bits + 1)
 
-        @lloyd.in_blocks
+        @blocks.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one.
             # Half a step of the grid is added as a value at the beginning of a bin may
@@ -406,7 +408,7 @@ class RadiiOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Radii(OneRound):
+class RadiiTask(OneRoundTask):
     """Root mean square distance of the rows of each cluster from its center.
 
     ``radii`` in the box, and ``rows``.
@@ -415,16 +417,16 @@ class Radii(OneRound):
     name = "radii"
     options: RadiiOptions = RadiiOptions()
 
-    def planned(self, known: Known) -> PlannedSum:
+    def planned(self, public: PublicFacts) -> PlannedSum:
         centers, square = (
-            self.scaled_centers(known.settings.bounds, known.n_features),
+            self.scaled_centers(public.settings.bounds, public.n_features),
             self.options.reach**2,
         )
         n = len(centers)
         because = "S28: one row adds a number from 0 to 1 to one cluster"
         cost = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, because, True)
 
-        @lloyd.in_blocks
+        @blocks.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, squared = nearest_centroids(points, centers)
             shares = toward_zero(np.minimum(squared / square, 1.0))
@@ -509,11 +511,11 @@ def far_rows(
     """Flag rows, (n_rows, n_features) in the units of the data, farther from the
     nearest center than some radii; local.
 
-    Plan and radii are those of one run of `Radii`; a data frame's columns are put in
+    Plan and radii are those of one run of `RadiiTask`; a data frame's columns are put in
     its order.
     """
     task = plan.task
-    assert isinstance(task, Radii)
+    assert isinstance(task, RadiiTask)
     points = validate_columns(points, agreed_names(plan, frame_columns(points)))
     scaled = round_to_grid(plan_bounds(plan, points.shape[1]).scale(points))
     labels, squared = nearest_centroids(

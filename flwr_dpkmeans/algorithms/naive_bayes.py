@@ -17,13 +17,16 @@ from flwr_dpkmeans.algorithms import moments, noise_errors
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.lloyd import in_blocks, round_to_grid
+from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.residuals import likely_positive
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, option, real, whole
+from flwr_dpkmeans.sums.outcome import CountedRows, Result
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, Known, Result
+from flwr_dpkmeans.sums.settings import Settings
 
 CELLS = "cells"
 _MOST_CELLS = 100_000
@@ -92,7 +95,7 @@ class NaiveBayesOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaiveBayes(moments.OneRound):
+class NaiveBayesTask(moments.OneRoundTask):
     """Naive Bayes of labelled rows.
 
     Columns of categories have values 0, 1, ... and bounds from 0 to the last one. The
@@ -132,8 +135,8 @@ class NaiveBayes(moments.OneRound):
         counted = super().counted_rows(state)
         return None if counted is None else replace(counted, least_part=0.0)
 
-    def planned(self, known: Known) -> PlannedSum:
-        columns, n_classes = self.columns(known.n_features), self.options.classes
+    def planned(self, public: PublicFacts) -> PlannedSum:
+        columns, n_classes = self.columns(public.n_features), self.options.classes
         parts = moments.moment_parts(n_classes, len(columns.numbers))
         if columns.coded:
             root = root_at_least(len(columns.coded))
@@ -162,7 +165,7 @@ class NaiveBayes(moments.OneRound):
             found = {"rows": rows}
             if columns.numbers:
                 _, means, variances = moments.read_moments(released)
-                noise = {one.name: known.released_std(one) for one in released.blocks}
+                noise = {one.name: public.released_std(one) for one in released.blocks}
                 counts = np.maximum(rows, 1.0)[:, None]
                 scales = np.hypot(
                     noise["group_squares"], 2.0 * means * noise["group_sums"]

@@ -14,8 +14,9 @@ from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm, Sensitivity
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.task import Known, Run
 
 
 class NoiseFamily(Enum):
@@ -92,14 +93,16 @@ blocks.
 """
 
 
-def private_sums(known: Known, rounds: Sequence[PlannedSum]) -> tuple[PrivateSum, ...]:
+def private_sums(
+    public: PublicFacts, rounds: Sequence[PlannedSum]
+) -> tuple[PrivateSum, ...]:
     """A run's rounds with the noise that `allocate` finds for them, of the family that
     its options name, if any.
 
     Their statistics take points, and labels, by slices.
     """
-    kind = getattr(known.options, "noise_kind", NoiseFamily.GAUSSIAN)
-    allocated = allocate(known, [parts for parts, _ in rounds], kind)
+    kind = getattr(public.options, "noise_kind", NoiseFamily.GAUSSIAN)
+    allocated = allocate(public, [parts for parts, _ in rounds], kind)
     return tuple(
         [
             replace(one, blocks=own, in_blocks=True)
@@ -109,7 +112,7 @@ def private_sums(known: Known, rounds: Sequence[PlannedSum]) -> tuple[PrivateSum
 
 
 def allocate(
-    public: Known,
+    public: PublicFacts,
     rounds: Sequence[Sequence[ReleasePart]],
     kind: NoiseFamily = NoiseFamily.GAUSSIAN,
 ) -> tuple[tuple[Block, ...], ...]:
@@ -172,7 +175,7 @@ def divided(
     )
 
 
-def count_norm(config: Run) -> Norm:
+def count_norm(config: RunConfig) -> Norm:
     """Norm of histograms, counts and indicators.
 
     That of their noise, which is Laplace in the paper's mixture.
@@ -184,7 +187,7 @@ def count_norm(config: Run) -> Norm:
     )
 
 
-def count_order(config: Run) -> int:
+def count_order(config: RunConfig) -> int:
     """The same as a number."""
     return 1 if count_norm(config) is Norm.L1 else 2
 
@@ -203,7 +206,9 @@ def shared(
     return tuple(share * factor for share in shares)
 
 
-def _block(public: Known, part: ReleasePart, scale: float, kind: NoiseFamily) -> Block:
+def _block(
+    public: PublicFacts, part: ReleasePart, scale: float, kind: NoiseFamily
+) -> Block:
     noise = (
         NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
     )

@@ -27,13 +27,16 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import clip_vector, in_blocks, round_to_grid
-from flwr_dpkmeans.kmeans.projected import triangle_size
+from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.clipping import clip_vector
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.outer_products import triangle_size
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.task import Known, Run
 
 Statistic = Callable[[Array, State], Sequence[Array]]
 
@@ -203,7 +206,7 @@ by more than its bound.
 class ProxyOptions:
     """The constants, whose reasons stand in ``PROXY_LLOYD.md``.
 
-    `simulations.ablation` changes one at a time.
+    `simulations.papers.proxy.ablation` changes one at a time.
     """
 
     # of the squared-GDP budget, for the mean; and as much for the outer product
@@ -286,7 +289,7 @@ class ProxyOptions:
     splits: bool = True  # the largest cluster by a centroid that likely has no rows
 
 
-def client_bounds(config: Run) -> dict[str, float]:
+def client_bounds(config: RunConfig) -> dict[str, float]:
     """Clip bounds of one client's means of vectors of length at most 1, by name of the
     array; above 0, at most 1.
 
@@ -299,7 +302,7 @@ def client_bounds(config: Run) -> dict[str, float]:
     }
 
 
-def options_for(public: Known, options: ProxyOptions) -> ProxyOptions:
+def options_for(public: PublicFacts, options: ProxyOptions) -> ProxyOptions:
     """The options as they are, or beside points of a server without the rule for few
     proxies, if there are enough.
     """
@@ -331,7 +334,7 @@ class ProxyPlan:
     """Looks at where the data lie; 0: one round at a fixed clip bound instead."""
 
 
-def derive_plan(public: Known, options: ProxyOptions) -> ProxyPlan:
+def derive_plan(public: PublicFacts, options: ProxyOptions) -> ProxyPlan:
     """Derive a run's numbers from N, d, k, epsilon and delta.
 
     Too few proxies to choose k from are a `PlanError`.
@@ -396,7 +399,7 @@ def _refinement_shares(
     return (share,) * n_others + (options.last_weight * share,)
 
 
-def _shells(public: Known, options: ProxyOptions, noise: float) -> int:
+def _shells(public: PublicFacts, options: ProxyOptions, noise: float) -> int:
     """Shells of the excess that the last refinement releases.
 
     0 where noise hides it, or a client is protected.
@@ -414,7 +417,7 @@ def look_share(options: ProxyOptions) -> float:
     return 1.0 / (options.looks * (1.0 + options.distances_share))
 
 
-def _noise_multiplier(public: Known) -> float:
+def _noise_multiplier(public: PublicFacts) -> float:
     """Of one release that has the whole budget."""
     return (
         gaussian_noise_multiplier(public.config.settings.epsilon, public.delta)
@@ -422,7 +425,7 @@ def _noise_multiplier(public: Known) -> float:
     )
 
 
-def _bounds(public: Known) -> dict[str, float]:
+def _bounds(public: PublicFacts) -> dict[str, float]:
     """Clip bounds by name of the array; those that are not named are 1."""
     return (
         client_bounds(public.config)
@@ -431,7 +434,7 @@ def _bounds(public: Known) -> dict[str, float]:
     )
 
 
-def _proxies(public: Known, options: ProxyOptions) -> tuple[int, int]:
+def _proxies(public: PublicFacts, options: ProxyOptions) -> tuple[int, int]:
     """Releases over proxies, if there are any, and as many of these as have enough rows
     each to be told from none.
     """
@@ -467,7 +470,7 @@ def _proxies(public: Known, options: ProxyOptions) -> tuple[int, int]:
     )
 
 
-def _least_proxies(public: Known) -> int:
+def _least_proxies(public: PublicFacts) -> int:
     """Fewer are too few to cluster."""
     return int(public.config.n_clusters) + 2
 
@@ -498,7 +501,7 @@ _MEANS = (
 class Setting:
     """What all rounds of one run need to know."""
 
-    public: Known
+    public: PublicFacts
     plan: ProxyPlan
     options: ProxyOptions
 

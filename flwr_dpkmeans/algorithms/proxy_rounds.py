@@ -45,32 +45,31 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     Setting,
     as_length,
 )
-from flwr_dpkmeans.kmeans import centre_errors, projected
+from flwr_dpkmeans.kernels import outer_products
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.projected_sums import nearest_projected
+from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans import centre_errors
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import (
-    clip_rows,
-    nearest_centroids,
-    round_to_grid,
-    truncate,
-)
-from flwr_dpkmeans.kmeans.projected import nearest_projected, shrink_to_server
+from flwr_dpkmeans.kmeans.lloyd import truncate
+from flwr_dpkmeans.kmeans.projected import shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.residuals import (
     adding_up,
     likely_counts,
     next_radii,
     pulled_together,
-    residual_sums,
     shrunk_steps,
     step_deviations,
-    unit_residuals,
 )
 from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
+from flwr_dpkmeans.sums.option_rules import Options, whole
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerData, ServerFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, whole
-from flwr_dpkmeans.sums.task import Known, ServerData, ServerFacts
 
 # mean squared length, in squared clip bounds, from which on rows are nearly all clipped
 CLIPPED_SQUARE = 0.8
@@ -109,7 +108,7 @@ class ProxyLloydOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyLloyd(KMeansTask):
+class ProxyLloydTask(KMeansTask):
     """A private start from proxies, then shrunk Lloyd steps.
 
     4 + L + T private sums, 2 + L + T if looks see nothing.
@@ -122,8 +121,8 @@ class ProxyLloyd(KMeansTask):
     chooses = True
     options: ProxyLloydOptions = ProxyLloydOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        return build(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        return build(public)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """Say so besides where bounds may not be much wider than the data, whose place
@@ -163,7 +162,7 @@ class ProxyLloyd(KMeansTask):
         )
 
 
-def build(public: Known, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008
+def build(public: PublicFacts, options: ProxyOptions = ProxyOptions()) -> Algorithm:  # noqa: B008
     """All rounds with their noise; N must be known."""
     options = proxy_plan.options_for(public, options)
     plan = proxy_plan.derive_plan(public, options)
@@ -357,13 +356,13 @@ def covariance_round(setting: Setting) -> PlannedSum:
     def summed(points: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], factor * _length(state, SPREAD)
         return [
-            projected.outer_product_sums(
+            outer_products.outer_product_sums(
                 points, lambda rows: unit_residuals(rows - centre, clip)
             )
         ]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = projected.triangle_of(*summed(points, state))
+        triangle = outer_products.triangle_of(*summed(points, state))
         return (
             setting.sent([triangle], len(points), parts)
             if setting.per_client
@@ -374,7 +373,8 @@ def covariance_round(setting: Setting) -> PlannedSum:
         spread, noise = _length(state, SPREAD), setting.noise(released.blocks[0]) / n
         clip = factor * spread
         matrix = (
-            projected.symmetric_from_triangle(released["unit_outer_product"], d) / n
+            outer_products.symmetric_from_triangle(released["unit_outer_product"], d)
+            / n
         )
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
@@ -383,7 +383,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
-    reads, exact = (CENTRE, SPREAD), (summed, projected.rounded_triangle)
+    reads, exact = (CENTRE, SPREAD), (summed, outer_products.rounded_triangle)
     admits = setting.admitting(reads)
     return parts, PrivateSum(
         "covariance", (), statistic, advance, None, reads, admits, unrounded=exact

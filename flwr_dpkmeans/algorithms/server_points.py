@@ -24,16 +24,18 @@ from flwr_dpkmeans.data.rows import Rows, is_large, windows
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, DataError, column_names, nearest
-from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.lloyd import clip_rows, round_to_grid
-from flwr_dpkmeans.kmeans.projected import nearest_projected, sums_and_counts
+from flwr_dpkmeans.kernels import outer_products, projected_sums
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.projected_sums import nearest_projected, sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS, ServerData, ServerFacts
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
 RECORD_RADIUS_QUANTILE = 0.95
@@ -69,7 +71,7 @@ def bounds_from_server(points: Array) -> tuple[tuple[float, ...], tuple[float, .
     return tuple(float(m - half) for m in mean), tuple(float(m + half) for m in mean)
 
 
-def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
+def derive_server_facts(config: RunConfig, scaled_points: Array) -> ServerFacts:
     """Centre and clip bounds from the server's points, (n_server, n_features), in the
     box [-1, 1]^d on the grid.
 
@@ -114,7 +116,7 @@ def derive_server_facts(config: Run, scaled_points: Array) -> ServerFacts:
     )
 
 
-def facts_without_server(config: Run, n_features: int) -> ServerFacts:
+def facts_without_server(config: RunConfig, n_features: int) -> ServerFacts:
     """The same numbers where there are no server points.
 
     The ball around the box, and what follows from it.
@@ -134,7 +136,7 @@ def facts_without_server(config: Run, n_features: int) -> ServerFacts:
     return ServerFacts(0, (0.0,) * n_features, **_rounded(given, bounds))
 
 
-def _given_bounds(config: Run) -> dict[str, float]:
+def _given_bounds(config: RunConfig) -> dict[str, float]:
     """The configuration's own clip bounds, from the caller's units to scaled ones."""
     powers = dict.fromkeys(CLIP_BOUNDS, 1) | {"outer_product_bound": 2}
     powers |= dict.fromkeys(("weights_bound", "indicators_bound", "counts_bound"), 0)
@@ -158,7 +160,7 @@ def _given_bounds(config: Run) -> dict[str, float]:
     return {name: float(value) / half ** powers[name] for name, value in given.items()}
 
 
-def _client_bounds(config: Run, points: Array, radius: float) -> dict[str, float]:
+def _client_bounds(config: RunConfig, points: Array, radius: float) -> dict[str, float]:
     generator = np.random.default_rng(_SIMULATION_SEED)
     clipped = clip_rows(points, radius)
     centers, _ = weighted_kmeans(
@@ -189,14 +191,17 @@ def _client_bounds(config: Run, points: Array, radius: float) -> dict[str, float
     return {
         "data_radius": radius,
         "outer_product_bound": quantile(
-            [projected.outer_product_triangle(sample) for sample in samples]
+            [outer_products.outer_product_triangle(sample) for sample in samples]
         ),
         "weights_bound": quantile(
             [np.bincount(nearest_projected(one, None, points)) for one in samples],
             order,
         ),
         "means_bound": quantile(
-            [projected.means_and_indicators(sums, counts)[0] for sums, counts in own]
+            [
+                projected_sums.means_and_indicators(sums, counts)[0]
+                for sums, counts in own
+            ]
         ),
         "indicators_bound": float(min(config.n_clusters, size)) ** (1.0 / order),
         "sums_bound": quantile([sums for sums, _ in own]),
@@ -243,7 +248,7 @@ class HeldPoints:
         )
 
 
-def hold_points(config: Run, points: Array) -> HeldPoints:
+def hold_points(config: RunConfig, points: Array) -> HeldPoints:
     """Scale the server's points, (n_server, n_features), and derive what is public of
     them.
 

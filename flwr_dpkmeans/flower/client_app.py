@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.algorithms.array_sum import ArraySum
+from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.files import is_clustered, open_table, source_files, whole_frame
@@ -91,8 +91,8 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Client, Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import LOCAL
@@ -476,7 +476,7 @@ class Wrapped:
         start = time.perf_counter()
         if memory.plan.discovers(index):
             arrays, _ = self._call(
-                "fit", [np.array(side) for side in memory.found.box or ()], config
+                "fit", [np.array(side) for side in memory.discoveries.box or ()], config
             )
         else:
             arrays, _ = self._call_with_state("fit", memory, config)
@@ -587,7 +587,7 @@ class Held(Wrapped):
 
 
 class WrappedApp(Wrapped):
-    """Any app of Flower's Message API as what answers `ArraySum`.
+    """Any app of Flower's Message API as what answers `ArraySumTask`.
 
     It gets and gives what Flower's `FedAvg` asks for.
     """
@@ -631,9 +631,9 @@ class WrappedApp(Wrapped):
         arrays = task.named(state, memory.plan.n_clients)
         self._asked(arrays, {"report": json.dumps(report.to_dict())})
 
-    def _known(self, memory: Memory) -> tuple[ArraySum, State]:
+    def _known(self, memory: Memory) -> tuple[ArraySumTask, State]:
         task, state = memory.plan.task, memory.clusters
-        if not isinstance(task, ArraySum) or state is None:
+        if not isinstance(task, ArraySumTask) or state is None:
             raise ProtocolError(
                 f"the plan computes {task.name!r}, but this node's app answers sums of"
                 " arrays only."

@@ -31,7 +31,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayes
+from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.algorithms.server_points import (
     PRIVATE,
     in_box,
@@ -41,6 +41,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.classes import codes_of, named_classes
+from flwr_dpkmeans.data.columns import Missing
 from flwr_dpkmeans.data.doubts import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import (
     Bounds,
@@ -50,7 +51,7 @@ from flwr_dpkmeans.data.points import (
     validate_points,
 )
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Schema, schema_of
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -61,16 +62,20 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
-from flwr_dpkmeans.kmeans.lloyd import row_blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, printable, where_raised
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.options import PrivateBounds, build_run
+from flwr_dpkmeans.options import PrivateBounds, build_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
 from flwr_dpkmeans.results.values import Values
+from flwr_dpkmeans.sums.checks.columns import planned_schema
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
-from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
+from flwr_dpkmeans.sums.outcome import Result
+from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan
+from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import (
@@ -82,7 +87,7 @@ from flwr_dpkmeans.sums.statement import (
     local_cautions,
     party_cautions,
 )
-from flwr_dpkmeans.sums.task import TASKS, Registry, Result, Run, Task
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
@@ -96,13 +101,6 @@ CheckedT = TypeVar("CheckedT")
 
 InOnePlace = tuple[State, Box, PrivacyReport]
 """Centroids and counts in the scaled box, the box, and what releasing them costs."""
-IN_ONE_PLACE: Registry[Callable[[Run, Sequence[Array]], InOnePlace]] = Registry(
-    "flwr_dpkmeans.in_one_place"
-)
-"""How baselines that need all rows together are computed, by name.
-
-Entry points, as ``simulations.baselines`` has.
-"""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ class Federated:
             f" {self.privacy.epsilon:.4g}"
         )
         names = {"column": list(self.columns), "class": list(map(str, self.classes))}
-        if isinstance(task, NaiveBayes):
+        if isinstance(task, NaiveBayesTask):
             names |= task.columns(self.plan.n_features or 0).names(self.columns)
         return Values.of(title, result.arrays, result.errors, result.axes, names)
 
@@ -183,7 +181,7 @@ class Federated:
 
 
 def play_inprocess(
-    config: Run,
+    config: RunConfig,
     parts: Sequence[Array],
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,
@@ -241,7 +239,7 @@ def play_inprocess(
 
 
 def play_directly(
-    config: Run,
+    config: RunConfig,
     parts: Sequence[Array],
     server_points: Array | None,
     labels: Sequence[Labels] | None = None,
@@ -269,7 +267,7 @@ def play_directly(
             labels=labels,
             on_step=on_step,
         )
-    unclear = found.first.found.unclear
+    unclear = found.first.discoveries.unclear
     report = build_report(
         found.plan,
         found.attempts,
@@ -302,7 +300,7 @@ def _in_box(plan: Plan, points: Array) -> Array:
     return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
 
 
-def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
+def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
     """Run a baseline that needs all rows, (n_i, d) for each party, together."""
     if config.settings.profile_widths:
         raise ConfigurationError(
@@ -310,8 +308,9 @@ def fit_in_one_place(config: Run, parts: Sequence[Array]) -> InOnePlace:
             " it out."
         )
     try:
-        fit = IN_ONE_PLACE[config.algorithm]
-    except (KeyError, ModuleNotFoundError) as error:
+        # An app's bundle has no baselines: nodes never run them.
+        from flwr_dpkmeans.baselines import fit
+    except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"{config.algorithm!r} is for comparison only and no part of the package"
             " alone: run it in a copy of the project, or choose 'proxy_lloyd'."
@@ -623,7 +622,7 @@ class Tables:
         )
 
     def local_cautions(
-        self, run: Run, delta: float, box: Box, width: int
+        self, config: RunConfig, delta: float, box: Box, width: int
     ) -> tuple[str, ...]:
         """What the rows say against a result over them.
 
@@ -634,8 +633,8 @@ class Tables:
             for part in self.parts
         )
         counts = [count_outside(box, own) for own in blocks]
-        against = local_cautions(run, delta, sum(counts, np.zeros(1)), self.names)
-        against += fewer_rows_cautions(run, self.total)
+        against = local_cautions(config, delta, sum(counts, np.zeros(1)), self.names)
+        against += fewer_rows_cautions(config, self.total)
         return (
             against
             + party_cautions(np.array(counts), self.parties, self.names)
@@ -658,7 +657,7 @@ class Tables:
 
     def run(
         self, given: Mapping[str, Any], server_data: Any = None
-    ) -> tuple[Run, Array | None]:
+    ) -> tuple[RunConfig, Array | None]:
         """The run over these tables that flat options describe, and the server's
         points.
         """
@@ -680,7 +679,7 @@ class Tables:
             "feature_names": self.names,
         }
         return (
-            build_run({**given, **facts}, box, has_server_data=points is not None),
+            build_config({**given, **facts}, box, has_server_data=points is not None),
             points,
         )
 
@@ -988,7 +987,7 @@ def _options_of(task: str | Task) -> dict[str, Any]:
             f"task is {task!r}, but it must be a registered name or a Task: give"
             " 'moments'."
         )
-    own = {name: getattr(task, name) for name in task.own_fields()}
+    own = {name: getattr(task, name) for name in task.parameter_names()}
     return {"algorithm": task.name, **own, **task.options.get_params()}
 
 

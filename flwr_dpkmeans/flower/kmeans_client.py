@@ -35,7 +35,7 @@ from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.lloyd import row_blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.aside import can_run_aside, run_aside
@@ -50,12 +50,17 @@ from flwr_dpkmeans.results.writer import (
     write_folder,
     write_report,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan, agreed_names, places_of, schema_agreement
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.columns import (
+    agreed_names,
+    column_positions,
+    schema_agreement,
+)
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Evaluation
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
-from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -207,7 +212,7 @@ class KMeansClient(NumPyClient):
         if plan.discovers(index):
             # What was found before: the coarse ranges, if there are any yet.
             lower, upper = (tuple(map(float, side)) for side in parameters or ((), ()))
-            found = Found(box=(lower, upper)) if lower else Found()
+            found = Discoveries(box=(lower, upper)) if lower else Discoveries()
             return (
                 plan.task.preliminary_statistic(
                     plan, index, self._ordered(plan), found
@@ -289,7 +294,7 @@ class KMeansClient(NumPyClient):
             self.cluster_centers_error_ = centre_half_widths(plan, state)
             self.counts_, self.cost_curve_ = state.counts, state.extras.get(COST_CURVE)
             measured, n_asked = (
-                plan.settings.evaluation is not Evaluation.NONE,
+                plan.settings.evaluation is not EvaluationKind.NONE,
                 config.get("n_clients", plan.n_clients),
             )
             self.evaluation_ = (
@@ -374,7 +379,9 @@ class KMeansClient(NumPyClient):
 
     def _ordered(self, plan: Plan) -> Array:
         """The points with their columns in the order that the run agrees on."""
-        places = places_of(self._feature_names, agreed_names(plan, self._feature_names))
+        places = column_positions(
+            self._feature_names, agreed_names(plan, self._feature_names)
+        )
         ordered: Array = self._points if places is None else self._points[:, places]
         return ordered
 

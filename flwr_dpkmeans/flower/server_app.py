@@ -67,9 +67,9 @@ from flwr_dpkmeans.options import (
 )
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
+from flwr_dpkmeans.sums.option_rules import rule_of
 from flwr_dpkmeans.sums.round import Array
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
-from flwr_dpkmeans.sums.settings import Settings, rule_of
+from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import TASKS, Task
 
 logger = placed_logger("flwr_dpkmeans.server")
@@ -334,7 +334,7 @@ def strategy_from_run_config(
     require_known(run_config)
     makes_clusters = (
         "n_clusters"
-        in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).own_fields()
+        in task_kind(run_config.get("algorithm", DEFAULT_ALGORITHM)).parameter_names()
     )
     if makes_clusters and "n-clusters" not in run_config:
         raise ConfigurationError(

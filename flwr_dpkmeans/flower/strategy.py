@@ -47,24 +47,19 @@ from flwr_dpkmeans.flower.exchange import (
 )
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
-from flwr_dpkmeans.options import Auto, PrivateCount, build_run, flat_options
+from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
-from flwr_dpkmeans.sums import plan as plans
-from flwr_dpkmeans.sums.draft import (
-    draft_plan,
-    redraft_plan,
-    require_server_data,
-    require_supported,
-    worst_case,
-)
+from flwr_dpkmeans.sums.checks import columns as tables
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
-from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
@@ -209,14 +204,14 @@ class PrivateKMeans(Strategy):
             names=given.get("feature_names", ()),
             allow_unnamed=bool(given.get("allow_unnamed", False)),
         )
-        config = build_run(
+        config = build_config(
             given | {"feature_names": names}, box, has_server_data=points is not None
         )
         self._set_up(config, points, timeouts, on_step)
 
     @classmethod
     def from_config(
-        cls, config: Run, *, server_points: Array | None = None, **given: Any
+        cls, config: RunConfig, *, server_points: Array | None = None, **given: Any
     ) -> PrivateKMeans:
         """Build the strategy from a validated configuration, and the server's points in
         the caller's units.
@@ -230,7 +225,7 @@ class PrivateKMeans(Strategy):
 
     def _set_up(
         self,
-        config: Run,
+        config: RunConfig,
         points: Array | None,
         timeouts: Timeouts | None = None,
         on_step: OnStep | None = None,
@@ -494,9 +489,9 @@ class PrivateKMeans(Strategy):
             n_clients=n_clients
         )  # fewer than its smallest cohort would be waited for
         plan = self.draft(n_clients)
-        plans.require_width(plan, n_features)
-        plans.require_labels(plan, has_labels=has_labels)
-        plans.require_columns(plan, names)
+        tables.require_width(plan, n_features)
+        tables.require_labels(plan, has_labels=has_labels)
+        tables.require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)
 
@@ -650,7 +645,7 @@ def _recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
 
 
 def first_plan(
-    config: Run,
+    config: RunConfig,
     points: Array | None,
     *,
     run_id: int,

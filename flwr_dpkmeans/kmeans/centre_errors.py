@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.lloyd import GRID, FloatArray, round_to_grid
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, round_to_grid
 
 NORMAL_QUANTILE = 1.959963984540054
 """Half-width of a 95% interval, in standard deviations."""

@@ -15,15 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    FloatArray,
-    LabelArray,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-)
-from flwr_dpkmeans.kmeans.projected import eigenpairs, product
+from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kmeans.eigenvectors import eigenpairs, product
 from flwr_dpkmeans.kmeans.public_points import plus_plus
 from flwr_dpkmeans.kmeans.ranges import exceeded_among
 
@@ -708,7 +704,7 @@ def are_lone(
         np.flatnonzero(scores > threshold),
         np.ones(len(proxies), dtype=np.bool_),
     )
-    for rows in lloyd.row_blocks(len(proxies), len(proxies)):
+    for rows in blocks.row_blocks(len(proxies), len(proxies)):
         squares = cdist(proxies[rows], proxies[standing], "sqeuclidean")
         beside = squares <= (_NEIGHBOUR * radii[rows, None]) ** 2
         beside &= np.arange(len(proxies))[rows, None] != standing

@@ -26,13 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    FloatArray,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.threads import one_thread
 
 _ATTEMPTS_PER_CENTROID = 100

@@ -18,7 +18,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.lloyd import GRID, clip_vector, row_blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
+from flwr_dpkmeans.kernels.clipping import clip_vector
+from flwr_dpkmeans.kernels.grid import GRID
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

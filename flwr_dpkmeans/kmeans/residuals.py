@@ -1,163 +1,52 @@
-"""What a client sums in a round of refinement, and the steps that are made of it.
-
-Residuals are clipped, not dropped: the radius may come from earlier releases, so each
-is divided by it before it is sent, the sensitivity is 1 whatever the radius is, and a
-false radius costs nothing.
+"""Steps and radii that are made of noisy residual sums, by empirical Bayes.
 
 A quotient of noisy sum and count is a poor step where a cluster is small. So steps are
-found by empirical Bayes, as post-processing: each is a posterior mean under a prior
-whose parameter tau, their length, all clusters' sums tell.
+posterior means under a prior whose parameter tau, their length, all clusters' sums
+tell: post-processing, which costs nothing.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    SHADE,
-    FloatArray,
-    LabelArray,
-    add_by_label,
-    clip_steps,
-    row_blocks,
-)
+from flwr_dpkmeans.kernels.clipping import clip_steps
+from flwr_dpkmeans.kernels.grid import FloatArray
 
-_SMALLEST_RADIUS = 2.0**-16
 _FARTHEST = (
     1e3  # counts are that many standard deviations of their noise below zero at most
 )
+
+
 _MOST_EXPLAINED = 0.9  # part of a mean square of residuals that steps take off at most
+
+
 # mean square, in squared radii, from which on it says only that rows lie beyond
 _MOSTLY_CLIPPED = 0.75
+
+
 _MOST_GROWTH = 4.0  # of a radius, from one round to the next
+
+
 # noise, in parts of all rows, from which on steps of a split are finer than it
 _FINEST_SPLIT = 0.002
+
+
 _CUBE_ROOTS = (np.arange(4096) + 0.5) / 4096
+
+
 _SPLITS, _SPLIT_STEPS = _CUBE_ROOTS**3, 3.0 * _CUBE_ROOTS**2
 """Parts of a total that one of its counts may be, and how far apart these are, up to a
 factor.
 """
+
+
 _TAUS = 2.0 ** np.arange(-20, 3)
 """Variances of a step, in variances of the data along an axis, from a thousandth to
 four.
 """
-
-
-@dataclass(frozen=True)
-class ResidualSums:
-    """What one client sums over its rows."""
-
-    sums: FloatArray = field(repr=False)
-    """(k, d), of clipped residuals, in radii.
-
-    One row adds a vector of Euclidean norm at most 1 to one row of it.
-    """
-    counts: FloatArray = field(repr=False)
-    """(k,), of all rows of each cluster, clipped or not."""
-    squares: FloatArray = field(repr=False)
-    """(k,), of the clipped residuals, in squared radii.
-
-    One row adds at most 1 to one entry.
-    """
-
-
-def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
-    """Divide residuals (n, d) by the radius, at least 2^-16, and pull those beyond it
-    back to length 1, on the grid.
-
-    Rounding is toward zero: every row that is returned has a norm of at most 1,
-    whatever the radius is.
-    """
-    units = residuals.copy()
-    _divide(units, radius, np.empty(units.shape))
-    return (
-        units / GRID + 0.0
-    )  # A negative zero would be a different bit pattern of the same number.
-
-
-def _divide(
-    residuals: FloatArray, radius: float | FloatArray, scratch: FloatArray
-) -> FloatArray:
-    """Turn residuals (n, d) into unit residuals in whole steps of the grid, in place.
-
-    Return their squared lengths.
-    """
-    squares: FloatArray = np.square(residuals, out=scratch) @ np.ones(
-        residuals.shape[1]
-    )
-    at_least = np.fmax(radius, _SMALLEST_RADIUS)
-    # Maximum, so that a norm that is not a number gives a row that is refused later
-    # rather than a long one; a power of two changes no digit of the product.
-    factors, common = (
-        SHADE / np.maximum(np.sqrt(squares), at_least) * GRID,
-        SHADE / at_least * GRID,
-    )
-    far = np.flatnonzero(factors != common)
-    if np.ndim(radius) or 4 * len(far) > len(factors):
-        residuals *= factors[:, None]
-    else:  # One number for all is twice as fast as one for each row.
-        pulled = residuals[far] * factors[far, None]
-        residuals *= common
-        residuals[far] = pulled
-    np.trunc(residuals, out=residuals)
-    return squares
-
-
-def residual_sums(
-    rows: FloatArray,
-    labels: LabelArray,
-    centers: FloatArray,
-    radius: float | FloatArray,
-    n: int,
-    *,
-    drop: bool = False,
-) -> ResidualSums:
-    """Sum the clipped residuals of points on the grid, count them and sum their
-    squares, cluster by cluster.
-
-    The result has `n` rows, those beyond the 1 to `n` centers (else `DataError`) being
-    0. A label beyond the centers counts as the last: an error would depend on the rows.
-    There is one radius, or one for each center. `drop` leaves rows beyond the radius
-    out of all three sums, as FastLloyd does, instead of pulling them back.
-    """
-    n_features = rows.shape[1]
-    if not 1 <= len(centers) <= n:
-        raise DataError(
-            f"there are {len(centers)} centers, but there must be from 1 to {n}: give"
-            " as many as planned."
-        )
-    sums, counts, squares = np.zeros((n, n_features)), np.zeros(n), np.zeros(n)
-    if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
-        radius = float(radius[0])
-    # Written again by each block: fresh pages cost as much as a step.
-    height = min(len(rows), lloyd.block_length(4 * n_features))
-    all_steps, all_scratch = (
-        np.empty((height, n_features)),
-        np.empty((height, n_features)),
-    )
-    for part in row_blocks(len(rows), 4 * n_features):
-        own = np.minimum(labels[part], len(centers) - 1)
-        steps, scratch = all_steps[: len(own)], all_scratch[: len(own)]
-        np.take(centers, own, axis=0, out=steps, mode="clip")
-        np.subtract(rows[part], steps, out=steps)
-        bound = radius[own] if isinstance(radius, np.ndarray) else radius
-        lengths = _divide(steps, bound, scratch)
-        if drop:
-            kept = lengths <= bound**2
-            steps, own = steps[kept], own[kept]
-        add_by_label(sums, steps, own)
-        counts += np.bincount(own, minlength=n)
-        # Row by row on the grid, so that one row's part does not depend on the others.
-        lengths = np.square(steps, out=scratch[: len(steps)]) @ np.ones(n_features)
-        squares += np.bincount(own, weights=np.trunc(lengths / GRID), minlength=n)
-    return ResidualSums(sums / GRID, counts, squares / GRID)
 
 
 def next_radii(

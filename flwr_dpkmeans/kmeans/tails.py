@@ -15,14 +15,10 @@ import math
 import numpy as np
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    SHADE,
-    FloatArray,
-    LabelArray,
-    add_by_label,
-    row_blocks,
-)
+from flwr_dpkmeans.kernels.blocks import row_blocks
+from flwr_dpkmeans.kernels.clipping import SHADE
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
+from flwr_dpkmeans.kernels.label_sums import add_by_label
 
 _SMALLEST_RADIUS = 2.0**-16
 # what the first shell may add to a mean, in radii, before anything is heard; shared by

@@ -38,11 +38,13 @@ from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
-from flwr_dpkmeans.secagg.roster import pin_mark
+from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.client import Guard, Memory
-from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
+from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Evaluation
+from flwr_dpkmeans.sums.price import resolve_delta
+from flwr_dpkmeans.sums.settings import EvaluationKind
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 
 LEAST_WAIT = 10.0
@@ -175,7 +177,10 @@ class NodeGuard(Guard):
                 "the plan turns masks off, which no client of a Flower run accepts:"
                 " leave masking on."
             )
-        if plan.settings.evaluation is Evaluation.EXACT and not self.settings.simulated:
+        if (
+            plan.settings.evaluation is EvaluationKind.EXACT
+            and not self.settings.simulated
+        ):
             raise RefusalError(
                 "the plan's evaluation is 'exact', which releases sums without noise"
                 " and exists in simulation only: choose evaluation='private'."
@@ -314,7 +319,7 @@ class NodeGuard(Guard):
     def require_open(self, memory: Memory, request: SumRequest) -> None:
         _log_asked(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
-        index, attempt = request.asked
+        index, attempt = request.attempt_id
         if (index, attempt) in entries:
             raise ProtocolError(
                 f"round {index}, attempt {attempt} of run {self.run_id} stands in this"

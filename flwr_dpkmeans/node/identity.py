@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.secagg.roster import Signer
+from flwr_dpkmeans.secagg.credentials import Signer
 
 _LONGEST_FILE = 10_000
 # A mounted secret may be readable by the service's group; nobody else may read it, and

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.data.columns import Kind
 from flwr_dpkmeans.data.files import locate_file
 from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import (
@@ -29,15 +30,12 @@ from flwr_dpkmeans.data.points import (
     require_same_labels,
 )
 from flwr_dpkmeans.data.raw_table import RawTable
-from flwr_dpkmeans.data.schema import Kind, Scale, Schema
+from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.blocks import row_blocks
+from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
 from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
-from flwr_dpkmeans.kmeans.lloyd import (
-    GRID,
-    nearest_centroids,
-    round_to_grid,
-    row_blocks,
-)
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import (
     PrivacyReport,

@@ -34,7 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, ProtocolError
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, Ring, digest, keyed_tag, mask
+from flwr_dpkmeans.secagg.ciphers import mask
+from flwr_dpkmeans.secagg.keys import KEY_BYTES, digest, keyed_tag
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
 
 PRIVACY_BITS = 40

@@ -45,10 +45,12 @@ from flwr_dpkmeans.errors import (
     LocalMisuseError,
     ProtocolError,
 )
-from flwr_dpkmeans.secagg import keys, messages
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
+from flwr_dpkmeans.secagg import ciphers, keys, messages, ring
+from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.roster import Credential, Roster, transcript_of
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 TAG_BYTES = 32
 """Length of a state tag (HMAC-SHA256)."""
@@ -185,13 +187,13 @@ class Party(ABC):
     def answer(
         self,
         request: messages.SumRequest,
-        vector: keys.FixedPointVector,
+        vector: ring.FixedPointVector,
         *,
         blinded: bool,
         state_digest: bytes,
     ) -> tuple[Self, messages.SumReply]:
         """Mask a vector and move on."""
-        asked = request.asked
+        asked = request.attempt_id
         if self.phase is not Phase.ADMITTED or asked != (
             self.round_index,
             self.attempt,
@@ -221,7 +223,7 @@ class Party(ABC):
                 len(values),
             )
         reply = messages.SumReply(
-            *asked, keys.MaskedVector(values), self.tag(*asked, state_digest), boxes
+            *asked, ring.MaskedVector(values), self.tag(*asked, state_digest), boxes
         )
         return changed(masked, phase=self._ANSWERED, transcript=transcript), reply
 
@@ -245,7 +247,7 @@ class Party(ABC):
     def finish(self, request: messages.FinishRequest) -> Self:
         """Check the last message and take in its boxes, if they are still due."""
         release = request.release
-        if self.phase is not self._COMPLETE or release.asked != (
+        if self.phase is not self._COMPLETE or release.attempt_id != (
             self.round_index,
             self.attempt,
         ):
@@ -288,7 +290,11 @@ class Party(ABC):
                     " hand: restart the run."
                 )
             values -= _all_streams(
-                group_keys, self.run_id, release.asked, self.transcript, len(values)
+                group_keys,
+                self.run_id,
+                release.attempt_id,
+                self.transcript,
+                len(values),
             )
         return AggregateVector(values, blinded=False)
 
@@ -311,7 +317,7 @@ class Party(ABC):
         self, request: messages.SumRequest, first_round: int, closing_round: int
     ) -> None:
         """Raise unless the transition table has a line for the request."""
-        (index, attempt), release = request.asked, request.release
+        (index, attempt), release = request.attempt_id, request.release
         answered = (self.round_index, self.attempt)
         if self.phase is self._START:
             allowed = (
@@ -406,13 +412,17 @@ class Party(ABC):
         self, pair_key: bytes, purpose: str, recipient: int, secret: bytes
     ) -> bytes:
         context = self._box_context(purpose, self.node_id, recipient)
-        return keys.seal(keys.derive_key(pair_key, purpose, context), secret, context)
+        return ciphers.seal(
+            keys.derive_key(pair_key, purpose, context), secret, context
+        )
 
     def _open(
         self, pair_key: bytes, purpose: str, author: int, box: bytes, length: int
     ) -> bytes:
         context = self._box_context(purpose, author, self.node_id)
-        secret = keys.unseal(keys.derive_key(pair_key, purpose, context), box, context)
+        secret = ciphers.unseal(
+            keys.derive_key(pair_key, purpose, context), box, context
+        )
         if len(secret) != length:
             # Against an author whose keys or shares are cut short, so that others read
             # them at wrong places.
@@ -457,7 +467,7 @@ def _blind_stream(
     transcript: bytes,
     length: int,
 ) -> Ring:
-    return keys.mask(key, asked, length, "blind", run_id, author, transcript)
+    return ciphers.mask(key, asked, length, "blind", run_id, author, transcript)
 
 
 @lru_cache(maxsize=1)
@@ -727,7 +737,7 @@ class Retry(Party):
             masked = changed(self, mask_keys=derived)
         for place, (peer, _) in enumerate(self.pair_keys):
             key = masked.mask_keys[place * KEY_BYTES : (place + 1) * KEY_BYTES]
-            shared = self._shared(keys.stream, key, asked, length)
+            shared = self._shared(ciphers.stream, key, asked, length)
             if self.node_id < peer:
                 values += shared
             else:

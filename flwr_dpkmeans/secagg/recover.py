@@ -36,7 +36,8 @@ from typing import Any, ClassVar
 
 from flwr_dpkmeans.errors import CohortError, IdentityError, ProtocolError
 from flwr_dpkmeans.secagg import agreement, keys, messages
-from flwr_dpkmeans.secagg.keys import KEY_BYTES, AggregateVector, Ring
+from flwr_dpkmeans.secagg.credentials import verify
+from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import (
     TAG_BYTES,
@@ -47,7 +48,8 @@ from flwr_dpkmeans.secagg.party import (
     changed,
     require_equal_tags,
 )
-from flwr_dpkmeans.secagg.roster import Roster, transcript_of, verify
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.secagg.roster import Roster, transcript_of
 
 _BOX_OVERHEAD = 28
 """Nonce and authentication tag of a box."""
@@ -207,7 +209,7 @@ class Recover(Party):
         self, request: messages.SumRequest, first_round: int, closing_round: int = 0
     ) -> Recover:
         self._require_admissible(request, first_round, closing_round)
-        self.slots.place(*request.asked)
+        self.slots.place(*request.attempt_id)
         if request.roster is not None:
             # Against other neighbours than those that hold the shares.
             raise ProtocolError(
@@ -356,7 +358,7 @@ class Recover(Party):
         self, request: messages.UnmaskRequest
     ) -> tuple[Recover, messages.UnmaskReply]:
         """Give one share for each neighbour, of what its fate asks for."""
-        asked = request.asked
+        asked = request.attempt_id
         if self.phase is not Phase.MASKED or asked != (self.round_index, self.attempt):
             # Against shares of both keys of one neighbour, which was called a survivor
             # once and gone the other time.
@@ -605,7 +607,7 @@ class RecoverSession(Session):
         Unasked, second or malformed ones are a `ProtocolError`.
         """
         is_due = self._open and node_id in self.survivors
-        if not is_due or reply.asked != (self.round_index, self.attempt):
+        if not is_due or reply.attempt_id != (self.round_index, self.attempt):
             # Against shares of another aggregation, which open nothing in this one.
             raise ProtocolError(
                 f"node {node_id} sent shares that are not awaited: late or replayed,"

@@ -53,36 +53,30 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
-from flwr_dpkmeans.secagg.keys import (
-    AggregateVector,
-    FixedPointVector,
-    encode,
-    generate_private_key,
-)
+from flwr_dpkmeans.secagg.credentials import Signer
+from flwr_dpkmeans.secagg.keys import generate_private_key
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party, changed
-from flwr_dpkmeans.secagg.roster import Roster, Signer, fingerprints, require_pinned
-from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums import plan as plans
-from flwr_dpkmeans.sums.plan import (
-    Plan,
-    PlannedRound,
-    agreed_names,
-    make_noise_source,
-    takes_part,
-)
+from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, encode
+from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.sums.aggregation import PARTIES, party_of
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks import columns as tables
+from flwr_dpkmeans.sums.checks.columns import agreed_names
+from flwr_dpkmeans.sums.checks.verify import require_next, require_server_state
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import PARTIES, party_of
 from flwr_dpkmeans.sums.wire import (
     KeysReply,
     Request,
-    kept,
     load_plan,
+    pack_fields,
     plan_digest,
     require_same_versions,
-    restored,
+    unpack_fields,
 )
 
 
@@ -104,7 +98,7 @@ class Memory:
     n_features: int
     attempts: tuple[tuple[int, int], ...] = ()
     """What was answered so far."""
-    found: Found = field(default_factory=Found)
+    discoveries: Discoveries = field(default_factory=Discoveries)
     n_recognised: int = 0
     """How many peers the policy's pinned identities recognised in the run's first
     roster; 0 where none are pinned.
@@ -127,13 +121,13 @@ class Memory:
         """
         if self.clusters is not None:
             return self.clusters.digest
-        return b"" if self.found == Found() else self.found.digest()
+        return b"" if self.discoveries == Discoveries() else self.discoveries.digest()
 
     def pack(self) -> dict[str, Any]:
         """Write it as text and blobs, for one record that is replaced as a whole."""
         return (
-            kept(self.protocol)
-            | kept(self, "protocol", "plan_blob", "plan")
+            pack_fields(self.protocol)
+            | pack_fields(self, "protocol", "plan_blob", "plan")
             | {"plan": self.plan_blob}
         )
 
@@ -141,11 +135,11 @@ class Memory:
     def unpack(cls, stored: Mapping[str, Any], run_id: int) -> Memory | None:
         """Undo `pack`; None where it is of an earlier run."""
         (kind,) = PARTIES.keys() & stored.keys()
-        party = restored(PARTIES[kind], stored)
+        party = unpack_fields(PARTIES[kind], stored)
         if party.run_id != run_id:
             return None
         blob = bytes(stored["plan"])
-        memory: Memory = restored(
+        memory: Memory = unpack_fields(
             cls, stored, protocol=party, plan_blob=blob, plan=load_plan(blob)
         )
         return memory
@@ -337,10 +331,10 @@ class Client:
         # them was lost.
         guard.require_new_run()
         n_features, names, has_labels, schema = self._statistic.describe()
-        plans.require_schema(plan, schema)
-        plans.require_width(plan, n_features)
-        plans.require_labels(plan, has_labels=has_labels)
-        columns = plans.require_columns(plan, names)
+        tables.require_schema(plan, schema)
+        tables.require_width(plan, n_features)
+        tables.require_labels(plan, has_labels=has_labels)
+        columns = tables.require_columns(plan, names)
         guard.require_names(plan, names)
         least = max(plan.min_cohort, guard.min_cohort)
         party = party_of(plan, guard.node_id, generate_private_key(), least, agreed)
@@ -399,7 +393,7 @@ class Client:
         and answer.
         """
         asked = request.body
-        now_at(*asked.asked)
+        now_at(*asked.attempt_id)
         _require_planned(memory.plan, asked)
         news: dict[str, Any] = {"n_recognised": self._recognised(memory, asked)}
         if asked.roster is not None and not memory.cohort:
@@ -434,13 +428,13 @@ class Client:
         steers = index is not None and plan.discovers(index)
         if release is not None and steers:
             released = _accepted(plan, release.round_index, _readable(memory, release))
-            found = plan.task.take_preliminary(
-                plan, release.round_index, released, memory.found
+            discoveries = plan.task.take_preliminary(
+                plan, release.round_index, released, memory.discoveries
             )
-            memory = changed(memory, found=found)
+            memory = changed(memory, discoveries=discoveries)
         memory = self._with_next_plan(memory, request.plan, index)
         plan = memory.plan
-        plans.require_agreed_columns(plan, memory.columns)
+        tables.require_agreed_columns(plan, memory.columns)
         if plan.server_advances and not plan.discovers(asked.round_index):
             return _with_server_state(
                 memory, asked.round_index, asked.state, repeated=repeated
@@ -460,7 +454,7 @@ class Client:
         self, memory: Memory, request: messages.SumRequest, wait: float | None
     ) -> tuple[Memory, messages.SumReply]:
         """The sending half of `_sum`."""
-        guard, plan, asked = self._guard, memory.plan, request.asked
+        guard, plan, asked = self._guard, memory.plan, request.attempt_id
         planned, party = plan.round_at(request.round_index), memory.protocol
         trust = planned.model
         announced = party.announced or party.cohort
@@ -516,13 +510,13 @@ class Client:
         of.
         """
         asked, guard = request.body, self._guard
-        now_at(*asked.asked)
+        now_at(*asked.attempt_id)
         party, reply = memory.protocol.unmask(asked)
         if guard.identity is not None:
             # Neighbours hold it against what they were told, so that a server that says
             # two things is found out.
             told = survivors_digest(asked.survivors)
-            signed = (party.run_id, party.node_id, *asked.asked, told)
+            signed = (party.run_id, party.node_id, *asked.attempt_id, told)
             reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
         # With an older memory, both shares of one neighbour would be given: the ledger
         # remembers.
@@ -535,7 +529,7 @@ class Client:
         """Take the last release in, hand the result on and tag the state."""
         asked = request.body
         index = asked.release.round_index
-        now_at(*asked.release.asked)
+        now_at(*asked.release.attempt_id)
         self._require_confirmed(memory, asked.confirmations)
         memory = changed(memory, protocol=memory.protocol.finish(asked))
         last = memory.plan.last_round
@@ -559,7 +553,7 @@ class Client:
 
     def _report(self, memory: Memory) -> PrivacyReport:
         """What the run guarantees, as this client can know it."""
-        guard, plan, unclear = self._guard, memory.plan, memory.found.unclear
+        guard, plan, unclear = self._guard, memory.plan, memory.discoveries.unclear
         # Numbers of columns are those of the agreed order, which need not be that of
         # the own table.
         names = agreed_names(plan, self._statistic.describe()[1]) if unclear else ()
@@ -649,11 +643,11 @@ class Client:
             return memory
         plan, digest = load_plan(blob), plan_digest(blob)
         begun = released is not None or bool(memory.attempts)
-        draft.require_next(
-            memory.plan, plan, memory.found, begun=begun, released=released
+        require_next(
+            memory.plan, plan, memory.discoveries, begun=begun, released=released
         )
         self._guard.require_approved(plan, digest)
-        plans.require_width(plan, memory.n_features)
+        tables.require_width(plan, memory.n_features)
         party = memory.protocol.with_plan(digest, plan.last_round)
         return changed(
             memory,
@@ -725,11 +719,7 @@ def _initial_clusters(plan: Plan) -> State | None:
 
     Made once for all virtual clients of one process.
     """
-    return (
-        draft.initial_state(plan)
-        if plan.is_final and not plan.server_advances
-        else None
-    )
+    return initial_state(plan) if plan.is_final and not plan.server_advances else None
 
 
 def _with_server_state(
@@ -748,7 +738,7 @@ def _with_server_state(
     if repeated:
         return memory
     state = unpack_state(blob, memory.plan.last_round)
-    draft.require_server_state(memory.plan, index, state)
+    require_server_state(memory.plan, index, state)
     return changed(memory, clusters=state)
 
 
@@ -786,7 +776,7 @@ def _advanced(plan: Plan, index: int, clusters: State, values: bytes) -> State:
     """
     readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
     return (
-        draft.build_algorithm(plan)
+        build_algorithm(plan)
         .rounds[index - 1]
         .advance(clusters, _accepted(plan, index, readable))
     )

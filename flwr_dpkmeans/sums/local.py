@@ -18,13 +18,15 @@ import numpy as np
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.secagg.keys import Ring, stream
+from flwr_dpkmeans.secagg.ciphers import stream
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Retry, changed
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
-from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import Plan, planned_schema
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
@@ -129,7 +131,9 @@ class Virtual(Guard, Statistic):
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
         plan, (points, beside) = memory.plan, self._table()
         if plan.discovers(index):
-            return plan.task.preliminary_statistic(plan, index, points, memory.found)
+            return plan.task.preliminary_statistic(
+                plan, index, points, memory.discoveries
+            )
         scaled = self._run.scaled.get(self._place)
         if scaled is None:
             scaled = self._run.scale(plan, points)

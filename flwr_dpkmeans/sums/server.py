@@ -43,33 +43,28 @@ from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, Versi
 from flwr_dpkmeans.log import event, now_at, placed_logger
 from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
-from flwr_dpkmeans.secagg.keys import AggregateVector
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.party import require_equal_tags
-from flwr_dpkmeans.secagg.roster import (
-    Credential,
-    Roster,
-    fingerprints,
-    require_known_peers,
-)
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    initial_state,
-    redraft_plan,
-    require_plausible,
-)
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound, make_noise_source
+from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
+from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.sums.aggregation import Session, session_of
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.plausible import require_plausible
+from flwr_dpkmeans.sums.draft import redraft_plan
+from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
-from flwr_dpkmeans.sums.task import Found
-from flwr_dpkmeans.sums.trust import Broadcast, Session, session_of
+from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
     Request,
     dump_plan,
+    installed_versions,
     load_plan,
-    own_versions,
     plan_digest,
 )
 
@@ -125,7 +120,7 @@ class Server:
         self._release: Release | None = None
         self.attempts: tuple[tuple[int, int], ...] = ()
         """Every aggregation that was asked for."""
-        self._found = Found()
+        self._found = Discoveries()
         self._credentials: dict[int, Credential] = {}
         self._is_repeated = False
         self._to_open: int | None = None
@@ -198,7 +193,7 @@ class Server:
             for node in self.joined:
                 yield (
                     node,
-                    Request(stage, plan=self._plan_blob, versions=own_versions()),
+                    Request(stage, plan=self._plan_blob, versions=installed_versions()),
                 )
             return
         if stage is None:

@@ -47,7 +47,7 @@ from simulations.audit.result import (
     write_results,
 )
 from simulations.audit.trials import Measure, measuring
-from simulations.job import log_quietly
+from simulations.experiments.job import log_quietly
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,24 +64,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0; 1 if a claim is refuted; 2 for a mistake of the caller, both with a sentence
         on stderr; 130 if stopped by the keyboard.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if set(given) & {"-h", "--help"}:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if set(words) & {"-h", "--help"}:
         print(__doc__)
         return 0
     log_quietly()
     try:
-        request = parse_request(given)
+        request = parse_request(words)
         # Before hours of runs, not after them.
         write_whole(request.output / f"{request.name}.json", b"[]\n")
         results = _audited(request)
         above = [is_above(result, len(results)) for result in results]
         console = Console(width=None if sys.stdout.isatty() else 190)
-        console.print(
-            table_of(
-                results,
-                f"Lower bounds, confidence {request.audits[0].confidence:g} each",
-            )
-        )
+        confidence = request.audits[0].confidence
+        title = f"Lower bounds, confidence {confidence:g} each"
+        console.print(table_of(results, title))
         for result in itertools.compress(results, above):
             print(why_above(result), file=sys.stderr)
         for path in _written(request, results):
@@ -112,14 +109,14 @@ def _audited(request: Request) -> list[AuditResult]:
     ):
         total = progress.add_task("all runs", total=sum(map(n_runs, request.audits)))
         for options in request.audits:
-            own = progress.add_task(_name(options), total=n_runs(options))
+            task = progress.add_task(_name(options), total=n_runs(options))
 
-            def advance(n: int, own: TaskID = own) -> None:
-                progress.advance(own, n)
+            def advance(n: int, task: TaskID = task) -> None:
+                progress.advance(task, n)
                 progress.advance(total, n)
 
-            results.append(_one(options, measure, advance))
-            progress.remove_task(own)
+            results.append(_run_any(options, measure, advance))
+            progress.remove_task(task)
             # A suite that is stopped leaves what it has found.
             _written(request, results)
             if not console.is_terminal:
@@ -135,7 +132,7 @@ def _written(request: Request, results: Sequence[AuditResult]) -> list[Path]:
     )
 
 
-def _one(
+def _run_any(
     options: AuditOptions, measure: Measure, advance: Callable[[int], None]
 ) -> AuditResult:
     """One audit, of whatever method."""
@@ -146,17 +143,9 @@ def _one(
 
 def _name(options: AuditOptions) -> str:
     """One audit in a line."""
-    return " ".join(
-        filter(
-            None,
-            (
-                options.algorithm,
-                options.unit,
-                options.trust,
-                differences(options.values),
-            ),
-        )
-    )
+    further = differences(options.values)
+    parts = (options.algorithm, options.unit, options.trust, further)
+    return " ".join(filter(None, parts))
 
 
 if __name__ == "__main__":

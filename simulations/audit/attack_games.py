@@ -25,13 +25,14 @@ from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import ServerData
 from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
@@ -46,7 +47,8 @@ _SERVER_ROWS = 10
 
 Held back from the pool, and the server's own where an algorithm needs some.
 """
-_CANDIDATES, _PILOTS = 100, 8
+_CANDIDATES = 100
+_PILOTS = 8
 _NEARLY = 0.02
 _START = 7
 _OPTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType(
@@ -107,8 +109,7 @@ class Game:
 
 @dataclass(frozen=True)
 class Round:
-    """One release, as it is read, and what somebody who knows all other rows subtracts
-    from it.
+    """One release as it is read, and the exact sum, which knows all rows.
 
     Parameters
     ----------
@@ -175,20 +176,19 @@ def load_pool(name: str) -> Pool:
         points = np.concatenate(
             [generator.normal(centre, 0.12, (110, 2)) for centre in centres]
         )
-        scaled, n_clusters = np.clip(points, -1.0, 1.0), len(centres)
+        scaled = np.clip(points, -1.0, 1.0)
+        n_clusters = len(centres)
     elif name in BUNDLED:
-        scaled, n_clusters = (
-            BUNDLED[name].bounds.scale(load_bundled(name).points),
-            BUNDLED[name].n_clusters,
-        )
+        scaled = BUNDLED[name].bounds.scale(load_bundled(name).points)
+        n_clusters = BUNDLED[name].n_clusters
     else:
         raise ConfigurationError(
             f"data is {name!r}, but only some sets are attacked here:"
             f" {nearest(name, DATA)}"
         )
     mixed = round_to_grid(scaled)[generator.permutation(len(scaled))]
-    held = _SERVER_ROWS * n_clusters
-    return Pool(mixed[held:], mixed[:held], n_clusters)
+    n_server_rows = _SERVER_ROWS * n_clusters
+    return Pool(mixed[n_server_rows:], mixed[:n_server_rows], n_clusters)
 
 
 def make_game(
@@ -227,9 +227,9 @@ def make_game(
         raise ConfigurationError(
             f"algorithm is {algorithm!r}: {nearest(algorithm, ALGORITHMS)}"
         )
-    needs = algorithm_entry(algorithm).server_data is ServerData.NEEDED
-    config = parse_run(
-        has_server_data=needs,
+    needs_server_data = algorithm_entry(algorithm).server_data is ServerData.NEEDED
+    config = read_config(
+        has_server_data=needs_server_data,
         algorithm=algorithm,
         n_clusters=pool.n_clusters,
         bounds=((-1.0,), (1.0,)),
@@ -241,25 +241,36 @@ def make_game(
         random_state=_START,
         **_OPTIONS.get(algorithm, {}),
     )
-    held: HeldPoints | None = hold_points(config, pool.server_rows) if needs else None
+    points: HeldPoints | None = None
+    if needs_server_data:
+        points = hold_points(config, pool.server_rows)
     plan = draft_plan(
         config,
         run_id=1,
         n_clients=2,
         seed=_START,
         n_features=pool.rows.shape[1],
-        server=None if held is None else held.facts,
-        public_points=None if held is None else held.public,
+        server=None if points is None else points.facts,
+        public_points=None if points is None else points.public,
     )
     totals = add_up(plan.events())
-    mu = _require_gaussian(totals)
     draft = Game(
-        algorithm, 0.0 if totals.exact else plan.epsilon, plan.delta, mu, plan, pool, {}
+        algorithm=algorithm,
+        epsilon=0.0 if totals.exact else plan.epsilon,
+        delta=plan.delta,
+        mu=_require_gaussian(totals),
+        plan=plan,
+        pool=pool,
+        targets={},
     )
     return _with_targets(draft) if with_targets else draft
 
 
-def play(game: Game, seed: int, target: Array | None) -> Played:
+def play(
+    game: Game,
+    seed: int,
+    target: Array | None,
+) -> Played:
     """Draw rows, cluster them with or without a target, and keep what was released.
 
     Parameters
@@ -276,30 +287,34 @@ def play(game: Game, seed: int, target: Array | None) -> Played:
     """
     generator = np.random.default_rng(_hashed("rows", seed))
     n_others = (game.plan.n_examples or 1) - 1
-    rows = game.pool.rows[generator.permutation(len(game.pool.rows))[:n_others]]
+    chosen = generator.permutation(len(game.pool.rows))[:n_others]
+    rows = game.pool.rows[chosen]
     if target is not None:
         rows = np.concatenate([rows, target[None, :]])
     plan = replace(game.plan, seed=_hashed("noise", seed))
     seen: list[Seen] = []
-    found = run_watched(plan, [rows[0::2], rows[1::2]], watch=seen.append)
-    rounds = tuple(_round_of(one, plan) for one in seen)
-    states = [one.state.centroids for one in rounds] + [found.state.centroids]
-    return Played(
-        rounds, np.array([centroids for centroids in states if centroids.any()]), rows
-    )
+    run = run_watched(plan, [rows[0::2], rows[1::2]], watch=seen.append)
+    rounds = tuple(_round_of(aggregation, plan) for aggregation in seen)
+    states = [*(release.state for release in rounds), run.state]
+    iterates = [state.centroids for state in states if state.centroids.any()]
+    return Played(rounds, np.array(iterates), rows)
 
 
-def contribution(plan: Plan, one: Round, row: Array) -> Array:
-    """What a row adds to a release, by the real statistic at the state it was taken at."""
-    step = build_algorithm(plan).rounds[one.index - 1]
-    return np.concatenate(
-        [np.ravel(array) for array in step.arrays_of(row[None, :], one.state)]
-    )
+def contribution(
+    plan: Plan,
+    release: Round,
+    row: Array,
+) -> Array:
+    """What a row adds to a release, by the real statistic at the release's state."""
+    step = build_algorithm(plan).rounds[release.index - 1]
+    arrays = step.arrays_of(row[None, :], release.state)
+    return np.concatenate([np.ravel(array) for array in arrays])
 
 
 def _round_of(seen: Seen, plan: Plan) -> Round:
-    """Read one aggregation: the released words as a client does, the exact ones as
-    nobody does.
+    """Read one aggregation.
+
+    The released words as a client reads them, the exact ones as nobody does.
     """
     if not isinstance(seen.state, State):
         raise ConfigurationError(
@@ -311,9 +326,8 @@ def _round_of(seen: Seen, plan: Plan) -> Round:
     scales = np.concatenate(
         [np.full(block.size, block.noise_scale or 1.0 / _GRID) for block in blocks]
     )
-    released, exact = (
-        words.view(np.int64) / _GRID for words in (seen.released, seen.aggregate.values)
-    )
+    released = seen.released.view(np.int64) / _GRID
+    exact = seen.aggregate.values.view(np.int64) / _GRID
     return Round(seen.state, seen.round_index, released, exact, scales)
 
 
@@ -322,13 +336,23 @@ def _with_targets(game: Game) -> Game:
     from sklearn.cluster import KMeans
 
     pool = game.pool
-    found = KMeans(pool.n_clusters, n_init=5, random_state=0).fit(pool.rows)
-    order = np.argsort(found.transform(pool.rows).min(axis=1))
-    typical, outlier = int(order[len(order) // 2]), int(order[-1])
+    model = KMeans(
+        pool.n_clusters,
+        n_init=5,
+        random_state=0,
+    ).fit(pool.rows)
+    distances = model.transform(pool.rows).min(axis=1)
+    order = np.argsort(distances)
+    typical = int(order[len(order) // 2])
+    outlier = int(order[-1])
     rest = replace(pool, rows=np.delete(pool.rows, [typical, outlier], axis=0))
-    targets = {"typical": pool.rows[typical], "outlier": pool.rows[outlier]}
-    game = replace(game, pool=rest)
-    return replace(game, targets=MappingProxyType(targets | {"canary": _canary(game)}))
+    without_targets = replace(game, pool=rest)
+    targets = {
+        "typical": pool.rows[typical],
+        "outlier": pool.rows[outlier],
+        "canary": _canary(without_targets),
+    }
+    return replace(without_targets, targets=MappingProxyType(targets))
 
 
 def _canary(game: Game) -> Array:
@@ -336,29 +360,33 @@ def _canary(game: Game) -> Array:
 
     Of such points the loneliest.
     """
-    rows, d = game.pool.rows, game.pool.rows.shape[1]
+    rows = game.pool.rows
+    half = (_CANDIDATES // 2, rows.shape[1])
     generator = np.random.default_rng(_START)
-    inside = generator.uniform(-1.0, 1.0, (_CANDIDATES // 2, d))
-    walls = np.sign(generator.uniform(-1.0, 1.0, (_CANDIDATES // 2, d)))
-    candidates = round_to_grid(
-        np.concatenate([inside, np.unique(walls, axis=0), rows[:20]])
-    )
+    inside = generator.uniform(-1.0, 1.0, half)
+    corners = np.unique(np.sign(generator.uniform(-1.0, 1.0, half)), axis=0)
+    candidates = round_to_grid(np.concatenate([inside, corners, rows[:20]]))
     pilots = [play(game, -1 - number, None) for number in range(_PILOTS)]
-    shown = np.array(
-        [
-            np.mean([information(game.plan, pilot, one) for pilot in pilots])
-            for one in candidates
-        ]
-    )
+    means = []
+    for candidate in candidates:
+        by_pilot = [information(game.plan, pilot, candidate) for pilot in pilots]
+        means.append(np.mean(by_pilot))
+    shown = np.array(means)
     best = candidates[shown >= (1.0 - _NEARLY) * shown.max()]
     loneliness = np.linalg.norm(best[:, None, :] - rows, axis=2).min(axis=1)
     return np.asarray(best[int(np.argmax(loneliness))])
 
 
-def information(plan: Plan, played: Played, row: Array) -> float:
+def information(
+    plan: Plan,
+    played: Played,
+    row: Array,
+) -> float:
     """Squared GDP parameter of what a run's releases show of a row."""
-    parts = [contribution(plan, one, row) / one.scales for one in played.rounds]
-    return float(sum(part @ part for part in parts))
+    ratios = [
+        contribution(plan, release, row) / release.scales for release in played.rounds
+    ]
+    return float(sum(ratio @ ratio for ratio in ratios))
 
 
 def _require_gaussian(totals: Totals) -> float:
@@ -373,6 +401,5 @@ def _require_gaussian(totals: Totals) -> float:
 
 def _hashed(purpose: str, seed: int) -> int:
     """A seed for one purpose."""
-    return int.from_bytes(
-        hashlib.sha256(repr((purpose, seed)).encode()).digest()[:7], "little"
-    )
+    digest = hashlib.sha256(repr((purpose, seed)).encode()).digest()
+    return int.from_bytes(digest[:7], "little")

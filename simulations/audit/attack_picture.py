@@ -18,7 +18,7 @@ from simulations.audit.attack_success import (
     roc_curve,
     true_positive_rate,
 )
-from simulations.figure_looks import DASH_DOT, DASHED, DOTTED, METHODS, SOLID, Dashes
+from simulations.figures.looks import DASH_DOT, DASHED, DOTTED, METHODS, SOLID, Dashes
 
 Array = NDArray[np.float64]
 
@@ -138,7 +138,8 @@ def _panel(axes: Any, cell: Cell, rows: Sequence[Row]) -> None:
                 for rate in false[:-1]
             ]
             low, high = (
-                [getattr(one, side) for one in limits] for side in ("low", "high")
+                [getattr(measured, side) for measured in limits]
+                for side in ("low", "high")
             )
             axes.fill_between(
                 false[:-1], low, high, color=colour, alpha=0.25, linewidth=0.0, zorder=2

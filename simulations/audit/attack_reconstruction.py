@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from simulations.audit.attack_games import Game, Played, contribution, play
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from simulations.audit.attack_games import Game, Played, Round, contribution, play
 
 Array = NDArray[np.float64]
 
@@ -30,8 +30,9 @@ _SEEDS = 9 * 10**8
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Mean distances of estimates to the true row, in the box [-1, 1]^d, and half the
-    width of 95% intervals.
+    """Mean distances of estimates to the true row, in the box [-1, 1]^d.
+
+    Margins are half the width of 95% intervals.
 
     Parameters
     ----------
@@ -61,21 +62,21 @@ def reconstruct(game: Game, runs: int) -> Reconstruction:
     -------
     Reconstruction
     """
-    found = []
+    distances = []
     for number in range(runs):
         generator = np.random.default_rng(number)
-        place = int(generator.integers(len(game.pool.rows)))
-        target = game.pool.rows[place]
+        index = int(generator.integers(len(game.pool.rows)))
+        target = game.pool.rows[index]
         played = play(game, _SEEDS + number, target)
         estimates = _estimates(game, played, target, generator)
-        found.append(
+        distances.append(
             [float(np.linalg.norm(estimates[name] - target)) for name in ESTIMATES]
         )
-    errors = np.array(found)
-    gains = errors[:, :2] - errors[:, 2:]
+    errors = np.array(distances)
+    by_guess = errors[:, :2]
+    by_attack = errors[:, 2:]
     return Reconstruction(
-        *_summary(errors, ESTIMATES),
-        *_summary(gains, tuple(name for name in ESTIMATES if name.endswith("attack"))),
+        *_summary(errors, ESTIMATES), *_summary(by_guess - by_attack, ESTIMATES[2:])
     )
 
 
@@ -92,60 +93,76 @@ def posterior_mean(log_likelihoods: Array, candidates: Array) -> Array:
 
 
 def log_likelihoods(
-    game: Game, played: Played, target: Array, candidates: Array
+    game: Game,
+    played: Played,
+    target: Array,
+    candidates: Array,
 ) -> Array:
     """How well each candidate explains what is left of the releases.
 
     The true row serves to find what is left.
     """
-    found = np.zeros(len(candidates))
-    for one in played.rounds:
-        left = (
-            one.released - (one.exact - contribution(game.plan, one, target))
-        ) / one.scales
-        for place, candidate in enumerate(candidates):
-            own = contribution(game.plan, one, candidate) / one.scales
-            found[place] += own @ (left - 0.5 * own)
-    return found
+    likelihoods = np.zeros(len(candidates))
+    for release in played.rounds:
+        remainder = _remainder(game, release, target) / release.scales
+        for index, candidate in enumerate(candidates):
+            added = contribution(game.plan, release, candidate) / release.scales
+            likelihoods[index] += added @ (remainder - 0.5 * added)
+    return likelihoods
+
+
+def _remainder(
+    game: Game,
+    release: Round,
+    target: Array,
+) -> Array:
+    """What a release leaves of the target: its sum less that of all other rows."""
+    others = release.exact - contribution(game.plan, release, target)
+    return release.released - others
 
 
 def _estimates(
-    game: Game, played: Played, target: Array, generator: np.random.Generator
+    game: Game,
+    played: Played,
+    target: Array,
+    generator: np.random.Generator,
 ) -> dict[str, Array]:
     """All four estimates of a row."""
-    d = len(target)
-    evenly = round_to_grid(generator.uniform(-1.0, 1.0, (_POINTS, d)))
+    n_columns = len(target)
+    evenly = round_to_grid(generator.uniform(-1.0, 1.0, (_POINTS, n_columns)))
     others = played.rows[:-1]
-    estimates = {"box guess": np.zeros(d), "rows guess": others.mean(axis=0)}
+    estimates = {"box guess": np.zeros(n_columns), "rows guess": others.mean(axis=0)}
     for name, candidates in (("box attack", evenly), ("rows attack", others)):
         if np.isinf(game.mu):
             estimates[name] = _read_off(game, played, target)
-        else:
-            estimates[name] = posterior_mean(
-                log_likelihoods(game, played, target, candidates), candidates
-            )
+            continue
+        likelihoods = log_likelihoods(game, played, target, candidates)
+        estimates[name] = posterior_mean(likelihoods, candidates)
     return estimates
 
 
-def _read_off(game: Game, played: Played, target: Array) -> Array:
-    """Without noise, what is left of the absolute sums of any round, over all clusters,
-    is the row.
+def _read_off(
+    game: Game,
+    played: Played,
+    target: Array,
+) -> Array:
+    """Read the row off the first round's absolute sums, which have no noise.
+
+    What is left of them, over all clusters, is the row.
     """
-    one = played.rounds[0]
-    left = one.released - (one.exact - contribution(game.plan, one, target))
-    k, d = game.pool.n_clusters, len(target)
-    return np.asarray(left[: k * d].reshape(k, d).sum(axis=0))
+    remainder = _remainder(game, played.rounds[0], target)
+    n_clusters = game.pool.n_clusters
+    n_columns = len(target)
+    sums = remainder[: n_clusters * n_columns].reshape(n_clusters, n_columns)
+    return np.asarray(sums.sum(axis=0))
 
 
 def _summary(
     values: Array, names: tuple[str, ...]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Means and half widths of their intervals, by name."""
+    means = values.mean(axis=0).tolist()
     margins = 1.96 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    return (
-        {
-            name: float(value)
-            for name, value in zip(names, values.mean(axis=0), strict=True)
-        },
-        {name: float(value) for name, value in zip(names, margins, strict=True)},
-    )
+    mean_by_name = dict(zip(names, means, strict=True))
+    margin_by_name = dict(zip(names, margins.tolist(), strict=True))
+    return mean_by_name, margin_by_name

@@ -31,7 +31,7 @@ from simulations.audit.attack_success import (
     true_positive_rate,
 )
 from simulations.audit.bounds import Scores
-from simulations.code_version import code_version, require_this_code
+from simulations.experiments.code_version import code_version, require_this_code
 
 Array = NDArray[np.float64]
 
@@ -175,7 +175,7 @@ def run_cells(
     shadows: int,
     workers: int,
     folder: Path,
-    told: Callable[[int, int], None],
+    progress: Callable[[int, int], None],
     *,
     other_code: bool = False,
 ) -> list[Row]:
@@ -191,8 +191,8 @@ def run_cells(
     folder : Path
         Keeps the scores of finished cells of seeded runs, which the same call takes
         from there.
-    told : callable
-        ``told(done, all)`` games, after each chunk.
+    progress : callable
+        ``progress(done, all)`` games, after each chunk.
     other_code : bool
         Whether scores that other sources than today's left there are taken.
 
@@ -207,15 +207,15 @@ def run_cells(
         If there are some and they are not to be taken.
     """
     paths = [folder / f"{_digest(cell, trials, shadows)}.npz" for cell in cells]
-    kept = [
+    stored = [
         path
         for cell, path in zip(cells, paths, strict=True)
         if cell.noise == "seeded" and path.exists()
     ]
-    others = sum(_loaded(path).get("code") != code_version() for path in kept)
+    others = sum(_loaded(path).get("code") != code_version() for path in stored)
     require_this_code(
         others,
-        f"{len(kept)} files of scores in {folder.absolute()}",
+        f"{len(stored)} files of scores in {folder.absolute()}",
         "them",
         take_others=other_code,
     )
@@ -225,20 +225,20 @@ def run_cells(
     with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
         for place, (cell, path) in enumerate(zip(cells, paths, strict=True)):
             before = place * each
-            if path in kept:
-                found = _loaded(path)
+            if path in stored:
+                arrays = _loaded(path)
             else:
-                found = _play_cell(
+                arrays = _play_cell(
                     cell,
                     trials,
                     shadows,
                     pool,
-                    partial(_tell, told, before, len(cells) * each),
+                    partial(_tell, progress, before, len(cells) * each),
                 )
-                write_whole(path, _packed(found))
-            told(before + each, len(cells) * each)
+                write_whole(path, _packed(arrays))
+            progress(before + each, len(cells) * each)
             for target in TARGETS:
-                rows += _rows_of(cell, target, found, joint)
+                rows += _rows_of(cell, target, arrays, joint)
     return rows
 
 
@@ -247,7 +247,7 @@ def _play_cell(
     trials: int,
     shadows: int,
     pool: ProcessPoolExecutor | None,
-    told: Callable[[int], None],
+    progress: Callable[[int], None],
 ) -> dict[str, Array]:
     """All games of a cell: scores and features by target, purpose and world."""
     jobs, done = chunks_of(cell, trials, shadows), 0
@@ -260,26 +260,28 @@ def _play_cell(
                     _key(kind, target, chunk.shadow, chunk.world != ABSENT), []
                 ).append(values[place])
         done += chunk.count
-        told(done)
+        progress(done)
     return {key: np.concatenate(parts) for key, parts in pieces.items()}
 
 
-def _tell(told: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+def _tell(
+    progress: Callable[[int, int], None], before: int, total: int, done: int
+) -> None:
     """Tell how far all cells are."""
-    told(before + done, total)
+    progress(before + done, total)
 
 
 def _key(kind: str, target: str, shadow: bool, present: bool) -> str:
     """Name of an array of results."""
-    return (
-        f"{kind} {target} {'shadow' if shadow else 'measured'}"
-        f" {'present' if present else ABSENT}"
-    )
+    purpose = "shadow" if shadow else "measured"
+    world = "present" if present else ABSENT
+    return f"{kind} {target} {purpose} {world}"
 
 
 def _digest(cell: Cell, trials: int, shadows: int) -> str:
     """Name of a cell's file."""
-    return f"{cell.algorithm}-{hashlib.sha256(repr((cell, trials, shadows)).encode()).hexdigest()[:12]}"
+    described = repr((cell, trials, shadows)).encode()
+    return f"{cell.algorithm}-{hashlib.sha256(described).hexdigest()[:12]}"
 
 
 def _packed(arrays: Mapping[str, Array]) -> bytes:
@@ -297,13 +299,13 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _rows_of(
-    cell: Cell, target: str, found: Mapping[str, Array], joint: float
+    cell: Cell, target: str, arrays: Mapping[str, Array], joint: float
 ) -> list[Row]:
     """Measure all attacks on one target."""
     features, scores = (
         {
             shadow: [
-                found[_key(kind, target, shadow, present)] for present in (False, True)
+                arrays[_key(kind, target, shadow, present)] for present in (False, True)
             ]
             for shadow in (False, True)
         }
@@ -319,7 +321,7 @@ def _rows_of(
         else:
             place = DIRECT.index(attack)
             training, test = (
-                Scores(*(one[:, place] for one in scores[shadow]))
+                Scores(*(array[:, place] for array in scores[shadow]))
                 for shadow in (True, False)
             )
         rows.append(
@@ -348,7 +350,7 @@ def measure(
         area_under_curve(scores, mu, joint),
         advantage(training, scores, mu, joint),
     ]
-    above = any(one.is_above for one in wide)
+    above = any(measured.is_above for measured in wide)
     return Row(
         cell,
         target,
@@ -376,12 +378,10 @@ def flat_row(row: Row) -> dict[str, Any]:
         "games": row.scores.absent.size + row.scores.present.size,
     }
     named = {"auc": row.auc, "advantage": row.advantage}
-    named |= {f"tpr_at_{rate:g}": one for rate, one in row.rates.items()}
-    for name, one in named.items():
-        line |= {
-            name: one.value,
-            f"{name}_low": one.low,
-            f"{name}_high": one.high,
-            f"{name}_bound": one.bound,
-        }
+    named |= {f"tpr_at_{rate:g}": measured for rate, measured in row.rates.items()}
+    for name, number in named.items():
+        line[name] = number.value
+        line[f"{name}_low"] = number.low
+        line[f"{name}_high"] = number.high
+        line[f"{name}_bound"] = number.bound
     return line | {"above_bound": row.is_above}

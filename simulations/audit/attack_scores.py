@@ -2,21 +2,21 @@
 
 Large means "the target is in".
 
-==============  ===================
-===================================================================== attack
-sees                 score
-==============  ===================
-===================================================================== ``nearest``
-final centroids      minus the distance of the target to the nearest of them ``average``
-all centroids        the same for the mean of all iterates, whose noise averages out
+==============  ===================  ================================================
+attack          sees                 score
+==============  ===================  ================================================
+``nearest``     final centroids      minus the distance of the target to the nearest
+``average``     all centroids        the same for the mean of all iterates, whose
+                                     noise averages out
 ``movement``    all centroids        steps of the nearest centroid, projected on the
-direction to the target ``projection``  all released sums    inner product with what the
-target would have added, over the noise ``shadow``      final centroids      likelihood
-ratio of two Gaussians, fitted to runs with and without it ``exact``       all released
-sums,   the likelihood ratio itself: nothing can do better
-                all other rows
-==============  ===================
-=====================================================================
+                                     direction to the target
+``projection``  all released sums    inner product with what the target would have
+                                     added, over the noise
+``shadow``      final centroids      likelihood ratio of two Gaussians, fitted to runs
+                                     with and without it
+``exact``       all released sums,   the likelihood ratio itself: nothing can do
+                all other rows       better
+==============  ===================  ================================================
 
 ``shadow`` is the likelihood-ratio attack of Carlini et al. 2022 ("Membership inference
 attacks from first principles") with centroids in place of losses: the adversary runs
@@ -44,7 +44,13 @@ _RIDGE = 1e-6
 _TAIL = 0.05
 
 
-def direct_scores(plan: Plan, played: Played, target: Array, *, present: bool) -> Array:
+def direct_scores(
+    plan: Plan,
+    played: Played,
+    target: Array,
+    *,
+    present: bool,
+) -> Array:
     """Score one run by the attacks that need no other runs.
 
     Parameters
@@ -63,15 +69,18 @@ def direct_scores(plan: Plan, played: Played, target: Array, *, present: bool) -
         In the order of `DIRECT`.
     """
     projection = exact = 0.0
-    for one in played.rounds:
-        own = contribution(plan, one, target)
-        others = one.exact - own if present else one.exact
-        weighted = own / one.scales**2
-        projection += float(weighted @ one.released)
-        exact += float(weighted @ (one.released - others - 0.5 * own))
+    for release in played.rounds:
+        added = contribution(plan, release, target)
+        others = release.exact - added if present else release.exact
+        noise = release.released - others
+        weighted = added / release.scales**2
+        projection += float(weighted @ release.released)
+        exact += float(weighted @ (noise - 0.5 * added))
     final = played.iterates[-1]
-    # The first iterate may be the public start, which says nothing.
-    average = played.iterates[1:].mean(axis=0) if len(played.iterates) > 1 else final
+    average = final
+    if len(played.iterates) > 1:
+        # The first iterate may be the public start, which says nothing.
+        average = played.iterates[1:].mean(axis=0)
     return np.array(
         [
             -_distance(final, target),
@@ -136,18 +145,19 @@ def fit_ratio(absent: Array, present: Array) -> GaussianRatio:
     """
     # A centroid with hardly a row can be anywhere: without rare values the fit is that
     # of the others.
-    low, high = np.quantile(
-        np.concatenate([absent, present]), (_TAIL, 1.0 - _TAIL), axis=0
-    )
-    absent, present = np.clip(absent, low, high), np.clip(present, low, high)
-    means = absent.mean(axis=0), present.mean(axis=0)
-    centred = np.concatenate([absent - means[0], present - means[1]])
+    every = np.concatenate([absent, present])
+    low, high = np.quantile(every, (_TAIL, 1.0 - _TAIL), axis=0)
+    absent = np.clip(absent, low, high)
+    present = np.clip(present, low, high)
+    mean_absent = absent.mean(axis=0)
+    mean_present = present.mean(axis=0)
+    centred = np.concatenate([absent - mean_absent, present - mean_present])
     covariance = centred.T @ centred / len(centred)
     # Centroids that never move have no variance; a small one keeps the ratio finite.
-    covariance += _RIDGE * (1.0 + np.trace(covariance)) * np.eye(len(covariance))
-    return GaussianRatio(
-        0.5 * (means[0] + means[1]), np.linalg.solve(covariance, means[1] - means[0])
-    )
+    ridge = _RIDGE * (1.0 + np.trace(covariance))
+    covariance += ridge * np.eye(len(covariance))
+    weights = np.linalg.solve(covariance, mean_present - mean_absent)
+    return GaussianRatio(0.5 * (mean_absent + mean_present), weights)
 
 
 def _distance(centroids: Array, target: Array) -> float:
@@ -160,10 +170,10 @@ def _movement(iterates: Array, target: Array) -> float:
     total = 0.0
     for before, after in pairwise(iterates):
         offsets = target - before
-        lengths = np.linalg.norm(offsets, axis=1)
-        nearest = int(np.argmin(lengths))
-        if lengths[nearest] > 0.0:
-            total += float(
-                (after[nearest] - before[nearest]) @ offsets[nearest] / lengths[nearest]
-            )
+        distances = np.linalg.norm(offsets, axis=1)
+        nearest = int(np.argmin(distances))
+        distance = distances[nearest]
+        if distance > 0.0:
+            step = after[nearest] - before[nearest]
+            total += float(step @ offsets[nearest] / distance)
     return total

@@ -26,8 +26,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Measured:
-    """A number, its confidence interval, and the largest value that the guarantee
-    allows.
+    """A number, its interval, and the largest value that the guarantee allows.
 
     Parameters
     ----------
@@ -53,12 +52,16 @@ def gdp_bound(rates: Array, mu: float) -> Array:
     >>> gdp_bound(np.array([0.0, 0.5, 1.0]), 1.0).round(3).tolist()
     [0.0, 0.841, 1.0]
     """
-    return (
-        np.ones_like(rates) if math.isinf(mu) else np.asarray(ndtr(ndtri(rates) + mu))
-    )
+    if math.isinf(mu):
+        return np.ones_like(rates)
+    return np.asarray(ndtr(ndtri(rates) + mu))
 
 
-def epsilon_delta_bound(rates: Array, epsilon: float, delta: float) -> Array:
+def epsilon_delta_bound(
+    rates: Array,
+    epsilon: float,
+    delta: float,
+) -> Array:
     """Largest true positive rates under (epsilon, delta)-DP.
 
     Examples
@@ -66,10 +69,9 @@ def epsilon_delta_bound(rates: Array, epsilon: float, delta: float) -> Array:
     >>> epsilon_delta_bound(np.array([0.0, 0.1, 0.9]), 1.0, 0.01).round(3).tolist()
     [0.01, 0.282, 0.967]
     """
-    return np.minimum(
-        delta + math.exp(epsilon) * rates,
-        1.0 - math.exp(-epsilon) * (1.0 - delta - rates),
-    ).clip(0, 1)
+    for_few = delta + math.exp(epsilon) * rates
+    for_many = 1.0 - math.exp(-epsilon) * (1.0 - delta - rates)
+    return np.minimum(for_few, for_many).clip(0, 1)
 
 
 def roc_curve(scores: Scores) -> tuple[Array, Array]:
@@ -81,16 +83,28 @@ def roc_curve(scores: Scores) -> tuple[Array, Array]:
     >>> false.tolist(), true.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    thresholds = np.unique(np.concatenate([scores.absent, scores.present]))[::-1]
-    rates = [
-        1.0 - np.searchsorted(np.sort(values), thresholds, side="left") / values.size
-        for values in (scores.absent, scores.present)
-    ]
-    return np.concatenate([[0.0], rates[0]]), np.concatenate([[0.0], rates[1]])
+    thresholds = _falling_thresholds(scores)
+    false_rates = _positive_rates(scores.absent, thresholds)
+    true_rates = _positive_rates(scores.present, thresholds)
+    return false_rates, true_rates
+
+
+def _falling_thresholds(scores: Scores) -> Array:
+    """Every score once, the largest first."""
+    return np.unique(np.concatenate([scores.absent, scores.present]))[::-1]
+
+
+def _positive_rates(values: Array, thresholds: Array) -> Array:
+    """Share of the values at or above each threshold, after 0 of none."""
+    n_below = np.searchsorted(np.sort(values), thresholds, side="left")
+    return np.concatenate([[0.0], 1.0 - n_below / values.size])
 
 
 def true_positive_rate(
-    scores: Scores, rate: float, mu: float, confidence: float = 0.95
+    scores: Scores,
+    rate: float,
+    mu: float,
+    confidence: float = 0.95,
 ) -> Measured:
     """True positive rate at a false positive rate.
 
@@ -126,24 +140,30 @@ def true_positive_rate(
             " 0.01."
         )
     miss = 0.25 * (1.0 - confidence)
-    n, m = scores.absent.size, scores.present.size
+    n_absent = scores.absent.size
+    n_present = scores.present.size
     falling = np.concatenate([[np.inf], np.sort(scores.absent)[::-1], [-np.inf]])
     # Of n scores, Binomial(n, rate) lie at or above the threshold with that rate.
-    few, many = int(binom.ppf(miss, n, rate)), int(binom.isf(miss, n, rate)) + 1
-    strict, lax = falling[few], falling[min(many, n + 1)]
-    low = clopper_pearson(int((scores.present > strict).sum()), m, miss)[0]
-    high = clopper_pearson(int((scores.present >= lax).sum()), m, miss)[1]
+    fewest = int(binom.ppf(miss, n_absent, rate))
+    most = int(binom.isf(miss, n_absent, rate)) + 1
+    strict = falling[fewest]
+    lax = falling[min(most, n_absent + 1)]
+    n_above_strict = int((scores.present > strict).sum())
+    n_above_lax = int((scores.present >= lax).sum())
+    low, _ = clopper_pearson(n_above_strict, n_present, miss)
+    _, high = clopper_pearson(n_above_lax, n_present, miss)
     # At most this share of the scores without the target may be said to have it.
-    value = float(np.mean(scores.present > falling[int(rate * n) + 1]))
-    return Measured(
-        value,
-        min(low, value),
-        max(high, value),
-        float(gdp_bound(np.array([rate]), mu)[0]),
-    )
+    threshold = falling[int(rate * n_absent) + 1]
+    value = float(np.mean(scores.present > threshold))
+    bound = float(gdp_bound(np.array([rate]), mu)[0])
+    return Measured(value, min(low, value), max(high, value), bound)
 
 
-def area_under_curve(scores: Scores, mu: float, confidence: float = 0.95) -> Measured:
+def area_under_curve(
+    scores: Scores,
+    mu: float,
+    confidence: float = 0.95,
+) -> Measured:
     """Area under the ROC curve, with DeLong's interval.
 
     Both scores that are equal count one half.
@@ -151,45 +171,47 @@ def area_under_curve(scores: Scores, mu: float, confidence: float = 0.95) -> Mea
     Where no score of one kind exceeds one of the other, the interval is that of as many
     right answers as there are runs of the rarer kind.
     """
-    n, m = scores.absent.size, scores.present.size
+    n_absent = scores.absent.size
+    n_present = scores.present.size
     ranks = rankdata(np.concatenate([scores.absent, scores.present]))
-    wins = (ranks[n:] - rankdata(scores.present)) / n
-    losses = 1.0 - (ranks[:n] - rankdata(scores.absent)) / m
+    ranks_absent = ranks[:n_absent]
+    ranks_present = ranks[n_absent:]
+    wins = (ranks_present - rankdata(scores.present)) / n_absent
+    losses = 1.0 - (ranks_absent - rankdata(scores.absent)) / n_present
     value = float(wins.mean())
-    variance = float(np.var(wins) / m + np.var(losses) / n)
-    low, high = (
-        value + sign * float(ndtri(0.5 + 0.5 * confidence)) * math.sqrt(variance)
-        for sign in (-1.0, 1.0)
-    )
+    variance = float(np.var(wins) / n_present + np.var(losses) / n_absent)
+    margin = float(ndtri(0.5 + 0.5 * confidence)) * math.sqrt(variance)
+    low = value - margin
+    high = value + margin
     if variance == 0.0 and value in (0.0, 1.0):
-        low, high = clopper_pearson(
-            int(value) * min(n, m), min(n, m), 0.5 * (1.0 - confidence)
-        )
+        n_fewer = min(n_absent, n_present)
+        miss = 0.5 * (1.0 - confidence)
+        low, high = clopper_pearson(int(value) * n_fewer, n_fewer, miss)
     bound = 1.0 if math.isinf(mu) else float(ndtr(mu / math.sqrt(2.0)))
     return Measured(value, max(low, 0.0), min(high, 1.0), bound)
 
 
 def advantage(
-    training: Scores, scores: Scores, mu: float, confidence: float = 0.95
+    training: Scores,
+    scores: Scores,
+    mu: float,
+    confidence: float = 0.95,
 ) -> Measured:
-    """TPR - FPR at the threshold that is best on training runs, with Clopper-Pearson
-    limits of both rates.
+    """TPR - FPR at the threshold that is best on training runs.
+
+    Its interval is that of the Clopper-Pearson limits of both rates.
     """
     false, true = roc_curve(training)
-    thresholds = np.concatenate(
-        [[np.inf], np.unique(np.concatenate([training.absent, training.present]))[::-1]]
-    )
-    threshold = float(thresholds[int(np.argmax(true - false))])
-    counts = [
-        int((values >= threshold).sum()) for values in (scores.absent, scores.present)
-    ]
-    sizes = (scores.absent.size, scores.present.size)
-    limits = [
-        clopper_pearson(c, n, 0.25 * (1.0 - confidence))
-        for c, n in zip(counts, sizes, strict=True)
-    ]
+    thresholds = np.concatenate([[np.inf], _falling_thresholds(training)])
+    best = int(np.argmax(true - false))
+    threshold = float(thresholds[best])
+    miss = 0.25 * (1.0 - confidence)
+    n_absent = scores.absent.size
+    n_present = scores.present.size
+    n_false = int((scores.absent >= threshold).sum())
+    n_true = int((scores.present >= threshold).sum())
+    false_low, false_high = clopper_pearson(n_false, n_absent, miss)
+    true_low, true_high = clopper_pearson(n_true, n_present, miss)
+    value = n_true / n_present - n_false / n_absent
     bound = 1.0 if math.isinf(mu) else 2.0 * float(ndtr(0.5 * mu)) - 1.0
-    value = counts[1] / sizes[1] - counts[0] / sizes[0]
-    return Measured(
-        value, limits[1][0] - limits[0][1], limits[1][1] - limits[0][0], bound
-    )
+    return Measured(value, true_low - false_high, true_high - false_low, bound)

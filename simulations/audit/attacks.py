@@ -55,9 +55,9 @@ from simulations.audit.attack_games import ALGORITHMS, DATA
 from simulations.audit.attack_picture import draw_curves
 from simulations.audit.attack_reconstruction import reconstruct
 from simulations.audit.attack_runs import RATES, Cell, Row, flat_row, game_of, run_cells
-from simulations.job import log_quietly
+from simulations.experiments.job import log_quietly
+from simulations.experiments.workers import workers_of
 from simulations.mixture_runs import RESUMES, exit_code, wide_console
-from simulations.workers import workers_of
 
 CSV_FILE, JSON_FILE, RECONSTRUCTION_FILE, PICTURE_FILE = (
     "attacks.csv",
@@ -118,10 +118,11 @@ def parse_request(arguments: Sequence[str]) -> Request:
 
     Examples
     --------
-    >>> parse_request(["algorithm=fastlloyd,lloyd", "epsilon=1,4", "trials=100"]).cells[-1].algorithm
+    >>> request = parse_request(["algorithm=fastlloyd,lloyd", "epsilon=1,4"])
+    >>> request.cells[-1].algorithm
     'lloyd'
     """
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for argument in arguments:
         key, separator, value = argument.partition("=")
         if key not in _KEYS or not separator or not value:
@@ -129,33 +130,38 @@ def parse_request(arguments: Sequence[str]) -> Request:
                 f"{argument!r} is not understood, as key=value is:"
                 f" {nearest(key, _KEYS)}"
             )
-        given[key] = value
-    algorithms = tuple(given.get("algorithm", ",".join(ALGORITHMS)).split(","))
-    for name, known, what in [(one, ALGORITHMS, "algorithm") for one in algorithms] + [
-        (given.get("data", DATA[0]), DATA, "data"),
-        (given.get("noise", "seeded"), ("seeded", "secure"), "noise"),
-        (given.get("other_code", "false"), ("false", "true"), "other_code"),
-    ]:
-        if name not in known:
-            raise ConfigurationError(
-                f"{what} is {name!r}, which is no choice here: {nearest(name, known)}"
-            )
+        texts[key] = value
+    algorithms = tuple(texts.get("algorithm", ",".join(ALGORITHMS)).split(","))
+    for algorithm in algorithms:
+        _require_choice("algorithm", algorithm, ALGORITHMS)
+    _require_choice("data", texts.get("data", DATA[0]), DATA)
+    _require_choice("noise", texts.get("noise", "seeded"), ("seeded", "secure"))
+    other_code = texts.get("other_code", "false")
+    _require_choice("other_code", other_code, ("false", "true"))
     epsilons = tuple(
         _number("epsilon", text, 0.0)
-        for text in given.get("epsilon", "0.5,2,8").split(",")
+        for text in texts.get("epsilon", "0.5,2,8").split(",")
     )
     return Request(
         algorithms,
         epsilons,
-        given.get("data", DATA[0]),
-        _whole("trials", given.get("trials", "4000"), 20),
-        _whole("shadows", given.get("shadows", "500"), 20),
-        _whole("reconstructions", given.get("reconstructions", "150"), 0),
-        given.get("noise", "seeded"),
-        workers_of(given.get("workers")),
-        Path(given.get("output", "outputs/attacks")),
-        given.get("other_code") == "true",
+        texts.get("data", DATA[0]),
+        _whole("trials", texts.get("trials", "4000"), 20),
+        _whole("shadows", texts.get("shadows", "500"), 20),
+        _whole("reconstructions", texts.get("reconstructions", "150"), 0),
+        texts.get("noise", "seeded"),
+        workers_of(texts.get("workers")),
+        Path(texts.get("output", "outputs/attacks")),
+        other_code == "true",
     )
+
+
+def _require_choice(key: str, name: str, choices: Sequence[str]) -> None:
+    """Refuse a name that is no choice."""
+    if name not in choices:
+        raise ConfigurationError(
+            f"{key} is {name!r}, which is no choice here: {nearest(name, choices)}"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -171,15 +177,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         See the module's docstring.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if set(given) & {"-h", "--help"}:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if set(words) & {"-h", "--help"}:
         print(__doc__)
         return 0
     log_quietly()
     # Set for the workers: matrices are tiny, and more threads than cores slow
     # everything down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    return exit_code(lambda: _run(parse_request(given)), RESUMES)
+    return exit_code(lambda: _run(parse_request(words)), RESUMES)
 
 
 def _run(request: Request) -> int:
@@ -268,8 +274,8 @@ def summary_table(rows: Sequence[Row]) -> Table:
             row.attack,
         ]
         cells += [
-            f"{one.value:.3f} ({one.bound:.3f})"
-            for one in (row.auc, *row.rates.values())
+            f"{measured.value:.3f} ({measured.bound:.3f})"
+            for measured in (row.auc, *row.rates.values())
         ]
         table.add_row(*cells)
     return table
@@ -291,22 +297,22 @@ def encode_json(content: Mapping[str, Any]) -> bytes:
 
 def _rebuilt(cell: Cell, runs: int) -> dict[str, Any]:
     """One line of the table of reconstructions."""
-    found = reconstruct(game_of(cell), runs)
+    rebuilt = reconstruct(game_of(cell), runs)
     line: dict[str, Any] = {
         "data": cell.data,
         "algorithm": cell.algorithm,
         "epsilon": cell.epsilon if cell.algorithm != "lloyd" else None,
         "runs": runs,
     }
-    for name, value in found.errors.items():
+    for name, value in rebuilt.errors.items():
         line |= {
             name.replace(" ", "_"): value,
-            f"{name.replace(' ', '_')}_margin": found.margins[name],
+            f"{name.replace(' ', '_')}_margin": rebuilt.margins[name],
         }
-    for name, value in found.gains.items():
+    for name, value in rebuilt.gains.items():
         line |= {
             f"{name.split()[0]}_gain": value,
-            f"{name.split()[0]}_gain_margin": found.gain_margins[name],
+            f"{name.split()[0]}_gain_margin": rebuilt.gain_margins[name],
         }
     return line
 
@@ -326,8 +332,8 @@ def _panels(cells: Sequence[Cell]) -> list[Cell]:
     names = sorted(others_named, key=lambda name: name != "lloyd")
     others = []
     for name in names:
-        own = [cell for cell in cells if cell.algorithm == name]
-        others.append(own[len(own) // 2])
+        of_algorithm = [cell for cell in cells if cell.algorithm == name]
+        others.append(of_algorithm[len(of_algorithm) // 2])
     return (first + others)[:_PANELS]
 
 

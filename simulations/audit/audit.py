@@ -63,7 +63,7 @@ class AuditOptions:
     retries : int
         Sums that are asked for twice.
     values : mapping
-        Further fields of `Run`, and ``n_clients``.
+        Further fields of `RunConfig`, and ``n_clients``.
     """
 
     algorithm: str = "fastlloyd"
@@ -269,9 +269,9 @@ def prepare(options: AuditOptions) -> Setup:
                 " audit another algorithm, or leave evaluation='exact' out."
             )
         for candidate, seen in _pilot(case, options):
-            for one in seen:
-                worst = worst.or_worse(f"{case.name}, {candidate.name}", one)
-            share = float(np.mean([one.share for one in seen]))
+            for information in seen:
+                worst = worst.or_worse(f"{case.name}, {candidate.name}", information)
+            share = float(np.mean([information.share for information in seen]))
             if best is None or share > best[0] + 1e-6:
                 best = share, case, candidate
     assert best is not None
@@ -288,18 +288,18 @@ def _pilot(
     """
     run = make_runner(case, case.candidates[0], Adversary.CLIENTS, until=options.until)
     views = [run(False) for _ in range(PILOT_RUNS)]
-    found = []
+    shown = []
     for candidate in case.candidates:
         truth = Truth(candidate)
         seen = []
         for view in views:
             parts = [
-                truth.part(one.plan, one.round_index, one.state, one.members)
-                for one in view.sums
+                truth.part(total.plan, total.round_index, total.state, total.members)
+                for total in view.sums
             ]
             seen.append(information_of(parts, view.plan, view.attempts))
-        found.append((candidate, seen))
-    return found
+        shown.append((candidate, seen))
+    return shown
 
 
 def resolve_method(name: str, setup: Setup) -> Method:

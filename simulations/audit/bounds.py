@@ -1,5 +1,4 @@
-"""From scores of an adversary to a lower bound on epsilon that holds with a stated
-confidence.
+"""From an adversary's scores to a lower bound on epsilon, with a stated confidence.
 
 An adversary looks at a run and gives it a score; large means "the target was present".
 A rule, a threshold and a direction, turns scores into guesses. It is chosen on runs of
@@ -32,7 +31,8 @@ One rule for each bound: whoever takes the largest of several bounds has to shar
 confidence among them.
 
 References
----------- Clopper and Pearson 1934; Kairouz, Oh and Viswanath 2015, "The composition
+----------
+Clopper and Pearson 1934; Kairouz, Oh and Viswanath 2015, "The composition
 theorem for differential privacy" (the region of errors); Jagielski, Ullman and Oprea
 2020, "Auditing differentially private machine learning"; Nasr et al. 2023, "Tight
 auditing of differentially private machine learning" (the bound through mu); Dong, Roth
@@ -127,12 +127,13 @@ class Rule:
 
         Examples
         --------
-        >>> Rule(1.0, present_above=True).says_present(np.array([0.0, 1.0, 2.0])).tolist()
+        >>> rule = Rule(1.0, present_above=True)
+        >>> rule.says_present(np.array([0.0, 1.0, 2.0])).tolist()
         [False, True, True]
         """
-        return (
-            scores >= self.threshold if self.present_above else scores <= self.threshold
-        )
+        if self.present_above:
+            return scores >= self.threshold
+        return scores <= self.threshold
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,11 @@ class LowerBound:
     true_positives: int
 
 
-def clopper_pearson(successes: int, trials: int, miss: float) -> tuple[float, float]:
+def clopper_pearson(
+    successes: int,
+    trials: int,
+    miss: float,
+) -> tuple[float, float]:
     """Limits of a probability from a binomial count.
 
     Parameters
@@ -208,12 +213,16 @@ def clopper_pearson(successes: int, trials: int, miss: float) -> tuple[float, fl
         )
     miss = _between("miss", miss, zero=False)
     counts = np.array([successes], dtype=np.int64)
-    return float(_lower_limits(counts, trials, miss)[0]), float(
-        _upper_limits(counts, trials, miss)[0]
-    )
+    (low,) = _lower_limits(counts, trials, miss)
+    (high,) = _upper_limits(counts, trials, miss)
+    return float(low), float(high)
 
 
-def choose_rule(training: Scores, delta: float, method: Method) -> Rule:
+def choose_rule(
+    training: Scores,
+    delta: float,
+    method: Method,
+) -> Rule:
     """Find the threshold and direction that promise the largest lower bound.
 
     Every distinct score is tried as a threshold, in both directions, and judged by the
@@ -241,30 +250,38 @@ def choose_rule(training: Scores, delta: float, method: Method) -> Rule:
 
     Examples
     --------
-    >>> choose_rule(Scores(np.repeat([0.0, 1.0], [90, 10]), np.repeat([0.0, 1.0], 50)), 0.0, Method.CLOPPER_PEARSON)
+    >>> absent = np.repeat([0.0, 1.0], [90, 10])
+    >>> present = np.repeat([0.0, 1.0], 50)
+    >>> choose_rule(Scores(absent, present), 0.0, Method.CLOPPER_PEARSON)
     Rule(threshold=1.0, present_above=True)
     """
     delta = _between("delta", delta, zero=method is not Method.GDP)
-    absent, present = np.sort(training.absent), np.sort(training.present)
+    absent = np.sort(training.absent)
+    present = np.sort(training.present)
     thresholds = np.unique(np.concatenate([absent, present]))
-    fpr_limits = _upper_limits(np.arange(absent.size + 1), absent.size, _TRAINING_MISS)
-    tpr_limits = _lower_limits(
-        np.arange(present.size + 1), present.size, _TRAINING_MISS
-    )
-    best, chosen = -math.inf, Rule(float(thresholds[0]), present_above=True)
+    n_absent = absent.size
+    n_present = present.size
+    fpr_limits = _upper_limits(np.arange(n_absent + 1), n_absent, _TRAINING_MISS)
+    tpr_limits = _lower_limits(np.arange(n_present + 1), n_present, _TRAINING_MISS)
+    best = -math.inf
+    chosen = Rule(float(thresholds[0]), present_above=True)
     for above in (True, False):
-        false, true = (
-            _said_present(scores, thresholds, above) for scores in (absent, present)
-        )
-        values = _promises(fpr_limits[false], tpr_limits[true], delta, method)
-        at = int(np.argmax(values))
-        if values[at] > best:
-            best, chosen = float(values[at]), Rule(float(thresholds[at]), above)
+        n_false = _count_present(absent, thresholds, above)
+        n_true = _count_present(present, thresholds, above)
+        values = _promises(fpr_limits[n_false], tpr_limits[n_true], delta, method)
+        index = int(np.argmax(values))
+        if values[index] > best:
+            best = float(values[index])
+            chosen = Rule(float(thresholds[index]), above)
     return chosen
 
 
 def lower_bound(
-    test: Scores, rule: Rule, delta: float, method: Method, confidence: float = 0.95
+    test: Scores,
+    rule: Rule,
+    delta: float,
+    method: Method,
+    confidence: float = 0.95,
 ) -> LowerBound:
     """Bound epsilon from below by the errors of a rule on fresh runs.
 
@@ -292,42 +309,52 @@ def lower_bound(
 
     Examples
     --------
-    >>> scores = Scores(np.repeat([0.0, 1.0], [900, 100]), np.repeat([0.0, 1.0], [500, 500]))
-    >>> bound = lower_bound(scores, Rule(1.0, present_above=True), 1e-6, Method.CLOPPER_PEARSON)
-    >>> bound.false_positives, bound.true_positives, round(bound.epsilon, 3)  # ln(0.5 / 0.1) = 1.609
-    (100, 500, 1.36)
+    >>> absent = np.repeat([0.0, 1.0], [900, 100])
+    >>> present = np.repeat([0.0, 1.0], [500, 500])
+    >>> rule = Rule(1.0, present_above=True)
+    >>> method = Method.CLOPPER_PEARSON
+    >>> bound = lower_bound(Scores(absent, present), rule, 1e-6, method)
+    >>> bound.false_positives, bound.true_positives
+    (100, 500)
+    >>> round(bound.epsilon, 3)  # ln(0.5 / 0.1) = 1.609
+    1.36
     """
     delta = _between("delta", delta, zero=method is not Method.GDP)
     confidence = _between("confidence", confidence, zero=False)
     miss = 0.5 * (1.0 - confidence)
-    false, true = (
-        int(rule.says_present(scores).sum()) for scores in (test.absent, test.present)
-    )
-    fpr_high = clopper_pearson(false, test.absent.size, miss)[1]
-    tpr_low = clopper_pearson(true, test.present.size, miss)[0]
-    value = float(
-        _promises(np.array([fpr_high]), np.array([tpr_low]), delta, method)[0]
-    )
-    epsilon, mu = max(value, 0.0), None
+    n_absent = test.absent.size
+    n_present = test.present.size
+    n_false = int(rule.says_present(test.absent).sum())
+    n_true = int(rule.says_present(test.present).sum())
+    _, fpr_high = clopper_pearson(n_false, n_absent, miss)
+    tpr_low, _ = clopper_pearson(n_true, n_present, miss)
+    (value,) = _promises(np.array([fpr_high]), np.array([tpr_low]), delta, method)
+    epsilon = max(float(value), 0.0)
+    mu = None
     if method is Method.GDP:
         mu = epsilon
         exact = gaussian_epsilon(mu, delta) if mu > 0.0 else 0.0
         epsilon = max(exact - _ROUNDING * (exact + mu), 0.0)
     return LowerBound(
-        epsilon,
-        delta,
-        confidence,
-        method,
-        rule,
-        mu,
-        test.absent.size,
-        test.present.size,
-        false,
-        true,
+        epsilon=epsilon,
+        delta=delta,
+        confidence=confidence,
+        method=method,
+        rule=rule,
+        mu=mu,
+        n_absent=n_absent,
+        n_present=n_present,
+        false_positives=n_false,
+        true_positives=n_true,
     )
 
 
-def _promises(fpr_high: Array, tpr_low: Array, delta: float, method: Method) -> Array:
+def _promises(
+    fpr_high: Array,
+    tpr_low: Array,
+    delta: float,
+    method: Method,
+) -> Array:
     """Lower bounds, on epsilon or on mu, from limits of both rates.
 
     Minus infinity where nothing follows.
@@ -336,32 +363,43 @@ def _promises(fpr_high: Array, tpr_low: Array, delta: float, method: Method) -> 
         if method is Method.GDP:
             values = ndtri(tpr_low) - ndtri(fpr_high)
         else:
-            values = np.maximum(
-                np.log(np.maximum(tpr_low - delta, 0.0)) - np.log(fpr_high),
-                np.log(np.maximum(1.0 - fpr_high - delta, 0.0)) - np.log1p(-tpr_low),
-            )
+            true = np.maximum(tpr_low - delta, 0.0)
+            true_negative = np.maximum(1.0 - fpr_high - delta, 0.0)
+            by_positives = np.log(true) - np.log(fpr_high)
+            by_negatives = np.log(true_negative) - np.log1p(-tpr_low)
+            values = np.maximum(by_positives, by_negatives)
     return np.where(np.isnan(values), -math.inf, values)
 
 
-def _said_present(ordered: Array, thresholds: Array, above: bool) -> Counts:
+def _count_present(
+    ordered: Array,
+    thresholds: Array,
+    above: bool,
+) -> Counts:
     """How many of the sorted scores each threshold calls present."""
     if above:
-        return np.asarray(
-            ordered.size - np.searchsorted(ordered, thresholds, side="left"),
-            dtype=np.int64,
-        )
-    return np.asarray(
-        np.searchsorted(ordered, thresholds, side="right"), dtype=np.int64
-    )
+        n_below = np.searchsorted(ordered, thresholds, side="left")
+        return np.asarray(ordered.size - n_below, dtype=np.int64)
+    n_present = np.searchsorted(ordered, thresholds, side="right")
+    return np.asarray(n_present, dtype=np.int64)
 
 
-def _lower_limits(counts: Counts, trials: int, miss: float) -> Array:
+def _lower_limits(
+    counts: Counts,
+    trials: int,
+    miss: float,
+) -> Array:
     """Clopper-Pearson's lower limits."""
-    inner = betaincinv(np.maximum(counts, 1), trials - np.maximum(counts, 1) + 1, miss)
-    return np.where(counts == 0, 0.0, inner)
+    at_least_one = np.maximum(counts, 1)
+    limits = betaincinv(at_least_one, trials - at_least_one + 1, miss)
+    return np.where(counts == 0, 0.0, limits)
 
 
-def _upper_limits(counts: Counts, trials: int, miss: float) -> Array:
+def _upper_limits(
+    counts: Counts,
+    trials: int,
+    miss: float,
+) -> Array:
     """Clopper-Pearson's upper limits, through failures.
 
     The quantile near 0 is the accurate one.
@@ -369,7 +407,12 @@ def _upper_limits(counts: Counts, trials: int, miss: float) -> Array:
     return 1.0 - _lower_limits(trials - counts, trials, miss)
 
 
-def _between(name: str, value: float, *, zero: bool) -> float:
+def _between(
+    name: str,
+    value: float,
+    *,
+    zero: bool,
+) -> float:
     """Require a number below 1 that is above 0, or 0 itself if that is allowed."""
     checked = require_real(name, value, "give a number such as 0.05")
     if not 0.0 <= checked < 1.0 or (checked == 0.0 and not zero):

@@ -11,8 +11,9 @@ linear estimates of the coins for the planned noise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method
@@ -42,9 +44,32 @@ _GUESSED = 0.4
 
 About the others nothing is said.
 """
-_FASTLLOYD = (8, 16)
+_LLOYD_CLUSTERS = 8
+_LLOYD_FEATURES = 16
 _BINS = 200
 _CLIENTS = 48
+_OF_LLOYD: Mapping[str, object] = MappingProxyType(
+    {
+        "n_clusters": _LLOYD_CLUSTERS,
+        "n_examples": 5000,
+        "max_iter": 1,
+        "schedule": "constant",
+        "alpha": 0.2,
+    }
+)
+_OF_FEDDP: Mapping[str, object] = MappingProxyType({"n_clusters": 2, "n_init": 1})
+_OF_CLIENTS: Mapping[str, object] = MappingProxyType(
+    {
+        "n_clusters": 1,
+        "max_iter": 1,
+        "data_radius": 1.0,
+        "sums_bound": 1.0,
+        "counts_bound": 1.0,
+        "outer_product_bound": 1.0,
+        "weights_bound": 1.0,
+    }
+)
+"""Public values of the canaries' runs, by kind."""
 
 
 @dataclass(frozen=True)
@@ -105,124 +130,105 @@ def run_one_run_audit(
             " until out."
         )
     canaries = lay_canaries(options)
-    plan, adversary = (
-        canaries.plan,
-        resolve_adversary(options.adversary, canaries.plan.config.trust),
-    )
+    plan = canaries.plan
+    adversary = resolve_adversary(options.adversary, plan.config.trust)
     coins = np.random.default_rng().integers(0, 2, len(canaries.rows)).astype(bool)
-    nothing = np.zeros((0, canaries.rows[0].shape[1]))
-    if canaries.per_client:
-        # The last client is no canary, as it may work with the adversary.
-        parts = [
-            *(
-                rows if coin else nothing
-                for rows, coin in zip(canaries.rows, coins, strict=True)
-            ),
-            nothing,
-        ]
-    else:
-        present = [
-            rows for rows, coin in zip(canaries.rows, coins, strict=True) if coin
-        ]
-        parts = [np.concatenate([nothing, *present]), *[nothing] * (plan.n_clients - 1)]
+    parts = _parts_by_coins(canaries, coins)
     seen: list[Seen] = []
-    found = run_watched(plan, parts, server_points=canaries.kept, watch=seen.append)
-    view = view_of(
-        seen,
-        adversary,
-        found.plan,
-        found.state,
-        found.attempts,
-        found.steps[-1].epsilon,
+    run = run_watched(
+        plan,
+        parts,
+        server_points=canaries.kept,
+        watch=seen.append,
     )
+    claimed = run.steps[-1].epsilon
+    view = view_of(seen, adversary, run.plan, run.state, run.attempts, claimed)
     if not view.sums:
         raise ConfigurationError(
             "this adversary can read no sum, so canaries have no scores: choose another"
             " method."
         )
-    scores, shares = _scores(canaries, view.sums[: canaries.until])
+    scores, share, bound_used = _scores(canaries, view.sums[: canaries.until])
     advance(1)
-    n = int(_GUESSED * len(coins))
+    n_guesses = int(_GUESSED * len(coins))
     case = Case("canaries", plan, canaries.held, (_alone(canaries, 0),))
-    plain = (
-        resolve_method(
-            "auto", Setup(case, case.candidates[0], adversary, Engine.DIRECT)
-        )
-        is Method.GDP
+    setup = Setup(case, case.candidates[0], adversary, Engine.DIRECT)
+    method = OneRunMethod.BINOMIAL
+    if resolve_method("auto", setup) is Method.GDP:
+        method = OneRunMethod.GDP
+    guesses = count_guesses(
+        scores,
+        coins,
+        n_high=n_guesses,
+        n_low=n_guesses,
     )
-    method = OneRunMethod.GDP if plain else OneRunMethod.BINOMIAL
-    guesses = count_guesses(scores, coins, n_high=n, n_low=n)
     # Rounds after the last one looked at are no part of the claim either: a prefix of a
     # run is a mechanism of its own.
-    attempts = found.attempts[: canaries.until]
+    attempts = run.attempts[: canaries.until]
     return AuditResult(
         options,
         plan.config.trust,
         adversary.value,
         case.name,
         f"{len(coins)} of them",
-        epsilon_after(found.plan, attempts),
+        epsilon_after(run.plan, attempts),
         one_run_bound(guesses, plan.delta, method, options.confidence),
-        *shares,
+        share,
+        bound_used,
         "estimated coins",
         time.perf_counter() - begin,
         None,
     )
 
 
+def _parts_by_coins(canaries: Canaries, coins: NDArray[np.bool_]) -> list[Array]:
+    """Each client's rows, if the canaries with a coin are there."""
+    nothing = np.zeros((0, canaries.rows[0].shape[1]))
+    n_clients = canaries.plan.n_clients
+    if canaries.per_client:
+        # The last client is no canary, as it may work with the adversary.
+        parts = [nothing] * n_clients
+        for client in np.flatnonzero(coins):
+            parts[client] = canaries.rows[client]
+        return parts
+    present = [canaries.rows[index] for index in np.flatnonzero(coins)]
+    others = [nothing] * (n_clients - 1)
+    return [np.concatenate([nothing, *present]), *others]
+
+
 def lay_canaries(options: AuditOptions) -> Canaries:
     """Draft the plan of a combination, with its canaries."""
-    algorithm, unit = options.algorithm, options.unit
+    algorithm = options.algorithm
     common: dict[str, object] = {
         "bounds": ((-1.0,), (1.0,)),
         "epsilon": 1.0,
         "delta": 1e-5,
         "random_state": SEED,
+        "algorithm": algorithm,
+        "trust": options.trust,
+        "unit": options.unit,
     }
-    common |= {"algorithm": algorithm, "trust": options.trust, "unit": unit}
-    given = dict(options.values)
-    if unit == "client":
-        n_features = _CLIENTS
-        wanted: dict[str, object] = {
-            "n_clusters": 1,
-            "max_iter": 1,
-            "data_radius": 1.0,
-            "sums_bound": 1.0,
-            "counts_bound": 1.0,
-        }
-        wanted |= {"outer_product_bound": 1.0, "weights_bound": 1.0}
+    if options.unit == "client":
         if algorithm not in ("sphere_packing", "server_lloyd", "server_kmeans++"):
             raise ConfigurationError(
                 f"there are no canaries for {algorithm!r} at client level: choose"
                 " 'sphere_packing'."
             )
-        rows: tuple[Array, ...] = tuple(np.eye(n_features)[:, None, :])
-        plan, held = _drafted(
-            common | wanted | given,
-            n_features,
-            _CLIENTS + 1,
-            _around_origin(n_features, 1),
-        )
-        return Canaries(plan, held, rows, True, plan.last_round)
+        config = {**common, **_OF_CLIENTS, **options.values}
+        points = _around_origin(_CLIENTS, 1)
+        plan, held = _drafted(config, _CLIENTS, _CLIENTS + 1, points)
+        tables = tuple(np.eye(_CLIENTS)[:, None, :])
+        return Canaries(plan, held, tables, True, plan.last_round)
     if algorithm in ("fastlloyd", "glloyd"):
-        k, d = _FASTLLOYD
-        wanted = {
-            "n_clusters": k,
-            "n_examples": 5000,
-            "max_iter": 1,
-            "schedule": "constant",
-            "alpha": 0.2,
-        }
-        plan, held = _drafted(common | wanted | given, d, 3, None)
+        config = {**common, **_OF_LLOYD, **options.values}
+        plan, held = _drafted(config, _LLOYD_FEATURES, 3, None)
         start = np.asarray(initial_state(plan).centroids)
-        return Canaries(
-            plan, held, tuple(_around(start, plan.rounds[0].radius)), False, 1
-        )
+        rows = _around(start, plan.rounds[0].radius)
+        return Canaries(plan, held, tuple(rows), False, 1)
     if algorithm == "feddp_kmeans":
+        config = {**common, **_OF_FEDDP, **options.values}
         points = _around_origin(2, _BINS // 2)
-        plan, held = _drafted(
-            common | {"n_clusters": 2, "n_init": 1} | given, 2, 3, points
-        )
+        plan, held = _drafted(config, 2, 3, points)
         return Canaries(plan, held, tuple(points[:, None, :]), False, 2)
     raise ConfigurationError(
         f"there are no canaries for {algorithm!r}: choose 'fastlloyd' or"
@@ -231,16 +237,20 @@ def lay_canaries(options: AuditOptions) -> Canaries:
 
 
 def _drafted(
-    values: dict[str, object], n_features: int, n_clients: int, points: Array | None
+    values: dict[str, object],
+    n_features: int,
+    n_clients: int,
+    points: Array | None,
 ) -> tuple[Plan, HeldPoints | None]:
     """A plan with its server points, if the algorithm takes some."""
-    needed = algorithm_entry(str(values["algorithm"])).server_data is ServerData.NEEDED
-    config = parse_run(has_server_data=needed, **values)
-    if config.trust == "distributed":
-        config = config.changed(
-            max_silent=1 if config.max_silent is None else config.max_silent
-        )
-    held = hold_points(config, points) if needed and points is not None else None
+    entry = algorithm_entry(str(values["algorithm"]))
+    needs_server_data = entry.server_data is ServerData.NEEDED
+    config = read_config(has_server_data=needs_server_data, **values)
+    if config.trust == "distributed" and config.max_silent is None:
+        config = config.changed(max_silent=1)
+    held = None
+    if needs_server_data and points is not None:
+        held = hold_points(config, points)
     plan = draft_plan(
         config,
         run_id=1,
@@ -254,11 +264,14 @@ def _drafted(
 
 
 def _around(start: Array, radius: float | None) -> list[Array]:
-    """For each cluster and coordinate a row at the radius of the start, on the side
-    where the box has room.
+    """For each cluster and coordinate a row at the radius of the start.
+
+    On the side where the box has room.
     """
     rows = []
-    reach = 0.5 if radius is None else np.floor(radius * _GRID) / _GRID
+    reach = 0.5
+    if radius is not None:
+        reach = np.floor(radius * _GRID) / _GRID
     for centre in start:
         for column in range(len(centre)):
             row = centre.copy()
@@ -270,13 +283,9 @@ def _around(start: Array, radius: float | None) -> list[Array]:
 
 def _around_origin(n_features: int, n_pairs: int) -> Array:
     """Points on the grid whose mean is the origin."""
-    half = (
-        np.rint(
-            np.random.default_rng(SEED).uniform(0.05, 0.7, (n_pairs, n_features))
-            * _GRID
-        )
-        / _GRID
-    )
+    generator = np.random.default_rng(SEED)
+    drawn = generator.uniform(0.05, 0.7, (n_pairs, n_features))
+    half = np.rint(drawn * _GRID) / _GRID
     return np.concatenate([half, -half])
 
 
@@ -290,31 +299,33 @@ def _alone(canaries: Canaries, index: int) -> Neighbours:
 
 def _scores(
     canaries: Canaries, sums: tuple[ReadableSum, ...]
-) -> tuple[Array, tuple[float, float]]:
-    """Best linear estimates of the coins, and the largest information and share of a
-    bound of one canary.
+) -> tuple[Array, float, float]:
+    """Best linear estimates of the coins.
+
+    And the largest information, and share of a bound, of one canary.
     """
-    signals, shares, parts_of = [], [], []
+    attempts = [(total.round_index, total.attempt) for total in sums]
+    signals = []
+    shares = []
+    bounds_used = []
     for index in range(len(canaries.rows)):
         truth = Truth(_alone(canaries, index))
         # A canary's part is the same whichever client sends it, so all stand at the
         # first one's place.
-        parts = [truth.part(one.plan, one.round_index, one.state, (0,)) for one in sums]
-        parts_of.append(parts)
+        parts = [
+            truth.part(total.plan, total.round_index, total.state, (0,))
+            for total in sums
+        ]
         signals.append(np.concatenate([part.delta / part.scales for part in parts]))
-        attempts = [(one.round_index, one.attempt) for one in sums]
-        found = information_of(parts, sums[0].plan, attempts)
-        shares.append((found.share, found.bound_used))
-    pairs = zip(sums, parts_of[0], strict=True)
-    residuals = [
-        one.values.view(np.int64).astype(np.float64) / part.scales
-        for one, part in pairs
-    ]
+        shown = information_of(parts, sums[0].plan, attempts)
+        shares.append(shown.share)
+        bounds_used.append(shown.bound_used)
+    # The planned scales are the same for all canaries.
+    scales = np.concatenate([part.scales for part in parts])
+    values = np.concatenate([total.values for total in sums])
+    residuals = values.view(np.int64).astype(np.float64) / scales
     matrix = np.array(signals)
-    centred = np.concatenate(residuals) - 0.5 * matrix.sum(axis=0)
+    centred = residuals - 0.5 * matrix.sum(axis=0)
     covariance = 0.25 * matrix.T @ matrix + np.eye(matrix.shape[1])
-    largest = np.max(np.array(shares), axis=0)
-    return matrix @ np.linalg.solve(covariance, centred), (
-        float(largest[0]),
-        float(largest[1]),
-    )
+    estimates = matrix @ np.linalg.solve(covariance, centred)
+    return estimates, float(np.max(shares)), float(np.max(bounds_used))

@@ -1,14 +1,15 @@
-"""Worst-case neighbouring inputs: tiny tables on which one unit moves every release as
-far as its bound allows.
+"""Worst-case neighbouring inputs: tiny tables, on which one unit does what it can.
 
-A `Case` is a plan with several pairs of neighbours; `pilot.choose` keeps the pair that
-shows the most. What is public (k, d, the declared number of rows, clip bounds) may be
-chosen, since the guarantee holds for every choice.
+It moves every release as far as its bound allows. A `Case` is a plan with several pairs
+of neighbours, of which an audit takes the pair that shows the most. What is public (k,
+d, the declared number of rows, clip bounds) may be chosen, since the guarantee holds
+for every choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -19,13 +20,15 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
 
 Array = NDArray[np.float64]
 
@@ -39,7 +42,7 @@ Keys, masks and noise are fresh in each run.
 MARGINS = (0.0, 0.01, 0.03, 0.1)
 """How far inside a radius a row is put.
 
-a start that moves would leave a row on the radius behind.
+A start that moves would leave a row on the radius behind.
 """
 
 
@@ -109,7 +112,11 @@ class Layout:
 
 
 LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {"edge": Layout(1, 1, 1, 1), "far": Layout(2, 1, 1, 1), "empty": Layout(3, 2, 0, 0)}
+    {
+        "edge": Layout(1, 1, 1, 1),
+        "far": Layout(2, 1, 1, 1),
+        "empty": Layout(3, 2, 0, 0),
+    }
 )
 """``edge``: at a bound of the one cluster.
 
@@ -117,7 +124,11 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 """
 
 _COMMON: Mapping[str, Any] = MappingProxyType(
-    {"bounds": ((-1.0,), (1.0,)), "epsilon": 1.0, "delta": 1e-5}
+    {
+        "bounds": ((-1.0,), (1.0,)),
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
 )
 _LLOYD: Mapping[str, Any] = MappingProxyType({"n_examples": 1000, "max_iter": 2})
 DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -127,7 +138,11 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "sulloyd": _LLOYD,
         "lloyd": _LLOYD,
         "proxy_lloyd": MappingProxyType(
-            {"n_examples": 400, "max_iter": 1, "n_init": 1}
+            {
+                "n_examples": 400,
+                "max_iter": 1,
+                "n_init": 1,
+            }
         ),
         "feddp_kmeans": MappingProxyType({"max_iter": 1, "n_init": 1}),
         "server_kmeans++": MappingProxyType({"max_iter": 2}),
@@ -147,7 +162,11 @@ _RECOVERING = 6
 
 
 def build_cases(
-    algorithm: str, trust: str | None, unit: str, case: str, values: Mapping[str, Any]
+    algorithm: str,
+    trust: str | None,
+    unit: str,
+    case: str,
+    values: Mapping[str, Any],
 ) -> tuple[Case, ...]:
     """Draft the plans of the layouts that are asked for, with their neighbours.
 
@@ -160,7 +179,7 @@ def build_cases(
     case : str
         A name of `LAYOUTS`, or ``auto`` for all of them.
     values : mapping
-        Further fields of `Run`, and ``n_clients``; they replace the defaults.
+        Further fields of `RunConfig`, and ``n_clients``; they replace the defaults.
 
     Returns
     -------
@@ -186,49 +205,44 @@ def build_cases(
 
 
 def _build(
-    name: str, algorithm: str, trust: str | None, unit: str, values: Mapping[str, Any]
+    name: str,
+    algorithm: str,
+    trust: str | None,
+    unit: str,
+    values: Mapping[str, Any],
 ) -> Case:
     """One layout with its plan."""
-    layout, entry = LAYOUTS[name], algorithm_entry(algorithm)
-    given = dict(values)
-    n_features = int(given.pop("n_features", None) or layout.n_features)
-    n_clients: int | None = given.pop("n_clients", None)
-    wanted = {
+    layout = LAYOUTS[name]
+    entry = algorithm_entry(algorithm)
+    needs_server_data = entry.server_data is ServerData.NEEDED
+    fields = dict(values)
+    n_features = int(fields.pop("n_features", None) or layout.n_features)
+    n_clients: int | None = fields.pop("n_clients", None)
+    defaults = {
         "n_clusters": layout.n_clusters,
         **_COMMON,
         **DEFAULTS.get(algorithm, {}),
         "random_state": SEED,
     }
     if unit == "client":
-        wanted |= _client_bounds(algorithm, layout.n_clusters)
-    config = parse_run(
-        has_server_data=entry.server_data is ServerData.NEEDED,
-        **(wanted | {"algorithm": algorithm, "trust": trust, "unit": unit} | given),
-    )
+        defaults |= _client_bounds(algorithm, layout.n_clusters)
+    defaults |= {
+        "algorithm": algorithm,
+        "trust": trust,
+        "unit": unit,
+    }
+    config = read_config(has_server_data=needs_server_data, **(defaults | fields))
+    if n_clients is None and config.dropout is Dropout.RECOVER:
+        n_clients = _RECOVERING
     if n_clients is None:
-        n_clients = (
-            _RECOVERING
-            if config.dropout is Dropout.RECOVER
-            else _N_CLIENTS.get(config.trust, 2)
-        )
+        n_clients = _N_CLIENTS.get(config.trust, 2)
     if config.trust == "distributed" and config.max_silent is None and n_clients > 2:
         # The shares of one colluding client are not counted on, so that the claim is
         # tight against the server too.
-        config = parse_run(
-            has_server_data=entry.server_data is ServerData.NEEDED,
-            **(
-                wanted
-                | {
-                    "algorithm": algorithm,
-                    "trust": trust,
-                    "unit": unit,
-                    "max_silent": 1,
-                }
-                | given
-            ),
-        )
+        defaults |= {"max_silent": 1}
+        config = read_config(has_server_data=needs_server_data, **(defaults | fields))
     held = None
-    if entry.server_data is ServerData.NEEDED:
+    if needs_server_data:
         held = hold_points(config, _server_points(config.n_clusters, n_features))
     plan = draft_plan(
         config,
@@ -240,37 +254,42 @@ def _build(
         public_points=None if held is None else held.public,
     )
     anchors = layout.anchors * _ANCHORS.get(algorithm, 2)
-    found = _neighbours(plan, config, held, n_features, anchors, layout.others)
-    return Case(name, plan, held, tuple(_profiled(one, config) for one in found))
+    pairs = _neighbours(plan, config, held, n_features, anchors, layout.others)
+    candidates = tuple(_profiled(pair, config) for pair in pairs)
+    return Case(name, plan, held, candidates)
 
 
-def _profiled(pair: Neighbours, config: Run) -> Neighbours:
+def _profiled(pair: Neighbours, config: RunConfig) -> Neighbours:
     """The pair with what stands beside the points for a profile.
 
     The corner that moves each of its arrays farthest.
     """
     widths = config.profile_widths
-    own = [
-        np.ones(sum(widths[:2])),
-        *(np.where(np.arange(width) == 0, 1.0, -1.0) for width in widths[2:]),
-    ]
-    beside = np.concatenate([*own, np.ones(len(config.gap_columns))])
-    sides = [
-        [np.hstack([one, np.tile(beside, (len(one), 1))]) for one in side]
-        for side in (pair.absent, pair.present)
-    ]
-    return Neighbours(pair.name, *map(tuple, sides))
+    beside = [np.ones(sum(widths[:2]))]
+    for width in widths[2:]:
+        beside.append(np.where(np.arange(width) == 0, 1.0, -1.0))
+    beside.append(np.ones(len(config.gap_columns)))
+    corner = np.concatenate(beside)
+
+    def with_corner(tables: Sequence[Array]) -> tuple[Array, ...]:
+        return tuple(
+            np.hstack([rows, np.tile(corner, (len(rows), 1))]) for rows in tables
+        )
+
+    return Neighbours(pair.name, with_corner(pair.absent), with_corner(pair.present))
 
 
 def _client_bounds(algorithm: str, n_clusters: int) -> dict[str, Any]:
-    """Clip bounds that one client reaches in every array at once, and would exceed if
-    it were not clipped.
+    """Clip bounds that one client reaches in every array at once.
+
+    It would exceed them if it were not clipped.
     """
     root = float(np.sqrt(n_clusters))
-    tight = dict.fromkeys(CLIP_BOUNDS, 0.5) | dict.fromkeys(
-        ("means_bound", "sums_bound"), 0.25 * root
-    )
-    tight |= dict.fromkeys(("indicators_bound", "counts_bound"), 0.5 * root)
+    tight = dict.fromkeys(CLIP_BOUNDS, 0.5)
+    for name in ("means_bound", "sums_bound"):
+        tight[name] = 0.25 * root
+    for name in ("indicators_bound", "counts_bound"):
+        tight[name] = 0.5 * root
     return own_options(tight, algorithm, clusterings())
 
 
@@ -281,19 +300,22 @@ def _server_points(n_clusters: int, n_features: int) -> Array:
     return np.concatenate([half, -half])
 
 
-def _start(plan: Plan, config: Run, held: HeldPoints | None, n_features: int) -> Array:
+def _start(
+    plan: Plan,
+    config: RunConfig,
+    held: HeldPoints | None,
+    n_features: int,
+) -> Array:
     """The public start, where there is one already; else the middle of the box."""
-    nothing = np.zeros((config.n_clusters, n_features))
     if not plan.is_final:
-        return nothing
-    return np.asarray(
-        initial_state(plan, None if held is None else held.kept).centroids
-    )
+        return np.zeros((config.n_clusters, n_features))
+    points = None if held is None else held.kept
+    return np.asarray(initial_state(plan, points).centroids)
 
 
 def _neighbours(
     plan: Plan,
-    config: Run,
+    config: RunConfig,
     held: HeldPoints | None,
     n_features: int,
     anchors: int,
@@ -301,61 +323,55 @@ def _neighbours(
 ) -> Iterator[Neighbours]:
     """Pairs for every candidate of a target."""
     start = _start(plan, config, held, n_features)
-    sampled = config.client_sampling_rate < 1.0
-    # Whether the other clients take part is unknown to everybody, so there they have
-    # nothing to add.
-    background = [
-        np.repeat(start[:1], 0 if sampled else others, axis=0)
-        for _ in range(plan.n_clients - 1)
-    ]
+    if config.client_sampling_rate < 1.0:
+        # Whether the other clients take part is unknown to everybody, so there they
+        # have nothing to add.
+        others = 0
+    table = np.repeat(start[:1], others, axis=0)
+    background = [table.copy() for _ in range(plan.n_clients - 1)]
     if config.unit is PrivacyUnit.CLIENT:
         for name, rows in _target_tables(start, config, n_features):
             empty = np.zeros((0, n_features))
             yield Neighbours(name, (empty, *background), (rows, *background))
         return
-    own = np.repeat(start[:1], anchors, axis=0)
+    without = np.repeat(start[:1], anchors, axis=0)
     for name, row in _target_rows(start, plan, n_features):
-        yield Neighbours(
-            name, (own, *background), (np.concatenate([own, row[None, :]]), *background)
-        )
+        with_row = np.concatenate([without, row[None, :]])
+        yield Neighbours(name, (without, *background), (with_row, *background))
 
 
 def _target_rows(
-    start: Array, plan: Plan, n_features: int
+    start: Array,
+    plan: Plan,
+    n_features: int,
 ) -> Iterator[tuple[str, Array]]:
     """Rows at corners, and at and inside the radius of the first start centroid."""
     corner = np.ones(n_features)
     yield "corner", corner
     yield "opposite corner", -corner
     radii = {planned.radius for planned in plan.rounds if planned.radius is not None}
-    for radius in sorted(radii):
-        for margin in MARGINS:
-            for sign in (1.0, -1.0):
-                row = start[0].copy()
-                row[0] += sign * np.floor(radius * (1.0 - margin) * 2.0**16) / 2.0**16
-                if abs(row[0]) <= 1.0:
-                    yield (
-                        (
-                            f"{1.0 - margin:g} of radius"
-                            f" {radius:.3g}{'+' if sign > 0 else '-'}"
-                        ),
-                        row,
-                    )
+    signs = {"+": 1.0, "-": -1.0}
+    for radius, margin in itertools.product(sorted(radii), MARGINS):
+        share = 1.0 - margin
+        offset = np.floor(radius * share * 2.0**16) / 2.0**16
+        for mark, sign in signs.items():
+            row = start[0].copy()
+            row[0] += sign * offset
+            if abs(row[0]) <= 1.0:
+                yield f"{share:g} of radius {radius:.3g}{mark}", row
 
 
 def _target_tables(
-    start: Array, config: Run, n_features: int
+    start: Array,
+    config: RunConfig,
+    n_features: int,
 ) -> Iterator[tuple[str, Array]]:
     """Tables of a client: one row, as many as declared, and rows in several clusters."""
     corner = np.ones((1, n_features))
     yield "one row in a corner", corner
-    yield (
-        "declared number of rows in a corner",
-        np.repeat(corner, config.examples_per_client, axis=0),
-    )
+    many = np.repeat(corner, config.examples_per_client, axis=0)
+    yield "declared number of rows in a corner", many
     if config.n_clusters > 1:
-        yield (
-            "a row near each start centroid",
-            round_to_grid(np.clip(start * 2.0, -1.0, 1.0)),
-        )
+        near_starts = round_to_grid(np.clip(start * 2.0, -1.0, 1.0))
+        yield "a row near each start centroid", near_starts
         yield "rows in opposite corners", np.concatenate([corner, -corner])

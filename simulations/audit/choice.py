@@ -6,6 +6,7 @@ Chosen on training runs, which have no part in the bound.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,48 +29,78 @@ whatever their distance is.
 
 
 def choose(
-    absent: Table, present: Table, plan: Plan, method: Method
+    absent: Table,
+    present: Table,
+    plan: Plan,
+    method: Method,
 ) -> tuple[Winner, Rule]:
-    """Learn on one half of the training runs, and choose distinguisher and threshold on
-    the other.
+    """Learn on one half of the training runs, and choose on the other.
+
+    Returns the distinguisher and its threshold.
 
     The likelihood ratio is the best there is if the code is right, so another one must
     clearly beat it: small differences between few training runs are chance.
     """
-    half = (
-        min(len(next(iter(table.scores.values()))) for table in (absent, present)) // 2
-    )
-    rated: dict[str, tuple[float, Winner, Rule]] = {}
-
-    def rate(winner: Winner, scores: Scores, every: Scores) -> None:
-        known = method is Method.GDP and winner.name == LIKELIHOOD
-        rule = _MIDDLE if known else _rule(scores, plan, method)
-        bound = lower_bound(scores, rule, plan.delta, method)
-        rated[winner.name] = (
-            bound.epsilon,
-            winner,
-            rule if known else _rule(every, plan, method),
-        )
-
+    half = min(_n_runs(absent), _n_runs(present)) // 2
+    candidates: dict[str, _Candidate] = {}
     for name in absent.scores:
         every = Scores(absent.scores[name], present.scores[name])
-        rate(Winner(name), Scores(every.absent[half:], every.present[half:]), every)
+        second_half = Scores(every.absent[half:], every.present[half:])
+        candidates[name] = _rate(Winner(name), second_half, every, plan, method)
     for name in absent.vectors:
         width = min(absent.vectors[name].shape[1], present.vectors[name].shape[1])
-        tables = absent.vectors[name][:, :width], present.vectors[name][:, :width]
-        direction = learn_direction(tables[0][:half], tables[1][:half])
+        absent_vectors = absent.vectors[name][:, :width]
+        present_vectors = present.vectors[name][:, :width]
+        direction = learn_direction(absent_vectors[:half], present_vectors[:half])
         fresh = Scores(
-            direction.scores(tables[0][half:]), direction.scores(tables[1][half:])
+            direction.scores(absent_vectors[half:]),
+            direction.scores(present_vectors[half:]),
         )
-        rate(Winner(name, direction), fresh, fresh)
-    best = max(rated.values(), key=lambda one: one[0])
-    usual = rated.get(LIKELIHOOD)
-    if usual is not None and best[0] < _CLEARLY * usual[0] + _NOTABLE * plan.epsilon:
-        best = usual
-    return best[1], best[2]
+        winner = Winner(name, direction)
+        candidates[name] = _rate(winner, fresh, fresh, plan, method)
+    best = max(candidates.values(), key=lambda candidate: candidate.epsilon)
+    likelihood = candidates.get(LIKELIHOOD)
+    if likelihood is not None:
+        to_beat = _CLEARLY * likelihood.epsilon + _NOTABLE * plan.epsilon
+        if best.epsilon < to_beat:
+            best = likelihood
+    return best.winner, best.rule
 
 
-def _rule(scores: Scores, plan: Plan, method: Method) -> Rule:
+def _n_runs(table: Table) -> int:
+    """How many runs a table has, one score each."""
+    return len(next(iter(table.scores.values())))
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A distinguisher, its threshold, and the bound that training runs promise."""
+
+    epsilon: float
+    winner: Winner
+    rule: Rule
+
+
+def _rate(
+    winner: Winner,
+    scores: Scores,
+    every: Scores,
+    plan: Plan,
+    method: Method,
+) -> _Candidate:
+    """Rate a distinguisher by some scores, and choose its threshold on all of them."""
+    if method is Method.GDP and winner.name == LIKELIHOOD:
+        bound = lower_bound(scores, _MIDDLE, plan.delta, method)
+        return _Candidate(bound.epsilon, winner, _MIDDLE)
+    bound = lower_bound(scores, _rule(scores, plan, method), plan.delta, method)
+    return _Candidate(bound.epsilon, winner, _rule(every, plan, method))
+
+
+def _rule(
+    scores: Scores,
+    plan: Plan,
+    method: Method,
+) -> Rule:
     """The threshold that promises most.
 
     Through mu, the middle between both kinds unless another one is far better.
@@ -81,16 +112,13 @@ def _rule(scores: Scores, plan: Plan, method: Method) -> Rule:
     chosen = choose_rule(scores, plan.delta, method)
     if method is not Method.GDP:
         return chosen
-    low, high = float(np.median(scores.absent)), float(np.median(scores.present))
+    low = float(np.median(scores.absent))
+    high = float(np.median(scores.present))
     if not (math.isfinite(low) and math.isfinite(high)):
         return chosen
     middle = Rule(0.5 * (low + high), present_above=high >= low)
-    promises = [
-        lower_bound(scores, rule, plan.delta, method).epsilon
-        for rule in (middle, chosen)
-    ]
-    return (
-        chosen
-        if promises[1] > _FAR * promises[0] + _FAR_ABOVE * plan.epsilon
-        else middle
-    )
+    by_middle = lower_bound(scores, middle, plan.delta, method).epsilon
+    by_chosen = lower_bound(scores, chosen, plan.delta, method).epsilon
+    if by_chosen > _FAR * by_middle + _FAR_ABOVE * plan.epsilon:
+        return chosen
+    return middle

@@ -1,10 +1,10 @@
-"""What a release can tell at most: the target's part of it in standard deviations of
-the noise that is planned.
+"""What a release can tell at most, in standard deviations of the planned noise.
 
-For Gaussian noise the sum of |Delta / sigma|^2 over everything a run releases is the
-squared GDP parameter of what an optimal distinguisher sees; it must never exceed that
-of the claim. For Laplace noise the same holds for |Delta|_1 / b and epsilon. Delta
-comes from the real statistic on both inputs, at the very states that the adversary saw.
+It is the target's part of it. For Gaussian noise the sum of |Delta / sigma|^2 over
+everything a run releases is the squared GDP parameter of what an optimal distinguisher
+sees; it must never exceed that of the claim. For Laplace noise the same holds for
+|Delta|_1 / b and epsilon. Delta comes from the real statistic on both inputs, at the
+very states that the adversary saw.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 
 Array = NDArray[np.float64]
@@ -57,16 +57,18 @@ class Information:
 
         Above 1 a claim is false.
         """
-        shares = [
-            (self.gaussian, self.gaussian_claimed),
-            (self.laplace, self.laplace_claimed),
-        ]
-        # Without a claim there is nothing that may be seen.
-        found = [
-            seen / claimed if claimed > 0.0 else (np.inf if seen > 0.0 else 0.0)
-            for seen, claimed in shares
-        ]
-        return float(np.max(found))
+        gaussian = _share(self.gaussian, self.gaussian_claimed)
+        laplace = _share(self.laplace, self.laplace_claimed)
+        # Not Python's max, which may pass nan over.
+        return float(np.max([gaussian, laplace]))
+
+
+def _share(seen: float, claimed: float) -> float:
+    """What was seen over what is claimed."""
+    if claimed > 0.0:
+        return seen / claimed
+    # Without a claim there is nothing that may be seen.
+    return np.inf if seen > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -86,22 +88,25 @@ class Worst:
     information: float = 0.0
     bound_used: float = 0.0
 
-    def or_worse(self, target: str, found: Information) -> Worst:
+    def or_worse(
+        self,
+        target: str,
+        shown: Information,
+    ) -> Worst:
         """Take one more target into account; nan is worst of all.
 
         Examples
         --------
-        >>> Worst("corner", 0.9, 0.5).or_worse("edge", Information(0.5, 0.0, 1.0, 0.0, 1.2))
+        >>> shown = Information(0.5, 0.0, 1.0, 0.0, bound_used=1.2)
+        >>> Worst("corner", 0.9, 0.5).or_worse("edge", shown)
         Worst(target='edge', information=0.9, bound_used=1.2)
         """
-        mine, other = (
-            max(self.information, self.bound_used),
-            float(np.max([found.share, found.bound_used])),
-        )
+        so_far = max(self.information, self.bound_used)
+        other = float(np.max([shown.share, shown.bound_used]))
         return Worst(
-            self.target if other <= mine else target,
-            float(np.max([self.information, found.share])),
-            float(np.max([self.bound_used, found.bound_used])),
+            target=self.target if other <= so_far else target,
+            information=float(np.max([self.information, shown.share])),
+            bound_used=float(np.max([self.bound_used, shown.bound_used])),
         )
 
 
@@ -146,16 +151,15 @@ class Part:
     @property
     def bound_used(self) -> float:
         """Largest share of its bound that an array used."""
-        start, used = 0, [0.0]
+        start = 0
+        used = [0.0]
         for block in self.blocks:
-            own = self.delta[start : start + block.size] / GRID
-            start += block.size
-            size = (
-                np.abs(own).sum()
-                if block.noise is NoiseShape.LAPLACE
-                else np.linalg.norm(own)
-            )
-            used.append(float(size) / block.sensitivity.bound)
+            end = start + block.size
+            delta = self.delta[start:end] / GRID
+            start = end
+            order = 1 if block.noise is NoiseShape.LAPLACE else 2
+            norm = np.linalg.norm(delta, order)
+            used.append(float(norm) / block.sensitivity.bound)
         # Not Python's max, which may pass nan over.
         return float(np.max(used))
 
@@ -172,7 +176,11 @@ class Truth:
         self._neighbours = neighbours
 
     def part(
-        self, plan: Plan, round_index: int, state: State | Found, members: Sequence[int]
+        self,
+        plan: Plan,
+        round_index: int,
+        state: State | Discoveries,
+        members: Sequence[int],
     ) -> Part:
         """Take one aggregation apart.
 
@@ -181,7 +189,7 @@ class Truth:
         plan : Plan
             In force.
         round_index : int
-        state : State or Found
+        state : State or Discoveries
             What the statistics were taken at.
         members : sequence of int
             Positions of the clients in the sum.
@@ -191,89 +199,86 @@ class Truth:
         Part
         """
         planned = plan.round_at(round_index)
-        absent, present = self._neighbours.absent, self._neighbours.present
-        own = self._statistic(plan, round_index, state, absent[TARGET_CLIENT])
-        delta = np.zeros_like(own)
-        if TARGET_CLIENT in members:
-            delta = (
-                self._statistic(plan, round_index, state, present[TARGET_CLIENT]) - own
-            )
-        base = np.zeros_like(own)
+        absent = self._neighbours.absent
+
+        def statistic(points: Array) -> Array:
+            return self._statistic(plan, round_index, state, points)
+
+        without_target = statistic(absent[TARGET_CLIENT])
+        base = np.zeros_like(without_target)
+        delta = np.zeros_like(without_target)
         for position in members:
-            base += (
-                own
-                if position == TARGET_CLIENT
-                else self._statistic(plan, round_index, state, absent[position])
-            )
+            if position == TARGET_CLIENT:
+                base += without_target
+                delta = statistic(self._neighbours.present[position]) - without_target
+            else:
+                base += statistic(absent[position])
         scales, laplace = _noise(planned.blocks)
         rate = plan.config.client_sampling_rate if round_index > 0 else 1.0
         return Part(planned.blocks, base, delta, scales, laplace, rate)
 
     @staticmethod
     def _statistic(
-        plan: Plan, index: int, state: State | Found, points: Array
+        plan: Plan,
+        index: int,
+        state: State | Discoveries,
+        points: Array,
     ) -> Array:
         """One client's exact vector, in grid steps."""
-        points, beside = np.split(
-            points, [points.shape[1] - plan.settings.n_beside], axis=1
-        )
-        if isinstance(state, Found):
-            arrays = plan.task.preliminary_statistic(plan, index, points, state)
-        else:
-            arrays = list(
-                build_algorithm(plan)
-                .rounds[index - 1]
-                .arrays_of(in_box(plan, points), state, None, beside)
+        n_columns = points.shape[1] - plan.settings.n_beside
+        points, beside = np.split(points, [n_columns], axis=1)
+        if isinstance(state, Discoveries):
+            arrays: Sequence[Array] = plan.task.preliminary_statistic(
+                plan, index, points, state
             )
-        return np.rint(np.concatenate([np.ravel(array) for array in arrays]) * GRID)
+        else:
+            step = build_algorithm(plan).rounds[index - 1]
+            arrays = step.arrays_of(in_box(plan, points), state, None, beside)
+        flat = np.concatenate([np.ravel(array) for array in arrays])
+        return np.rint(flat * GRID)
 
 
 def in_box(plan: Plan, points: Array) -> Array:
     """A table in the plan's box, on the grid."""
     if plan.box is None:
         return points
-    return round_to_grid(
-        plan_bounds(plan, points.shape[1]).scale(points), plan.fraction_bits
-    )
+    bounds = plan_bounds(plan, points.shape[1])
+    return round_to_grid(bounds.scale(points), plan.fraction_bits)
 
 
 def _noise(blocks: Sequence[Block]) -> tuple[Array, NDArray[np.bool_]]:
     """Planned scales of all entries, and which are Laplace's."""
-    scales = np.concatenate(
-        [
-            np.full(
-                block.size,
-                block.noise_scale * GRID if block.noise is not NoiseShape.NONE else 0.0,
-            )
-            for block in blocks
-        ]
-    )
-    laplace = np.concatenate(
-        [np.full(block.size, block.noise is NoiseShape.LAPLACE) for block in blocks]
-    )
-    # Without noise nothing is hidden: a grid step stands for "exactly".
-    return np.where(scales > 0.0, scales, 1.0), laplace
+    scales = []
+    is_laplace = []
+    for block in blocks:
+        scale = 0.0
+        if block.noise is not NoiseShape.NONE:
+            scale = block.noise_scale * GRID
+        # Without noise nothing is hidden: a grid step stands for "exactly".
+        scales.append(np.full(block.size, scale if scale > 0.0 else 1.0))
+        is_laplace.append(np.full(block.size, block.noise is NoiseShape.LAPLACE))
+    return np.concatenate(scales), np.concatenate(is_laplace)
 
 
 def claimed_information(
     plan: Plan, attempts: Sequence[tuple[int, int]]
 ) -> tuple[float, float, bool]:
-    """Return the squared GDP parameter and the pure epsilon of a run's releases, and
-    whether all are plain Gaussian.
+    """Squared GDP parameter and pure epsilon of a run, and whether all is Gaussian.
 
     Sampled releases count as if everybody were included: that is what a distinguisher
     sees who happens to be.
     """
     events = plan.events([index for index, _ in attempts])
     totals = add_up(events)
-    plain = not totals.pure_epsilons and not any(
-        event.sampling_rate < 1.0 for event in events
-    )
-    return totals.mu**2, totals.pure, plain and not totals.exact
+    is_sampled = any(event.sampling_rate < 1.0 for event in events)
+    is_gaussian = not (totals.pure_epsilons or is_sampled or totals.exact)
+    return totals.mu**2, totals.pure, is_gaussian
 
 
 def information_of(
-    parts: Sequence[Part], plan: Plan, attempts: Sequence[tuple[int, int]]
+    parts: Sequence[Part],
+    plan: Plan,
+    attempts: Sequence[tuple[int, int]],
 ) -> Information:
     """Add up what the parts of a run show.
 
@@ -282,26 +287,35 @@ def information_of(
     >>> from flwr_dpkmeans.options import parse_config
     >>> from flwr_dpkmeans.sums.draft import draft_plan, initial_state
     >>> config = parse_config(
-    ...     n_clusters=1, bounds=((-1,), (1,)), n_examples=9, algorithm="glloyd", max_iter=1, delta=1e-5
+    ...     algorithm="glloyd",
+    ...     n_clusters=1,
+    ...     bounds=((-1,), (1,)),
+    ...     n_examples=9,
+    ...     max_iter=1,
+    ...     delta=1e-5,
     ... )
     >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=1)
     >>> rows = (np.zeros((0, 1)), np.zeros((0, 1)))
     >>> truth = Truth(Neighbours("corner", rows, (np.ones((1, 1)), rows[1])))
-    >>> round(information_of([truth.part(plan, 1, initial_state(plan), (0, 1))], plan, [(1, 0)]).share, 6)
+    >>> part = truth.part(plan, 1, initial_state(plan), (0, 1))
+    >>> round(information_of([part], plan, [(1, 0)]).share, 6)
     1.0
     """
-    gaussian, pure, _ = claimed_information(plan, attempts)
+    gaussian_claimed, laplace_claimed, _ = claimed_information(plan, attempts)
+    used = [part.bound_used for part in parts]
     return Information(
-        sum(part.gaussian for part in parts),
-        sum(part.pure for part in parts),
-        gaussian,
-        pure,
-        float(np.max([0.0, *(part.bound_used for part in parts)])),
+        gaussian=sum(part.gaussian for part in parts),
+        laplace=sum(part.pure for part in parts),
+        gaussian_claimed=gaussian_claimed,
+        laplace_claimed=laplace_claimed,
+        bound_used=float(np.max([0.0, *used])),
     )
 
 
 def priced_information(
-    plan: Plan, attempts: Sequence[tuple[int, int]], epsilon: float
+    plan: Plan,
+    attempts: Sequence[tuple[int, int]],
+    epsilon: float,
 ) -> float:
     """The squared GDP parameter that a reported epsilon pays for.
 
@@ -315,12 +329,19 @@ def priced_information(
     >>> from flwr_dpkmeans.options import parse_config
     >>> from flwr_dpkmeans.sums.draft import draft_plan
     >>> config = parse_config(
-    ...     n_clusters=1, bounds=((-1,), (1,)), n_examples=9, algorithm="glloyd", max_iter=1, delta=1e-5
+    ...     algorithm="glloyd",
+    ...     n_clusters=1,
+    ...     bounds=((-1,), (1,)),
+    ...     n_examples=9,
+    ...     max_iter=1,
+    ...     delta=1e-5,
     ... )
     >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=1)
-    >>> round(priced_information(plan, [(1, 0)], plan.epsilon) / claimed_information(plan, [(1, 0)])[0], 6)
+    >>> claimed, _, _ = claimed_information(plan, [(1, 0)])
+    >>> round(priced_information(plan, [(1, 0)], plan.epsilon) / claimed, 6)
     1.0
     """
-    if not claimed_information(plan, attempts)[2] or not 0.0 < epsilon < np.inf:
+    _, _, is_gaussian = claimed_information(plan, attempts)
+    if not is_gaussian or not 0.0 < epsilon < np.inf:
         return np.inf
     return float(gaussian_noise_multiplier(epsilon, plan.delta) ** -2)

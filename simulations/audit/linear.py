@@ -26,11 +26,14 @@ class Direction:
     weights: Array = field(repr=False)
 
     def scores(self, vectors: Array) -> Array:
-        """Score each row; of rows that are shorter or longer than those that were
-        learnt from, what both have.
+        """Score each row of (n, n_features).
+
+        Of rows that are shorter or longer than those that were learnt from, what both
+        have counts.
         """
-        n = min(len(self.weights), vectors.shape[1])
-        return np.asarray((vectors[:, :n] - self.centre[:n]) @ self.weights[:n])
+        n_shared = min(len(self.weights), vectors.shape[1])
+        offsets = vectors[:, :n_shared] - self.centre[:n_shared]
+        return np.asarray(offsets @ self.weights[:n_shared])
 
 
 def learn_direction(absent: Array, present: Array) -> Direction:
@@ -48,16 +51,20 @@ def learn_direction(absent: Array, present: Array) -> Direction:
     Examples
     --------
     >>> noise = np.random.default_rng(0).normal(size=(200, 1))
-    >>> absent = np.hstack([noise, noise])  # The same noise twice: the difference has none.
-    >>> direction = learn_direction(absent, absent + np.array([1.0, 0.0]))
-    >>> bool(direction.scores(absent).max() < direction.scores(absent + np.array([1.0, 0.0])).min())
+    >>> absent = np.hstack([noise, noise])  # the same twice: their difference has none
+    >>> present = absent + np.array([1.0, 0.0])
+    >>> direction = learn_direction(absent, present)
+    >>> bool(direction.scores(absent).max() < direction.scores(present).min())
     True
     """
-    means = absent.mean(axis=0), present.mean(axis=0)
-    centred = np.concatenate([absent - means[0], present - means[1]])
-    scale = np.sqrt(np.square(centred).mean(axis=0))
-    scale = np.where(scale > 0.0, scale, 1.0)
-    covariance = (centred / scale).T @ (centred / scale) / len(centred)
+    mean_absent = absent.mean(axis=0)
+    mean_present = present.mean(axis=0)
+    centred = np.concatenate([absent - mean_absent, present - mean_present])
+    deviations = np.sqrt(np.square(centred).mean(axis=0))
+    scale = np.where(deviations > 0.0, deviations, 1.0)
+    standardized = centred / scale
+    covariance = standardized.T @ standardized / len(centred)
     covariance += _RIDGE * np.eye(len(scale))
-    weights = np.linalg.solve(covariance, (means[1] - means[0]) / scale) / scale
-    return Direction(0.5 * (means[0] + means[1]), weights)
+    shift = (mean_present - mean_absent) / scale
+    weights = np.linalg.solve(covariance, shift) / scale
+    return Direction(0.5 * (mean_absent + mean_present), weights)

@@ -1,18 +1,20 @@
-"""One run through Flower's messages: strategy, ClientApp, mod and records, with
-everything that travels recorded.
+"""One run through Flower's messages, with everything that travels recorded.
 
-Slower than `runs.run_directly` (some 20 ms), but with what a deployment has: plans that
-are parsed and checked, and replies that are held back, so that sums are asked for
-twice, or recovered.
+Strategy, ClientApp, mod and records are those of a deployment. Slower than
+`runs.run_directly` (some 20 ms), but with what a deployment has: plans that are parsed
+and checked, and replies that are held back, so that sums are asked for twice, or
+recovered.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.app import Context, Message
+from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
@@ -23,22 +25,23 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
-from flwr_dpkmeans.secagg.keys import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
+from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
-from flwr_dpkmeans.sums.wire import decode_request
+from flwr_dpkmeans.sums.wire import decode_reply, decode_request
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.views import Adversary, HiddenWords, ReadableSum, View, colluding
 
-Place = tuple[int, int]
+Array = NDArray[np.float64]
+Aggregation = tuple[int, int]
 """Round and attempt."""
 HELD_BACK = 1
 """Position of the client whose reply is held back.
@@ -49,8 +52,7 @@ Neither the target nor a colluding one.
 
 @dataclass
 class Recorder:
-    """Everything that travelled, and what the last client remembered when it had
-    answered.
+    """Everything that travelled, and what clients remembered when they had answered.
 
     Parameters
     ----------
@@ -61,13 +63,17 @@ class Recorder:
 
     retries: int
     n_clients: int
-    vectors: dict[Place, dict[int, Ring]] = field(default_factory=dict)
-    releases: dict[Place, Ring] = field(default_factory=dict)
-    readable: dict[Place, Ring] = field(default_factory=dict)
-    memories: dict[Place, dict[int, Memory]] = field(default_factory=dict)
-    lost: set[Place] = field(default_factory=set)
+    vectors: dict[Aggregation, dict[int, Ring]] = field(default_factory=dict)
+    releases: dict[Aggregation, Ring] = field(default_factory=dict)
+    readable: dict[Aggregation, Ring] = field(default_factory=dict)
+    memories: dict[Aggregation, dict[int, Memory]] = field(default_factory=dict)
+    lost: set[Aggregation] = field(default_factory=set)
 
-    def on_request(self, message: Message, context: Context) -> None:
+    def on_request(
+        self,
+        message: Message,
+        context: Context,
+    ) -> None:
         """Note a release on its way.
 
         The last one is read at once, as its client forgets its keys with it.
@@ -80,7 +86,11 @@ class Recorder:
         if isinstance(body, FinishRequest) and memory is not None:
             self._read(replace(memory, protocol=memory.protocol.finish(body)))
 
-    def on_reply(self, reply: Message, context: Context) -> list[Message]:
+    def on_reply(
+        self,
+        reply: Message,
+        context: Context,
+    ) -> list[Message]:
         """Note a masked vector, and what its client knows now."""
         if reply.has_error():
             return [reply]
@@ -90,26 +100,28 @@ class Recorder:
             return [reply]
         self._read(memory)
         try:
-            parsed = packet_of(reply.content).opened(Stage.SUM, node)
+            parsed = decode_reply(packet_of(reply.content), Stage.SUM, node)
         except DPKMeansError:
             return [reply]
-        place = (parsed.round_index, parsed.attempt)
-        self.vectors.setdefault(place, {})[node - FIRST_NODE_ID] = parsed.masked.values
-        self.memories.setdefault(place, {})[node - FIRST_NODE_ID] = memory
-        if node == FIRST_NODE_ID + HELD_BACK and len(self.lost) < self.retries:
-            self.lost.add(place)
+        aggregation = (parsed.round_index, parsed.attempt)
+        position = node - FIRST_NODE_ID
+        self.vectors.setdefault(aggregation, {})[position] = parsed.masked.values
+        self.memories.setdefault(aggregation, {})[position] = memory
+        if position == HELD_BACK and len(self.lost) < self.retries:
+            self.lost.add(aggregation)
             return []
         return [reply]
 
     def _read(self, memory: Memory) -> None:
         """Read the releases as this client can."""
-        for place, values in self.releases.items():
-            if place not in self.readable and place[1] == memory.protocol.attempt:
-                blinded = trust_model(memory.plan.round_at(place[0]).trust).blinded
-                release = Release(*place, values)
-                self.readable[place] = memory.protocol.unblind(
-                    release, blinded=blinded
-                ).values
+        for aggregation, values in self.releases.items():
+            round_index, attempt = aggregation
+            if aggregation in self.readable or attempt != memory.protocol.attempt:
+                continue
+            trust = trust_model(memory.plan.round_at(round_index).trust)
+            release = Release(round_index, attempt, values)
+            unblinded = memory.protocol.unblind(release, blinded=trust.blinded)
+            self.readable[aggregation] = unblinded.values
 
 
 class _Watched(InProcessGrid):
@@ -119,11 +131,10 @@ class _Watched(InProcessGrid):
 
     def deliver(self, message: Message) -> list[Message]:
         """See `InProcessGrid`."""
-        self.recorder.on_request(message, self.contexts[message.metadata.dst_node_id])
+        node = message.metadata.dst_node_id
+        self.recorder.on_request(message, self.contexts[node])
         (reply,) = super().deliver(message)
-        return self.recorder.on_reply(
-            reply, self.contexts[message.metadata.dst_node_id]
-        )
+        return self.recorder.on_reply(reply, self.contexts[node])
 
 
 def run_with_messages(
@@ -133,20 +144,10 @@ def run_with_messages(
     retries: int,
     present: bool,
 ) -> View:
-    """Run the strategy over an in-process grid and cut the adversary's view out of what
-    was recorded.
+    """Run the strategy over an in-process grid, and cut out the adversary's view.
+
+    The view claims the epsilon of the run's own report.
     """
-    return run_and_report(case, neighbours, adversary, retries, present)[0]
-
-
-def run_and_report(
-    case: Case,
-    neighbours: Neighbours,
-    adversary: Adversary,
-    retries: int,
-    present: bool,
-) -> tuple[View, float]:
-    """Likewise, with the epsilon of the run's own report."""
     config = case.plan.config
     parts = neighbours.present if present else neighbours.absent
     if retries and len(parts) < 4:
@@ -160,19 +161,17 @@ def run_and_report(
     grid.recorder = recorder
     server_points = None if case.held is None else case.held.scaled
     strategy = PrivateKMeans.from_config(
-        config, server_points=server_points, on_step=lambda _: None
+        config,
+        server_points=server_points,
+        on_step=lambda _: None,
     )
     with grid.running():
         strategy.start(grid)
-    plan = strategy.run.plan
-    attempts = tuple(
-        (line.round_index, line.attempt) for line in strategy.run.report.releases
-    )
-    every = tuple(dict.fromkeys(attempts))
-    return (
-        _view(recorder, adversary, plan, clients[-1], every),
-        strategy.run.report.epsilon,
-    )
+    report = strategy.run.report
+    released = [(line.round_index, line.attempt) for line in report.releases]
+    attempts = tuple(dict.fromkeys(released))
+    view = _view(recorder, adversary, strategy.run.plan, clients[-1], attempts)
+    return replace(view, claimed=report.epsilon)
 
 
 def _view(
@@ -180,87 +179,127 @@ def _view(
     adversary: Adversary,
     final: Plan,
     client: KMeansClient,
-    attempts: tuple[Place, ...],
+    attempts: tuple[Aggregation, ...],
 ) -> View:
     """What the adversary got."""
     sums: list[ReadableSum] = []
     words: list[HiddenWords] = []
-    for place in sorted(recorder.vectors):
-        vectors, memory = recorder.vectors[place], _latest(recorder.memories[place])
-        planned = memory.plan.round_at(place[0])
-        trust = trust_model(planned.trust)
-        held = {HELD_BACK} if place in recorder.lost else set()
-        recovers = memory.plan.dropout is Dropout.RECOVER
-        values, members = (
-            recorder.readable.get(place),
-            tuple(sorted(set(vectors) - held)),
-        )
-        if adversary is Adversary.SERVER and trust.server_reads and not recovers:
+    for aggregation in sorted(recorder.vectors):
+        readable = _readable_sum(recorder, adversary, aggregation)
+        if readable is not None:
+            sums.append(readable)
+        if adversary is Adversary.SERVER:
+            words += _hidden_words(recorder, aggregation)
+    return View(
+        tuple(sums),
+        tuple(words),
+        _result_of(adversary, final, client),
+        final,
+        attempts,
+    )
+
+
+def _readable_sum(
+    recorder: Recorder,
+    adversary: Adversary,
+    aggregation: Aggregation,
+) -> ReadableSum | None:
+    """The sum that the adversary reads of one aggregation, if it can."""
+    vectors = recorder.vectors[aggregation]
+    memories = recorder.memories[aggregation]
+    memory = _latest(memories)
+    round_index, _ = aggregation
+    trust = trust_model(memory.plan.round_at(round_index).trust)
+    late = {HELD_BACK} if aggregation in recorder.lost else set()
+    values = recorder.readable.get(aggregation)
+    members = sorted(set(vectors) - late)
+    if adversary is Adversary.SERVER:
+        if not trust.server_reads:
+            return None
+        if memory.plan.dropout is not Dropout.RECOVER:
             # Also of an attempt that was given up: the reply that was late completes
             # it.
-            values, members = _added(vectors), tuple(sorted(vectors))
-        elif adversary is Adversary.SERVER and not trust.server_reads:
-            values = None
-        if values is not None:
-            known = (
-                colluding(memory.plan, adversary, recorder.n_clients)
-                if trust.shared_noise
-                else ()
-            )
-            left = values.copy()
-            for position in known:
-                own = recorder.memories[place][position].protocol
-                left -= vectors[position] - masks_of(
-                    own, place, len(left), blinded=trust.blinded
-                )
-            honest = tuple(position for position in members if position not in known)
-            state: State | Found = memory.found
-            if place[0] > 0:
-                state = _clusters(memory).view(_reads(memory.plan, place[0]))
-            sums.append(
-                ReadableSum(memory.plan, *place, state, left, honest, len(vectors))
-            )
-        if adversary is Adversary.SERVER:
-            words += [
-                HiddenWords(f"client {i}", *place, (i,), vector)
-                for i, vector in sorted(vectors.items())
-            ]
-            if not trust.server_reads:
-                words.append(
-                    HiddenWords(
-                        "aggregate", *place, tuple(sorted(vectors)), _added(vectors)
-                    )
-                )
-    reads_result = (
-        adversary is Adversary.CLIENTS or trust_model(final.config.trust).server_reads
+            values = _added(vectors)
+            members = sorted(vectors)
+    if values is None:
+        return None
+    colluders: Sequence[int] = ()
+    if trust.shared_noise:
+        colluders = colluding(memory.plan, adversary, recorder.n_clients)
+    remainder = values.copy()
+    for position in colluders:
+        party = memories[position].protocol
+        masks = masks_of(party, aggregation, len(remainder), blinded=trust.blinded)
+        remainder -= vectors[position] - masks
+    honest = tuple(position for position in members if position not in colluders)
+    state: State | Discoveries = memory.discoveries
+    if round_index > 0:
+        state = _clusters(memory).view(_reads(memory.plan, round_index))
+    return ReadableSum(
+        memory.plan, *aggregation, state, remainder, honest, len(vectors)
     )
-    result = np.zeros(0)
-    if (
-        reads_result
-        and client.cluster_centers_ is not None
-        and client.counts_ is not None
-    ):
-        result = np.concatenate(
-            [client.cluster_centers_.ravel(), client.counts_.ravel()]
-        )
-    return View(tuple(sums), tuple(words), result, final, attempts)
 
 
-def masks_of(state: Party, place: Place, length: int, *, blinded: bool) -> Ring:
+def _hidden_words(recorder: Recorder, aggregation: Aggregation) -> list[HiddenWords]:
+    """The vectors of one aggregation that the server cannot read."""
+    vectors = recorder.vectors[aggregation]
+    memory = _latest(recorder.memories[aggregation])
+    words = [
+        HiddenWords(f"client {position}", *aggregation, (position,), vector)
+        for position, vector in sorted(vectors.items())
+    ]
+    trust = trust_model(memory.plan.round_at(aggregation[0]).trust)
+    if not trust.server_reads:
+        everybody = tuple(sorted(vectors))
+        total = _added(vectors)
+        words.append(HiddenWords("aggregate", *aggregation, everybody, total))
+    return words
+
+
+def _result_of(
+    adversary: Adversary,
+    final: Plan,
+    client: KMeansClient,
+) -> Array:
+    """Final centroids and counts, if the adversary reads them; else nothing."""
+    trust = trust_model(final.config.trust)
+    if adversary is not Adversary.CLIENTS and not trust.server_reads:
+        return np.zeros(0)
+    if client.cluster_centers_ is None or client.counts_ is None:
+        return np.zeros(0)
+    return np.concatenate([client.cluster_centers_.ravel(), client.counts_.ravel()])
+
+
+def masks_of(
+    state: Party,
+    aggregation: Aggregation,
+    length: int,
+    *,
+    blinded: bool,
+) -> Ring:
     """What a client masked its vector of one aggregation with.
 
     It can compute it again, and a colluding one tells.
     """
     admitted = replace(state, phase=Phase.ADMITTED)
     nothing = FixedPointVector(np.zeros(length, dtype=np.uint64))
-    return admitted.answer(
-        SumRequest(*place), nothing, blinded=blinded, state_digest=b""
-    )[1].masked.values
+    request = SumRequest(*aggregation)
+    _, reply = admitted.answer(
+        request,
+        nothing,
+        blinded=blinded,
+        state_digest=b"",
+    )
+    return reply.masked.values
 
 
 def _added(vectors: dict[int, Ring]) -> Ring:
     """The sum of all clients' vectors."""
-    total: Ring = np.sum(list(vectors.values()), axis=0, dtype=np.uint64)
+    total: Ring = np.sum(
+        list(vectors.values()),
+        axis=0,
+        dtype=np.uint64,
+    )
     return total
 
 
@@ -284,10 +323,10 @@ def _node(client: KMeansClient) -> Node:
     """A virtual node whose policy allows everything."""
     settings = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
 
-    def own_settings(_: Context) -> NodeSettings:
+    def settings_of(_: Context) -> NodeSettings:
         return settings
 
-    def own_client(_: Context) -> KMeansClient:
+    def client_of(_: Context) -> KMeansClient:
         return client
 
-    return Node(client_app(own_client, mod=SecureAggregation(own_settings)))
+    return Node(client_app(client_of, mod=SecureAggregation(settings_of)))

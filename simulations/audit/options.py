@@ -14,12 +14,13 @@ from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.sums.settings import Rule, Settings, rule_of
+from flwr_dpkmeans.sums.option_rules import Rule, rule_of
+from flwr_dpkmeans.sums.settings import Settings
 from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions
 from simulations.audit.cases import build_cases
-from simulations.workers import workers_of
+from simulations.experiments.workers import workers_of
 
 DEFAULT_OUTPUT = "outputs/audit"
 _LISTS = ("algorithm", "trust", "unit", "adversary", "case", "engine", "method")
@@ -70,7 +71,7 @@ def parse_request(arguments: Sequence[str]) -> Request:
     Parameters
     ----------
     arguments : sequence of str
-        Keys of `AuditOptions`, fields of `Run`, ``workers``, ``output``, ``suite``;
+        Keys of `AuditOptions`, fields of `RunConfig`, ``workers``, ``output``, ``suite``;
         those in `_LISTS` take several values, separated by commas.
 
     Returns
@@ -84,49 +85,47 @@ def parse_request(arguments: Sequence[str]) -> Request:
 
     Examples
     --------
-    >>> request = parse_request(["algorithm=glloyd,sulloyd", "trust=central", "trials=500"])
-    >>> [(one.algorithm, one.trust, one.trials) for one in request.audits]
-    [('glloyd', 'central', 500), ('sulloyd', 'central', 500)]
+    >>> request = parse_request(["algorithm=glloyd,sulloyd", "trust=central"])
+    >>> [(audit.algorithm, audit.trust) for audit in request.audits]
+    [('glloyd', 'central'), ('sulloyd', 'central')]
     """
-    given = _read(arguments)
-    workers = workers_of(given.pop("workers", None))
-    output, suite = Path(given.pop("output", DEFAULT_OUTPUT)), given.pop("suite", None)
+    texts = _read(arguments)
+    workers = workers_of(texts.pop("workers", None))
+    output, suite = Path(texts.pop("output", DEFAULT_OUTPUT)), texts.pop("suite", None)
     if suite is not None:
         if suite not in _SUITES:
             raise ConfigurationError(
                 f"suite is {suite!r}, which is not known: {nearest(suite, _SUITES)}"
             )
-        others = [key for key in given if key not in ("trials", "confidence")]
+        others = [key for key in texts if key not in ("trials", "confidence")]
         if others:
             raise ConfigurationError(
                 f"{others[0]} was given with suite={suite!r}, which sets it itself:"
                 " leave one of the two out."
             )
-        changes = {key: _own(key, text) for key, text in given.items()}
+        changes = {key: _audit_value(key, text) for key, text in texts.items()}
         return Request(
-            tuple(replace(one, **changes) for one in suite_audits(suite)),
+            tuple(replace(audit, **changes) for audit in suite_audits(suite)),
             workers,
             output,
             f"audit_{suite}",
         )
-    lists = {key: given.pop(key).split(",") for key in _LISTS if key in given}
-    own = {
-        key: _own(key, given.pop(key)) for key in list(given) if key in _audit_keys()
-    }
-    values = {
-        key: (
-            _whole(key, text)
-            if key in _NUMBERS and plain(text) is not None
-            else plain(text)
-        )
-        for key, text in given.items()
-    }
-    chosen: Iterator[dict[str, Any]] = (
-        dict(zip(lists, one, strict=True)) | own
-        for one in itertools.product(*lists.values())
-    )
-    audits = tuple(AuditOptions(**one, values=values) for one in chosen)
-    return Request(audits, workers, output, "audit")
+    lists = {key: texts.pop(key).split(",") for key in _LISTS if key in texts}
+    common: dict[str, Any] = {}
+    for key in _audit_keys():
+        if key in texts:
+            common[key] = _audit_value(key, texts.pop(key))
+    values = {}
+    for key, text in texts.items():
+        value = plain(text)
+        if key in _NUMBERS and value is not None:
+            value = _whole(key, text)
+        values[key] = value
+    audits = []
+    for names in itertools.product(*lists.values()):
+        choice: dict[str, Any] = dict(zip(lists, names, strict=True))
+        audits.append(AuditOptions(**choice, **common, values=values))
+    return Request(tuple(audits), workers, output, "audit")
 
 
 def plain(text: str) -> Any:
@@ -155,7 +154,7 @@ def suite_audits(name: str) -> tuple[AuditOptions, ...]:
     runs can have besides.
     """
     if name == "quick":
-        return tuple(replace(one, trials=QUICK_TRIALS) for one in _quick())
+        return tuple(replace(audit, trials=QUICK_TRIALS) for audit in _quick())
     return (*_grid(), *_besides())
 
 
@@ -182,12 +181,14 @@ def _grid() -> Iterator[AuditOptions]:
             continue
         trials = _SLOW.get(algorithm, SUITE_TRIALS)
         for unit, trust in itertools.product(entry.units, TRUST_MODELS):
-            one = AuditOptions(algorithm, unit.value, trust, trials=trials, case="edge")
+            audit = AuditOptions(
+                algorithm, unit.value, trust, trials=trials, case="edge"
+            )
             try:
                 build_cases(algorithm, trust, unit.value, "edge", {})
             except DPKMeansError:
                 continue
-            yield one
+            yield audit
 
 
 def _besides() -> Iterator[AuditOptions]:
@@ -268,7 +269,7 @@ def _besides() -> Iterator[AuditOptions]:
 
 def _read(arguments: Iterable[str]) -> dict[str, str]:
     """Arguments by key; ``--all`` and ``--quick`` are suites."""
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for argument in arguments:
         if argument in ("--all", "--quick"):
             argument = f"suite={argument[2:]}"
@@ -278,16 +279,16 @@ def _read(arguments: Iterable[str]) -> dict[str, str]:
                 f"{argument!r} is no key=value: give one such as algorithm=fastlloyd,"
                 " or --all."
             )
-        if key not in _known():
+        if key not in _all_keys():
             raise ConfigurationError(
-                f"there is no key {key!r}: {nearest(key, _known())}"
+                f"there is no key {key!r}: {nearest(key, _all_keys())}"
             )
-        _require_one(key, value)
-        given[key] = value
-    return given
+        _require_single(key, value)
+        texts[key] = value
+    return texts
 
 
-def _require_one(key: str, text: str) -> None:
+def _require_single(key: str, text: str) -> None:
     """Refuse several values of a key that takes one.
 
     Some options of a run are lists themselves.
@@ -301,14 +302,16 @@ def _require_one(key: str, text: str) -> None:
         *(kind.option_class() for kind in TASKS.values()),
     )
     rules = [
-        rule
+        rule_of(option)
         for kind in kinds
-        for one in fields(kind)
-        if one.name == key and (rule := rule_of(one))
+        for option in fields(kind)
+        if option.name == key
     ]
-    if key in (*_audit_keys(), *_OWN, *_NUMBERS) or any(
-        _takes(rule, first) > _takes(rule, text) for rule in rules
-    ):
+    takes_one = key in (*_audit_keys(), *_OWN, *_NUMBERS) or any(
+        rule is not None and _takes(rule, first) and not _takes(rule, text)
+        for rule in rules
+    )
+    if takes_one:
         raise ConfigurationError(
             f"{key} is {text!r}, but it takes one value: give {first}; several are for"
             f" {', '.join(_LISTS)}."
@@ -329,12 +332,12 @@ def _audit_keys() -> tuple[str, ...]:
     return tuple(field.name for field in fields(AuditOptions) if field.name != "values")
 
 
-def _known() -> tuple[str, ...]:
+def _all_keys() -> tuple[str, ...]:
     """All keys that there are."""
     return (*_audit_keys(), *_OWN, *option_defaults())
 
 
-def _own(key: str, text: str) -> Any:
+def _audit_value(key: str, text: str) -> Any:
     """A value of `AuditOptions`."""
     if key in _WHOLE:
         return _whole(key, text)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from simulations.audit.audit import AuditResult
 from simulations.audit.options import differences
 
-_CLAIM, _BOUND, _ABOVE = "#0072B2", "#E69F00", "#D55E00"
+_CLAIM = "#0072B2"
+_BOUND = "#E69F00"
+_ABOVE = "#D55E00"
 """Blue, orange and vermilion of Okabe and Ito's palette; marks differ too."""
 _DPI = 130
 
@@ -34,14 +37,14 @@ def draw(results: Sequence[AuditResult], above: Sequence[bool]) -> bytes:
     figure = Figure(figsize=(9.0, 1.9 + 0.27 * n), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    places = [n - 1 - position for position in range(n)]
-    claims = [result.claimed for result in results]
-    bounds = [result.bound.epsilon for result in results]
-    for place, low, high in zip(places, bounds, claims, strict=True):
-        axes.plot([low, high], [place, place], color="#B8BDC2", linewidth=1.2, zorder=1)
+    heights = np.arange(n)[::-1]
+    claims = np.array([result.claimed for result in results])
+    bounds = np.array([result.bound.epsilon for result in results])
+    is_above = np.array(above, dtype=bool)
+    axes.hlines(heights, bounds, claims, color="#B8BDC2", linewidth=1.2, zorder=1)
     axes.scatter(
         claims,
-        places,
+        heights,
         marker="|",
         s=150,
         linewidths=2.4,
@@ -49,35 +52,31 @@ def draw(results: Sequence[AuditResult], above: Sequence[bool]) -> bytes:
         label="claimed by the report",
         zorder=3,
     )
-    held = [position for position in range(n) if not above[position]]
     axes.scatter(
-        [bounds[i] for i in held],
-        [places[i] for i in held],
+        bounds[~is_above],
+        heights[~is_above],
         marker="o",
         s=34,
         color=_BOUND,
         label="lower bound",
         zorder=4,
     )
-    broken = [position for position in range(n) if above[position]]
-    if broken:
+    if is_above.any():
         axes.scatter(
-            [bounds[i] for i in broken],
-            [places[i] for i in broken],
+            bounds[is_above],
+            heights[is_above],
             marker="X",
             s=80,
             color=_ABOVE,
             label="lower bound above the claim",
             zorder=5,
         )
-    axes.set_yticks(places, [_label(result) for result in results], fontsize=8)
+    axes.set_yticks(heights, [_label(result) for result in results], fontsize=8)
     axes.set_ylim(-0.7, n - 0.3)
-    axes.set_xlim(left=-0.02 * max(claims))
+    axes.set_xlim(left=-0.02 * claims.max())
     confidence = results[0].bound.confidence
-    axes.set_xlabel(
-        f"epsilon at each run's delta (lower bounds hold with confidence {confidence:g}"
-        " each)"
-    )
+    certainty = f"lower bounds hold with confidence {confidence:g} each"
+    axes.set_xlabel(f"epsilon at each run's delta ({certainty})")
     axes.grid(axis="x", color="#E3E6E8", linewidth=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "right", "left"):
@@ -93,10 +92,14 @@ def _label(result: AuditResult) -> str:
     """One audit in a line."""
     options = result.options
     parts = [options.algorithm, options.unit, result.trust, f"({result.adversary})"]
+    label = " ".join(parts)
     further = differences(options.values)
     if options.until is not None:
         further = f"first release, {further}" if further else "first release"
     if options.retries:
         further = f"a reply held back, {further}"
-    further = further if len(further) <= 42 else further[:40] + "..."
-    return " ".join(parts) + (f", {further}" if further else "")
+    if not further:
+        return label
+    if len(further) > 42:
+        further = further[:40] + "..."
+    return f"{label}, {further}"

@@ -6,7 +6,6 @@ Without Flower's messages (fast), or with them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 
@@ -94,10 +93,9 @@ def _run_with_messages(
     present: bool,
 ) -> View:
     """Run with messages, which take Flower to import."""
-    from simulations.audit.message_runs import run_and_report
+    from simulations.audit.message_runs import run_with_messages
 
-    view, claimed = run_and_report(case, neighbours, adversary, retries, present)
-    return replace(view, claimed=claimed)
+    return run_with_messages(case, neighbours, adversary, retries, present)
 
 
 def run_directly(
@@ -110,26 +108,28 @@ def run_directly(
     """Run without messages; masks are on."""
     seen: list[Seen] = []
 
-    def watch(one: Seen) -> None:
-        seen.append(one)
-        if one.round_index == until:
+    def watch(aggregation: Seen) -> None:
+        seen.append(aggregation)
+        if aggregation.round_index == until:
             raise _Enough
 
     parts = neighbours.present if present else neighbours.absent
     try:
-        found = run_watched(
+        run = run_watched(
             case.plan, parts, scale=in_box, server_points=case.kept, watch=watch
         )
     except _Enough:
-        attempts = tuple((one.round_index, one.attempt) for one in seen)
+        attempts = tuple(
+            (aggregation.round_index, aggregation.attempt) for aggregation in seen
+        )
         # A run that is left early has no account of its own.
         claimed = reporting.epsilon_after(seen[-1].plan, attempts)
         return view_of(seen, adversary, seen[-1].plan, None, attempts, claimed)
     return view_of(
         seen,
         adversary,
-        found.plan,
-        found.state,
-        found.attempts,
-        found.steps[-1].epsilon,
+        run.plan,
+        run.state,
+        run.attempts,
+        run.steps[-1].epsilon,
     )

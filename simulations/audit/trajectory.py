@@ -6,12 +6,12 @@ Sums without noise add up the same rows again and again, and between two rounds 
 rows move. So differences of rounds are single rows [1]_. Two adversaries see nothing
 but what is released:
 
-* ``told`` knows in which cluster each row lay in each round, but no row: it solves the
-  linear system, in which a row is determined if no other moved exactly as it did (up to
-  sums of others);
-* ``finds`` knows nothing: it takes the change of a cluster that won or lost one row for
-  that row if it lies where such a row must lie, and takes it off the other cluster's
-  change, until everything is explained.
+* ``informed`` knows in which cluster each row lay in each round, but no row: it solves
+  the linear system, in which a row is determined if no other moved exactly as it did
+  (up to sums of others);
+* ``uninformed`` knows nothing: it takes the change of a cluster that won or lost one
+  row for that row if it lies where such a row must lie, and takes it off the other
+  cluster's change, until everything is explained.
 
 They are played on Lloyd's method without noise, on centroids that each client sends in
 the clear with its counts, as federated k-means without secure aggregation does, and on
@@ -19,15 +19,14 @@ the private methods, with their noise and without it, which shows that the noise
 stops them. A row counts as rebuilt if it is right in all digits of the grid.
 
 .. [1] G. Yang, L. Luo, Q. Li, "Breaking privacy in federated clustering: perfect input
-reconstruction via temporal
-   correlations", 2025, arXiv 2511.07073.
+   reconstruction via temporal correlations", 2025, arXiv 2511.07073.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.results.writer import write_whole
 from simulations.audit.attack_games import (
     ALGORITHMS,
@@ -49,22 +49,31 @@ from simulations.audit.attack_games import (
     play,
 )
 from simulations.audit.attacks import encode_csv
-from simulations.job import log_quietly
+from simulations.experiments.job import log_quietly
 
 Array = NDArray[np.float64]
 
 CLEAR = "centroids in the clear"
 _RELATIVE: Mapping[str, bool] = MappingProxyType(
-    {"sums": False, "clipped_sums": False, "relative_sums": True, "residual_sums": True}
+    {
+        "sums": False,
+        "clipped_sums": False,
+        "relative_sums": True,
+        "residual_sums": True,
+    }
 )
 """Arrays of sums by cluster, and whether they are relative to the round's centroids."""
 _STEP = 2.0**-16
-_CLIENTS, _ROUNDS = 10, 7
+_CLIENTS = 10
+_ROUNDS = 7
 """Of those that send their centroids in the clear."""
 _SEEDS = 8 * 10**8
 _SURE = 1e-6
 _EPSILON = 8.0
-CSV_FILE, PICTURE_FILE = "trajectory.csv", "trajectory.png"
+CSV_FILE = "trajectory.csv"
+PICTURE_FILE = "trajectory.png"
+ClusterSums = tuple[Array, Array, Array]
+"""A round's centroids (k, d), sums (k, d) and counts (k,)."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +98,7 @@ class View:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """Rows that an adversary names: all of them, and which of the true rows are among
-    them, digit by digit.
+    """Rows that an adversary names, and which true rows are among them in all digits.
 
     Parameters
     ----------
@@ -102,7 +110,7 @@ class Rebuilt:
     right: NDArray[np.bool_] = field(repr=False)
 
 
-def told(view: View) -> Rebuilt:
+def informed(view: View) -> Rebuilt:
     """Solve for the rows, knowing where each lay in each round.
 
     Rows with one history are one unknown, their sum; an unknown of one row is
@@ -112,32 +120,36 @@ def told(view: View) -> Rebuilt:
     --------
     >>> rows = np.array([[-0.75], [-0.5], [-0.25], [0.5], [0.75]])
     >>> view = in_the_clear(rows, np.array([[-0.75], [0.0]]), 3)
-    >>> told(view).named.ravel().tolist()
+    >>> informed(view).named.ravel().tolist()
     [-0.25]
     """
     histories = np.array(
         [nearest_centroids(view.rows, centroids)[0] for centroids in view.centroids]
     )
-    kinds, members = np.unique(histories, axis=1, return_counts=True)
-    k = view.sums.shape[1]
-    system = (
-        (kinds[:, None, :] == np.arange(k)[None, :, None])
-        .reshape(-1, kinds.shape[1])
-        .astype(np.float64)
+    kinds, members = np.unique(
+        histories,
+        axis=1,
+        return_counts=True,
     )
+    clusters = np.arange(view.sums.shape[1])
+    is_member = kinds[:, None, :] == clusters[None, :, None]
+    system = is_member.reshape(-1, kinds.shape[1]).astype(np.float64)
     inverse = np.linalg.pinv(system)
-    determined = (members == 1) & (np.abs(np.diag(inverse @ system) - 1.0) < _SURE)
+    resolution = np.diag(inverse @ system)
+    determined = (members == 1) & (np.abs(resolution - 1.0) < _SURE)
     solved = inverse @ view.sums.reshape(len(system), -1)
-    return _judged(view, round_to_grid(np.clip(solved[determined], -1.0, 1.0)))
+    named = np.clip(solved[determined], -1.0, 1.0)
+    return _judged(view, round_to_grid(named))
 
 
-def finds(view: View) -> Rebuilt:
+def uninformed(view: View) -> Rebuilt:
     """Name rows by their moves alone.
 
     Examples
     --------
     >>> rows = np.array([[-0.75], [-0.5], [-0.25], [0.5], [0.75]])
-    >>> finds(in_the_clear(rows, np.array([[-0.75], [0.0]]), 3)).named.ravel().tolist()
+    >>> view = in_the_clear(rows, np.array([[-0.75], [0.0]]), 3)
+    >>> uninformed(view).named.ravel().tolist()
     [-0.25]
     """
     named: list[Array] = []
@@ -146,116 +158,145 @@ def finds(view: View) -> Rebuilt:
         won = np.rint(view.counts[after] - view.counts[before])
         named += _explained(change, won, view.centroids[before], view.centroids[after])
     alone = view.sums[np.rint(view.counts) == 1.0]
-    found = np.array([*named, *alone]).reshape(-1, view.rows.shape[1])
-    on_grid = (
-        np.abs(found - np.rint(found / _STEP) * _STEP).max(axis=1, initial=0.0)
-        < _SURE * _STEP
-    )
-    return _judged(
-        view,
-        round_to_grid(
-            np.clip(found[on_grid & (np.abs(found) <= 1.0).all(axis=1)], -1.0, 1.0)
-        ),
-    )
+    candidates = np.array([*named, *alone]).reshape(-1, view.rows.shape[1])
+    off_grid = np.abs(candidates - np.rint(candidates / _STEP) * _STEP)
+    is_on_grid = off_grid.max(axis=1, initial=0.0) < _SURE * _STEP
+    is_inside = (np.abs(candidates) <= 1.0).all(axis=1)
+    plausible = candidates[is_on_grid & is_inside]
+    return _judged(view, round_to_grid(np.clip(plausible, -1.0, 1.0)))
 
 
-def in_the_clear(rows: Array, start: Array, n_rounds: int) -> View:
+def in_the_clear(
+    rows: Array,
+    start: Array,
+    n_rounds: int,
+) -> View:
     """Lloyd's method of one client that sends its means and counts.
 
     Means times counts are the sums.
     """
-    centroids, seen = start, []
+    centroids = start
+    rounds: list[ClusterSums] = []
     for _ in range(n_rounds):
         labels, _ = nearest_centroids(rows, centroids)
         counts = np.bincount(labels, minlength=len(start)).astype(np.float64)
-        sums = np.stack(
-            [rows[labels == cluster].sum(axis=0) for cluster in range(len(start))]
-        )
-        means = np.where(
-            counts[:, None] > 0, sums / np.maximum(counts, 1.0)[:, None], centroids
-        )
-        seen.append((centroids, means * counts[:, None], counts))
+        members = [rows[labels == cluster] for cluster in range(len(start))]
+        sums = np.stack([points.sum(axis=0) for points in members])
+        sizes = counts[:, None]
+        means = np.where(sizes > 0, sums / np.maximum(sizes, 1.0), centroids)
+        rounds.append((centroids, means * sizes, counts))
         centroids = round_to_grid(means)
-    before, sums, counts = (np.array(one) for one in zip(*seen, strict=True))
-    return View(before, sums, counts, rows)
+    return _stack_rounds(rounds, rows)
 
 
-def view_of(game: Game, played: Played, *, noisy: bool) -> View:
-    """Sums and counts by cluster of a run's rounds, as clients read them, or without
-    their noise.
+def view_of(
+    game: Game,
+    played: Played,
+    *,
+    noisy: bool,
+) -> View:
+    """Sums and counts by cluster of a run's rounds.
+
+    As clients read them, or without their noise.
     """
-    parts = [
-        _sums_of(game, one, one.released if noisy else one.exact)
-        for one in played.rounds
-    ]
-    seen = [part for part in parts if part is not None]
-    centroids, sums, counts = (np.array(one) for one in zip(*seen, strict=True))
-    return View(centroids, sums, counts, played.rows)
+    rounds = []
+    for release in played.rounds:
+        values = release.released if noisy else release.exact
+        by_cluster = _sums_of(game, release, values)
+        if by_cluster is not None:
+            rounds.append(by_cluster)
+    return _stack_rounds(rounds, played.rows)
+
+
+def _stack_rounds(rounds: Sequence[ClusterSums], rows: Array) -> View:
+    """A view of some rounds."""
+    centroids, sums, counts = zip(*rounds, strict=True)
+    return View(np.array(centroids), np.array(sums), np.array(counts), rows)
 
 
 def _sums_of(
-    game: Game, one: Round, values: Array
-) -> tuple[Array, Array, Array] | None:
+    game: Game,
+    release: Round,
+    values: Array,
+) -> ClusterSums | None:
     """Centroids, absolute sums and counts of a round.
 
-    None for one that sums nothing by cluster.
+    None for a round that sums nothing by cluster.
     """
-    arrays, place = {}, 0
-    for block in game.plan.round_at(one.index).blocks:
-        arrays[block.name] = values[place : place + block.size]
-        place += block.size
-    centroids = one.state.centroids
+    arrays = {}
+    start = 0
+    for block in game.plan.round_at(release.index).blocks:
+        end = start + block.size
+        arrays[block.name] = values[start:end]
+        start = end
+    centroids = release.state.centroids
     for name in set(arrays) & set(_RELATIVE):
         counts = arrays["counts"]
         sums = arrays[name].reshape(centroids.shape)
-        return (
-            centroids,
-            sums + counts[:, None] * centroids if _RELATIVE[name] else sums,
-            counts,
-        )
+        if _RELATIVE[name]:
+            sums = sums + counts[:, None] * centroids
+        return centroids, sums, counts
     return None
 
 
-def _explained(change: Array, won: Array, before: Array, after: Array) -> list[Array]:
+def _explained(
+    change: Array,
+    won: Array,
+    before: Array,
+    after: Array,
+) -> list[Array]:
     """Rows that moved, if a move at a time explains a step.
 
-    Those that were found until it got stuck else.
+    Where none explains the rest, those until then.
     """
-    change, won, found = change.copy(), won.copy(), list[Array]()
-    while len(found) < len(won) ** 2:
-        for row, source, target in _moves(change, won, before, after):
-            found.append(row)
-            change[[source, target]] += [row, -row]
-            won[[source, target]] += [1.0, -1.0]
+    change = change.copy()
+    won = won.copy()
+    rows: list[Array] = []
+    while len(rows) < len(won) ** 2:
+        move = next(_moves(change, won, before, after), None)
+        if move is None:
             break
-        else:
-            break
-    return found
+        row, source, target = move
+        rows.append(row)
+        change[[source, target]] += [row, -row]
+        won[[source, target]] += [1.0, -1.0]
+    return rows
 
 
 def _moves(
-    change: Array, won: Array, before: Array, after: Array
+    change: Array,
+    won: Array,
+    before: Array,
+    after: Array,
 ) -> Iterator[tuple[Array, int, int]]:
-    """Clusters that won or lost one row: that row, if it was nearest to one centroid
-    before and to another after.
+    """Clusters that won or lost one row, with that row.
+
+    Only if it was nearest to one centroid before and to another after.
     """
     for cluster in np.flatnonzero(np.abs(won) == 1.0):
         row = won[cluster] * change[cluster]
         if np.abs(row).max() > 1.0 + _STEP:
             continue
-        source, target = (
-            int(nearest_centroids(round_to_grid(row)[None, :], centroids)[0][0])
-            for centroids in (before, after)
-        )
-        if source != target and cluster == (target if won[cluster] > 0 else source):
+        source = _nearest(row, before)
+        target = _nearest(row, after)
+        expected = target if won[cluster] > 0 else source
+        if source != target and cluster == expected:
             yield row, source, target
+
+
+def _nearest(row: Array, centroids: Array) -> int:
+    """The cluster of a row, rounded to the grid."""
+    labels, _ = nearest_centroids(round_to_grid(row)[None, :], centroids)
+    return int(labels[0])
 
 
 def _judged(view: View, named: Array) -> Rebuilt:
     """Which rows are among those that are named."""
     named = np.unique(named, axis=0)
-    known = {row.tobytes() for row in named + 0.0}
-    return Rebuilt(named, np.array([row.tobytes() in known for row in view.rows + 0.0]))
+    # Adding 0 makes -0.0 and 0.0 the same bytes.
+    named_bytes = {row.tobytes() for row in named + 0.0}
+    right = [row.tobytes() in named_bytes for row in view.rows + 0.0]
+    return Rebuilt(named, np.array(right))
 
 
 @dataclass(frozen=True)
@@ -268,59 +309,63 @@ class Line:
     noise : bool
         Whether its noise was left in.
     runs : int
-    told, finds : float
+    informed, uninformed : float
         Parts of all rows that were rebuilt.
     alone : float
         Part of all rows that lay alone in a cluster in some round, which need no
         trajectory.
-    told_named, finds_named : int
+    informed_named, uninformed_named : int
         Rows that were named in all runs, right or wrong.
     """
 
     method: str
     noise: bool
     runs: int
-    told: float
-    finds: float
+    informed: float
+    uninformed: float
     alone: float
-    told_named: int
-    finds_named: int
+    informed_named: int
+    uninformed_named: int
 
 
-def attack(method: str, views: Sequence[View], *, noise: bool, runs: int) -> Line:
+def attack(
+    method: str,
+    views: Sequence[View],
+    *,
+    noise: bool,
+    runs: int,
+) -> Line:
     """Play both adversaries on all views of a method."""
-    found: dict[str, tuple[float, int]] = {}
-    adversaries: dict[str, Callable[[View], Rebuilt]] = {"told": told, "finds": finds}
     n_rows = sum(len(view.rows) for view in views)
-    for name, adversary in adversaries.items():
-        rebuilt = [adversary(view) for view in views]
-        found[name] = (
-            sum(int(one.right.sum()) for one in rebuilt) / n_rows,
-            sum(len(one.named) for one in rebuilt),
-        )
-    (part_told, n_told), (part_found, n_found) = found["told"], found["finds"]
+    by_informed = [informed(view) for view in views]
+    by_uninformed = [uninformed(view) for view in views]
     return Line(
-        method,
-        noise,
-        runs,
-        part_told,
-        part_found,
-        sum(map(_n_alone, views)) / n_rows,
-        n_told,
-        n_found,
+        method=method,
+        noise=noise,
+        runs=runs,
+        informed=_n_right(by_informed) / n_rows,
+        uninformed=_n_right(by_uninformed) / n_rows,
+        alone=sum(map(_n_alone, views)) / n_rows,
+        informed_named=sum(len(rebuilt.named) for rebuilt in by_informed),
+        uninformed_named=sum(len(rebuilt.named) for rebuilt in by_uninformed),
     )
 
 
+def _n_right(answers: Sequence[Rebuilt]) -> int:
+    """How many rows were rebuilt in all digits."""
+    return sum(int(rebuilt.right.sum()) for rebuilt in answers)
+
+
 def _n_alone(view: View) -> int:
-    """Rows that were the only one of their cluster in some round."""
-    found: set[int] = set()
+    """How many rows were the only one of their cluster in some round."""
+    was_alone = np.zeros(len(view.rows), dtype=bool)
     for centroids in view.centroids:
         labels, _ = nearest_centroids(view.rows, centroids)
-        found |= {int(row) for row in np.flatnonzero(np.bincount(labels)[labels] == 1)}
-    return len(found)
+        was_alone |= np.bincount(labels)[labels] == 1
+    return int(was_alone.sum())
 
 
-def clear_views(game: Game, played: Played) -> list[View]:
+def clear_views(played: Played) -> list[View]:
     """What ten clients would send in the clear of a run's rows, from the run's start."""
     return [
         in_the_clear(played.rows[part::_CLIENTS], played.iterates[0], _ROUNDS)
@@ -329,28 +374,50 @@ def clear_views(game: Game, played: Played) -> list[View]:
 
 
 def all_lines(
-    epsilon: float, runs: int, data: str, n_clusters: int
+    epsilon: float,
+    runs: int,
+    data: str,
+    n_clusters: int,
 ) -> tuple[list[Line], list[View]]:
     """Every method, and the views of one run in the clear for the picture."""
-    pool, lines, shown = replace(load_pool(data), n_clusters=n_clusters), [], []
-    for algorithm in ("lloyd", *(name for name in ALGORITHMS if name != "lloyd")):
-        game = make_game(algorithm, epsilon, pool, with_targets=False)
-        played = [play(game, _SEEDS + number, None) for number in range(runs)]
+    pool = replace(load_pool(data), n_clusters=n_clusters)
+    without_noise = make_game("lloyd", epsilon, pool, with_targets=False)
+    games = [play(without_noise, _SEEDS + number, None) for number in range(runs)]
+    in_clear = [clear_views(played) for played in games]
+    every_view = [view for views in in_clear for view in views]
+    lines = [
+        attack(
+            CLEAR,
+            every_view,
+            noise=False,
+            runs=runs,
+        ),
+        _attack_releases(without_noise, games, noisy=False),
+    ]
+    for algorithm in ALGORITHMS:
         if algorithm == "lloyd":
-            clear = [clear_views(game, one) for one in played]
-            lines.append(
-                attack(
-                    CLEAR,
-                    [view for views in clear for view in views],
-                    noise=False,
-                    runs=runs,
-                )
-            )
-            shown = clear[0]
-        for noisy in (False,) if algorithm == "lloyd" else (False, True):
-            views = [view_of(game, one, noisy=noisy) for one in played]
-            lines.append(attack(algorithm, views, noise=noisy, runs=runs))
-    return lines, shown
+            continue
+        game = make_game(algorithm, epsilon, pool, with_targets=False)
+        games = [play(game, _SEEDS + number, None) for number in range(runs)]
+        lines.append(_attack_releases(game, games, noisy=False))
+        lines.append(_attack_releases(game, games, noisy=True))
+    return lines, in_clear[0]
+
+
+def _attack_releases(
+    game: Game,
+    games: Sequence[Played],
+    *,
+    noisy: bool,
+) -> Line:
+    """Play both adversaries on the releases of some runs of one game."""
+    views = [view_of(game, played, noisy=noisy) for played in games]
+    return attack(
+        game.algorithm,
+        views,
+        noise=noisy,
+        runs=len(games),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -363,18 +430,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m simulations.audit.trajectory",
         description=__doc__.split("\n")[0],
     )
-    parser.add_argument("--runs", type=int, default=20, help="runs of each method")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=20,
+        help="runs of each method",
+    )
     parser.add_argument(
         "--epsilon",
         type=float,
         default=_EPSILON,
         help="of the private methods; large on purpose",
     )
-    parser.add_argument("--data", default="blobs", help="blobs, or a bundled set")
     parser.add_argument(
-        "--clusters", type=int, default=8, help="the more, the more rows move alone"
+        "--data",
+        default="blobs",
+        help="blobs, or a bundled set",
     )
-    parser.add_argument("--output", type=Path, default=Path("outputs/attacks"))
+    parser.add_argument(
+        "--clusters",
+        type=int,
+        default=8,
+        help="the more, the more rows move alone",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("outputs/attacks"),
+    )
     options = parser.parse_args(arguments)
     log_quietly()
     try:
@@ -387,10 +470,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         from simulations.audit.trajectory_picture import draw
 
+        table = encode_csv([vars(line) for line in lines])
         written = [
-            write_whole(
-                options.output / CSV_FILE, encode_csv([vars(line) for line in lines])
-            ),
+            write_whole(options.output / CSV_FILE, table),
             write_whole(options.output / PICTURE_FILE, draw(lines, shown)),
         ]
     except DPKMeansError as error:
@@ -399,13 +481,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in lines:
         how = "with noise" if line.noise else "without noise"
         shares = (
-            f"told {line.told:6.1%} of the rows, finds {line.finds:6.1%}, alone"
-            f" {line.alone:6.1%}"
+            f"informed {line.informed:6.1%} of the rows, uninformed"
+            f" {line.uninformed:6.1%}, alone {line.alone:6.1%}"
         )
         print(f"{line.method:24} {how:14} {shares}")
     for path in written:
         print(path)
-    return 1 if any(line.noise and (line.told or line.finds) for line in lines) else 0
+    gave_away = any(line.noise and (line.informed or line.uninformed) for line in lines)
+    return 1 if gave_away else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""The rows that a trajectory gave away, and how many each method gives away with and
-without its noise.
+"""The rows that a trajectory gave away, and how many each method gives away.
+
+Of private methods with their noise and without it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from simulations.audit.attack_picture import encoded
-from simulations.audit.trajectory import CLEAR, Line, View, finds
-from simulations.figure_looks import METHODS
+from simulations.audit.trajectory import CLEAR, Line, View, uninformed
+from simulations.figures.looks import METHODS
 
-_ROW, _REBUILT, _KEPT = "#999999", "#D55E00", "#0072B2"
+_ROW, _REBUILT, _PRIVATE = "#999999", "#D55E00", "#0072B2"
 
 
 def draw(lines: Sequence[Line], shown: Sequence[View]) -> bytes:
-    """Draw one run in the clear, in its last two columns, beside the shares of all
-    methods.
+    """Draw one run in the clear, in its last two columns, beside all methods' shares.
 
     Parameters
     ----------
@@ -43,11 +43,19 @@ def draw(lines: Sequence[Line], shown: Sequence[View]) -> bytes:
 def _scatter(axes: Any, shown: Sequence[View]) -> None:
     """All rows, with rings around those that were found from the moves alone."""
     rows = np.concatenate([view.rows for view in shown])
-    right = np.concatenate([finds(view).right for view in shown])
+    right = np.concatenate([uninformed(view).right for view in shown])
     axes.plot(
-        *rows[:, -2:].T, "o", color=_ROW, markersize=3.0, label=f"rows ({len(rows)})"
+        *rows[:, -2:].T,
+        "o",
+        color=_ROW,
+        markersize=3.0,
+        label=f"rows ({len(rows)})",
     )
-    ring = {"markerfacecolor": "none", "markeredgewidth": 1.4, "markersize": 8.0}
+    ring = {
+        "markerfacecolor": "none",
+        "markeredgewidth": 1.4,
+        "markersize": 8.0,
+    }
     axes.plot(
         *rows[right, -2:].T,
         "o",
@@ -62,7 +70,11 @@ def _scatter(axes: Any, shown: Sequence[View]) -> None:
         loc="left",
     )
     axes.set_ylim(top=rows[:, -1].max() + 0.3)
-    axes.legend(fontsize=8, frameon=False, loc="upper left")
+    axes.legend(
+        fontsize=8,
+        frameon=False,
+        loc="upper left",
+    )
 
 
 def _bars(axes: Any, lines: Sequence[Line]) -> None:
@@ -70,38 +82,49 @@ def _bars(axes: Any, lines: Sequence[Line]) -> None:
 
     Zeros are written out.
     """
-    for place, line in enumerate(reversed(lines)):
-        colour = _KEPT if line.noise else _REBUILT
-        axes.barh(place, 100.0 * line.told, height=0.72, color=colour, alpha=0.3)
-        axes.barh(place, 100.0 * line.finds, height=0.36, color=colour)
+    upwards = lines[::-1]
+    longest = 1.0
+    for height, line in enumerate(upwards):
+        colour = _PRIVATE if line.noise else _REBUILT
+        pale = 100.0 * line.informed
+        dark = 100.0 * line.uninformed
+        end = max(pale, dark)
+        longest = max(longest, end)
+        axes.barh(
+            height,
+            pale,
+            height=0.72,
+            color=colour,
+            alpha=0.3,
+        )
+        axes.barh(
+            height,
+            dark,
+            height=0.36,
+            color=colour,
+        )
         axes.text(
-            100.0 * max(line.told, line.finds) + 0.4,
-            place,
-            _said(line),
+            end + 0.4,
+            height,
+            _shares(line),
             va="center",
             fontsize=8,
         )
-    axes.set_yticks(
-        range(len(lines)), [_label(line) for line in reversed(lines)], fontsize=8
-    )
+    axes.set_yticks(range(len(lines)), [_label(line) for line in upwards], fontsize=8)
     axes.set_xlabel(
         "rows rebuilt in all digits, %\ndark: from sums and counts alone; pale: if told"
         " who moved when"
     )
     axes.xaxis.label.set_size(8)
-    axes.set_xlim(
-        0.0, 118.0 * max(0.01, *(max(line.told, line.finds) for line in lines))
-    )
+    axes.set_xlim(0.0, 1.18 * longest)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
-def _said(line: Line) -> str:
-    return (
-        "none"
-        if not line.told and not line.finds
-        else f"{100 * line.finds:.1f} ({100 * line.told:.1f})"
-    )
+def _shares(line: Line) -> str:
+    if line.informed == line.uninformed == 0.0:
+        return "none"
+    return f"{100 * line.uninformed:.1f} ({100 * line.informed:.1f})"
 
 
 def _label(line: Line) -> str:

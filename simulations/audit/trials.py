@@ -20,7 +20,7 @@ from simulations.audit.information import Worst, priced_information
 from simulations.audit.linear import Direction
 from simulations.audit.runs import Engine, make_runner
 from simulations.audit.views import Adversary, View
-from simulations.workers import one_thread_from_now_on
+from simulations.experiments.workers import one_thread_from_now_on
 
 Array = NDArray[np.float64]
 
@@ -137,14 +137,20 @@ def measuring(workers: int) -> Iterator[Measure]:
         yield _here
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=one_thread_from_now_on
-    ) as pool:
-        yield lambda batches: pool.map(_in_worker, batches)
+    processes = ProcessPoolExecutor(
+        workers,
+        mp_context=context,
+        initializer=one_thread_from_now_on,
+    )
+    with processes:
+        yield lambda batches: processes.map(_in_worker, batches)
 
 
 def batches_of(
-    setup: Setup, n_runs: int, present: bool, winner: Winner | None = None
+    setup: Setup,
+    n_runs: int,
+    present: bool,
+    winner: Winner | None = None,
 ) -> list[Batch]:
     """Cut a number of runs into batches."""
     blob = pickle.dumps(setup)
@@ -158,30 +164,27 @@ def collect(tables: Sequence[Table]) -> Table:
     Rows of different lengths (a private count changes the plan, and so its rounds) are
     cut to the shortest.
     """
-    names = tables[0].vectors
-    widths = {
-        name: min(table.vectors[name].shape[1] for table in tables) for name in names
-    }
+    scores = {}
+    for name in tables[0].scores:
+        scores[name] = np.concatenate([table.scores[name] for table in tables])
+    vectors = {}
+    for name in tables[0].vectors:
+        every = [table.vectors[name] for table in tables]
+        width = min(array.shape[1] for array in every)
+        vectors[name] = np.concatenate([array[:, :width] for array in every])
     return Table(
-        {
-            name: np.concatenate([table.scores[name] for table in tables])
-            for name in tables[0].scores
-        },
-        {
-            name: np.concatenate(
-                [table.vectors[name][:, : widths[name]] for table in tables]
-            )
-            for name in names
-        },
-        float(np.max([table.information for table in tables])),
-        float(np.max([table.bound_used for table in tables])),
-        max(table.epsilon for table in tables),
+        scores=scores,
+        vectors=vectors,
+        information=float(np.max([table.information for table in tables])),
+        bound_used=float(np.max([table.bound_used for table in tables])),
+        epsilon=max(table.epsilon for table in tables),
     )
 
 
 def _here(batches: Sequence[Batch]) -> Iterator[Table]:
-    """Run in this process: nothing that was patched in it is lost, and nothing is
-    remembered for another audit.
+    """Run in this process.
+
+    Nothing that was patched in it is lost, and nothing is remembered for another audit.
     """
     prepared: dict[bytes, Callable[[bool], tuple[View, Features]]] = {}
     for batch in batches:
@@ -192,11 +195,11 @@ def _here(batches: Sequence[Batch]) -> Iterator[Table]:
 
 def _in_worker(batch: Batch) -> Table:
     """Run in a worker, which knows the setup of its last batches."""
-    return _run(batch, _known(batch.setup))
+    return _run(batch, _prepare_once(batch.setup))
 
 
 @lru_cache(maxsize=2)
-def _known(blob: bytes) -> Callable[[bool], tuple[View, Features]]:
+def _prepare_once(blob: bytes) -> Callable[[bool], tuple[View, Features]]:
     """See `_prepare`."""
     return _prepare(pickle.loads(blob))
 
@@ -222,54 +225,54 @@ def _prepare(setup: Setup) -> Callable[[bool], tuple[View, Features]]:
 
 def _run(batch: Batch, once: Callable[[bool], tuple[View, Features]]) -> Table:
     """One batch."""
-    found: list[Features] = []
-    shares, claims = [], []
+    every: list[Features] = []
+    shares: list[float] = []
+    claims: list[float] = []
     priced: dict[tuple[int, tuple[tuple[int, int], ...], float], float] = {}
-    kept = []
+    plans = []
     for _ in range(batch.n_runs):
         view, features = once(batch.present)
-        found.append(features)
+        every.append(features)
         claims.append(view.claimed)
         key = (id(view.plan), view.attempts, view.claimed)
         if key not in priced:
-            kept.append(view.plan)  # So that no other plan gets its identity.
+            plans.append(view.plan)  # So that no other plan gets its identity.
             priced[key] = priced_information(view.plan, view.attempts, view.claimed)
-        shares.append(
-            np.max(
-                [
-                    features.information.share,
-                    features.information.gaussian / priced[key],
-                ]
-            )
-        )
-    scores, vectors = _tabulated(found, batch.winner)
+        shown = features.information
+        shares += [shown.share, shown.gaussian / priced[key]]
+    scores, vectors = _tabulated(every, batch.winner)
+    bounds_used = [features.information.bound_used for features in every]
     return Table(
-        scores,
-        vectors,
-        float(np.max(shares)),
-        float(np.max([one.information.bound_used for one in found])),
-        max(claims),
+        scores=scores,
+        vectors=vectors,
+        information=float(np.max(shares)),
+        bound_used=float(np.max(bounds_used)),
+        epsilon=max(claims),
     )
 
 
 def _tabulated(
-    found: Sequence[Features], winner: Winner | None
+    every: Sequence[Features], winner: Winner | None
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Scores and vectors of runs as tables; only the winner's score once there is one."""
+    """Scores and vectors of runs as tables.
+
+    Once there is a winner, its score alone.
+    """
     if winner is not None and winner.direction is None:
-        return {winner.name: np.array([one.scores[winner.name] for one in found])}, {}
+        of_winner = [features.scores[winner.name] for features in every]
+        return {winner.name: np.array(of_winner)}, {}
     if winner is not None and winner.direction is not None:
         # Each by itself: a width shared with other runs would make counted scores
         # depend on each other.
-        rows = [one.vectors[winner.name][None] for one in found]
-        return {
-            winner.name: np.concatenate([winner.direction.scores(row) for row in rows])
-        }, {}
+        rows = [features.vectors[winner.name][None] for features in every]
+        learnt = [winner.direction.scores(row) for row in rows]
+        return {winner.name: np.concatenate(learnt)}, {}
     vectors = {}
-    for name in found[0].vectors:
-        width = min(len(one.vectors[name]) for one in found)
-        vectors[name] = np.array([one.vectors[name][:width] for one in found])
-    scores = {
-        name: np.array([one.scores[name] for one in found]) for name in found[0].scores
-    }
+    for name in every[0].vectors:
+        unequal = [features.vectors[name] for features in every]
+        width = min(map(len, unequal))
+        vectors[name] = np.array([vector[:width] for vector in unequal])
+    scores = {}
+    for name in every[0].scores:
+        scores[name] = np.array([features.scores[name] for features in every])
     return scores, vectors

@@ -1,17 +1,16 @@
 """What an adversary really gets of a run, and what it must add up itself.
 
-===============
-=======================================================================================
-trust, adversary its view
-===============
-=======================================================================================
-any, clients     released sums; under ``distributed`` less what max(1, t) colluding
-clients put in themselves distributed,     the aggregates, less what t colluding clients
-put in; every masked vector server oblivious,       every masked vector, the blinded
-aggregates, its own noise: nothing that it can read server central, server  not audited:
-that server is trusted
-===============
-=======================================================================================
+===================  =============================================================
+trust, adversary     its view
+===================  =============================================================
+any, clients         released sums; under ``distributed`` less what max(1, t)
+                     colluding clients put in themselves
+distributed, server  the aggregates, less what t colluding clients put in; every
+                     masked vector
+oblivious, server    every masked vector, the blinded aggregates, its own noise:
+                     nothing that it can read
+central, server      not audited: that server is trusted
+===================  =============================================================
 
 So the noise that is left in a sum under ``distributed`` is exactly what the guarantee
 counts on.
@@ -27,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.secagg.keys import Ring
+from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.watched import Seen
 
@@ -54,7 +53,7 @@ class ReadableSum:
         In force.
     round_index, attempt : int
         Which aggregation.
-    state : State or Found
+    state : State or Discoveries
         What the statistics were taken at.
     values : ndarray of uint64
         Ring elements.
@@ -68,7 +67,7 @@ class ReadableSum:
     plan: Plan = field(repr=False)
     round_index: int
     attempt: int
-    state: State | Found = field(repr=False)
+    state: State | Discoveries = field(repr=False)
     values: Ring = field(repr=False)
     members: tuple[int, ...]
     cohort: int
@@ -196,46 +195,42 @@ def view_of(
     """
     sums: list[ReadableSum] = []
     words: list[HiddenWords] = []
-    for one in seen:
-        model = trust_model(one.plan.round_at(one.round_index).trust)
-        n = len(one.sent)
+    for aggregation in seen:
+        model = trust_model(aggregation.plan.round_at(aggregation.round_index).trust)
+        n = len(aggregation.sent)
         if adversary is Adversary.CLIENTS or model.server_reads:
-            known = colluding(one.plan, adversary, n) if model.shared_noise else ()
-            values = one.released if adversary is Adversary.CLIENTS else one.broadcast
-            left = values.copy()
-            for position in known:
-                left -= one.sent[position]
-            members = tuple(position for position in range(n) if position not in known)
-            sums.append(
-                ReadableSum(
-                    one.plan, one.round_index, one.attempt, one.state, left, members, n
-                )
-            )
+            sums.append(_readable_sum(aggregation, adversary))
         if adversary is Adversary.SERVER:
             words += [
                 HiddenWords(
                     f"client {position}",
-                    one.round_index,
-                    one.attempt,
+                    aggregation.round_index,
+                    aggregation.attempt,
                     (position,),
                     vector,
                 )
-                for position, vector in enumerate(one.received)
+                for position, vector in enumerate(aggregation.received)
             ]
             if not model.server_reads:
                 everybody = tuple(range(n))
                 words.append(
                     HiddenWords(
                         "aggregate",
-                        one.round_index,
-                        one.attempt,
+                        aggregation.round_index,
+                        aggregation.attempt,
                         everybody,
-                        one.aggregate.values,
+                        aggregation.aggregate.values,
                     )
                 )
-                own = one.broadcast - one.aggregate.values
+                noise = aggregation.broadcast - aggregation.aggregate.values
                 words.append(
-                    HiddenWords("own noise", one.round_index, one.attempt, (), own)
+                    HiddenWords(
+                        "own noise",
+                        aggregation.round_index,
+                        aggregation.attempt,
+                        (),
+                        noise,
+                    )
                 )
     reads = (
         adversary is Adversary.CLIENTS or trust_model(final.config.trust).server_reads
@@ -244,3 +239,26 @@ def view_of(
     if reads and state is not None:
         result = np.concatenate([state.centroids.ravel(), state.counts.ravel()])
     return View(tuple(sums), tuple(words), result, final, attempts, claimed)
+
+
+def _readable_sum(aggregation: Seen, adversary: Adversary) -> ReadableSum:
+    """The sum that the adversary reads, less what colluding clients put in."""
+    plan = aggregation.plan
+    n = len(aggregation.sent)
+    colluders: Sequence[int] = ()
+    if trust_model(plan.round_at(aggregation.round_index).trust).shared_noise:
+        colluders = colluding(plan, adversary, n)
+    remainder = aggregation.broadcast.copy()
+    if adversary is Adversary.CLIENTS:
+        remainder = aggregation.released.copy()
+    for position in colluders:
+        remainder -= aggregation.sent[position]
+    return ReadableSum(
+        plan,
+        aggregation.round_index,
+        aggregation.attempt,
+        aggregation.state,
+        remainder,
+        tuple(position for position in range(n) if position not in colluders),
+        n,
+    )

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr_dpkmeans.secagg.keys import AggregateVector, Ring
 from flwr_dpkmeans.secagg.messages import Release, Stage
+from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import LocalRun
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Found
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Request
 
@@ -32,8 +32,8 @@ class Seen:
     round_index: int
     attempt: int
     """Which aggregation."""
-    state: State | Found = field(repr=False)
-    """What the clients' statistics were taken at; `Found` in preliminary rounds."""
+    state: State | Discoveries = field(repr=False)
+    """What the clients' statistics were taken at; `Discoveries` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
     """Each client's vector before it is masked, with its share of the noise.
 
@@ -50,7 +50,10 @@ class Seen:
 
 
 def run_watched(
-    plan: Plan, parts: Sequence[Array], watch: Callable[[Seen], None], **options: Any
+    plan: Plan,
+    parts: Sequence[Array],
+    watch: Callable[[Seen], None],
+    **options: Any,
 ) -> LocalRun:
     """Run as `flwr_dpkmeans.sums.local.run_direct` does.
 
@@ -77,8 +80,9 @@ class _WatchedRun(LocalRun):
         self._before: tuple[Memory, Step, Mapping[str, Any]] | None = None
 
     def take(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
-        """Take answers in; what clients read of a sum they read when they are asked the
-        next thing.
+        """Take answers in.
+
+        What clients read of a sum they read when they are asked the next thing.
         """
         if self.due is Stage.SUM:
             self._sent, self._received = [], []
@@ -89,7 +93,11 @@ class _WatchedRun(LocalRun):
         self._before = None if step is None else (self.first, step, self._passed)
         return step
 
-    def ask(self, node: int, request: Request) -> Answer:
+    def ask(
+        self,
+        node: int,
+        request: Request,
+    ) -> Answer:
         """What one client answers; its vector is kept."""
         answer = super().ask(node, request)
         if request.stage is Stage.SUM:
@@ -98,30 +106,48 @@ class _WatchedRun(LocalRun):
         return answer
 
     def _broadcast(
-        self, aggregate: AggregateVector, planned: PlannedRound
+        self,
+        aggregate: AggregateVector,
+        planned: PlannedRound,
     ) -> Broadcast:
         result = super()._broadcast(aggregate, planned)
-        # Without masks it sees what the trust model would have key authors hide.
-        shown = (
-            aggregate
-            if self.plan.settings.masking
-            else AggregateVector(aggregate.values, blinded=False)
-        )
-        vectors = {"sent": tuple(self._sent), "received": tuple(self._received)}
-        self._passed = {**vectors, "aggregate": shown, "broadcast": result.values}
+        shown = aggregate
+        if not self.plan.settings.masking:
+            # Without masks it sees what the trust model would have key authors hide.
+            shown = AggregateVector(aggregate.values, blinded=False)
+        self._passed = {
+            "sent": tuple(self._sent),
+            "received": tuple(self._received),
+            "aggregate": shown,
+            "broadcast": result.values,
+        }
         return result
 
 
-def _seen(before: Memory, after: Memory, step: Step, passed: Mapping[str, Any]) -> Seen:
-    """What passed by in one aggregation, and what a client that remembered `before`
-    read of it.
+def _seen(
+    before: Memory,
+    after: Memory,
+    step: Step,
+    passed: Mapping[str, Any],
+) -> Seen:
+    """What passed by in one aggregation.
+
+    With what a client that remembered `before` read of it.
     """
-    plan, index = before.plan, step.round_index
-    shown: State | Found = before.found
+    plan = before.plan
+    index = step.round_index
+    state: State | Discoveries = before.discoveries
     if before.clusters is not None and not plan.discovers(index):
-        shown = before.clusters.view(build_algorithm(plan).rounds[index - 1].reads)
+        planned = build_algorithm(plan).rounds[index - 1]
+        state = before.clusters.view(planned.reads)
     release = Release(index, step.attempt, passed["broadcast"])
-    released = after.protocol.unblind(
-        release, blinded=plan.round_at(index).model.blinded
-    ).values
-    return Seen(plan, index, step.attempt, shown, released=released, **passed)
+    is_blinded = plan.round_at(index).model.blinded
+    released = after.protocol.unblind(release, blinded=is_blinded).values
+    return Seen(
+        plan,
+        index,
+        step.attempt,
+        state,
+        released=released,
+        **passed,
+    )

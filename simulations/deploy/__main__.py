@@ -22,6 +22,7 @@ from typing import Any
 
 from flwr.common.config import flatten_dict
 
+from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -30,7 +31,7 @@ from simulations.deploy.collected import ClientResult, collect
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import default_policy, known_facts, make_sites
 from simulations.deployment import RUN_TIMEOUT, Deployment, LogLine, deployed
-from simulations.flower_commands import NodeConfig, settings_text
+from simulations.flower_commands import NodeConfig
 from simulations.mixture_runs import exit_code
 
 SUMMARY_FILE = "summary.json"

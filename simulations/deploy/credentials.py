@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from simulations.deploy.certificates import write_certificates, write_node_key
+from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
 from simulations.flower_commands import Credentials
 from simulations.relay import HOST
 

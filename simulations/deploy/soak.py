@@ -30,15 +30,15 @@ from typing import Any
 
 import numpy as np
 
+from flwr_dpkmeans.deploy.findings import flower_environment, program, search_path
+from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
+from flwr_dpkmeans.deploy.run_command import listed_runs
+from flwr_dpkmeans.deploy.server_command import is_healthy
+from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE
 from simulations.deploy.collected import digest
-from simulations.deploy.findings import flower_environment, program, search_path
-from simulations.deploy.ledger_report import inspect_ledger
-from simulations.deploy.run_command import listed_runs
-from simulations.deploy.server_command import is_healthy
-from simulations.deploy.server_options import ServerOptions
 from simulations.ray_processes import end_marked, marked_processes
 
 _RUN = (

@@ -13,8 +13,8 @@ from __future__ import annotations
 def register_rivals() -> None:
     """Make the federated methods known in this process; again is no mistake."""
     from flwr_dpkmeans.sums.task import register
-    from simulations.rivals.pe_means import HDPEMeans, PEMeans
-    from simulations.rivals.uniform_grid import UniformGrid
+    from simulations.rivals.pe_means import HDPEMeansTask, PEMeansTask
+    from simulations.rivals.uniform_grid import UniformGridTask
 
-    for kind in (PEMeans, HDPEMeans, UniformGrid):
+    for kind in (PEMeansTask, HDPEMeansTask, UniformGridTask):
         register(kind)

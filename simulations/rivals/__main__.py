@@ -16,8 +16,11 @@ from typing import Any
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.results.writer import write_whole
-from simulations.configuration import flat, job_key
-from simulations.job import log_quietly
+from simulations.experiments.configuration import flat, job_key
+from simulations.experiments.job import log_quietly
+from simulations.experiments.sweep import require_rows_of_this_code, run_sweep
+from simulations.experiments.table import Journal
+from simulations.experiments.workers import add_workers
 from simulations.mixture_runs import RESUMES, exit_code
 from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
@@ -29,11 +32,8 @@ from simulations.rivals.rival_table import (
     markdown,
     wins,
 )
-from simulations.sweep import require_rows_of_this_code, run_sweep
-from simulations.table import Journal
-from simulations.workers import add_workers
 
-_USUAL = tuple(name for name, one in SETS.items() if one.conditions != DPM)
+_USUAL = tuple(name for name, rival in SETS.items() if rival.conditions != DPM)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,8 +57,8 @@ def _compare(options: argparse.Namespace) -> int:
         other_code=options.other_code,
     )
     planned = {
-        job_key(one): {**flat(one), "status": "done", "cost": 1.0}
-        for one in sweep.settings
+        job_key(settings): {**flat(settings), "status": "done", "cost": 1.0}
+        for settings in sweep.settings
     }
     folder = Path(options.output)
     finished = Journal(folder).finished()
@@ -78,17 +78,17 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _there(data_dir: str) -> list[str]:
     """The usual sets whose files are there."""
-    found = []
+    rows = []
     for name in _USUAL:
         try:
             prepared(name, data_dir)
-            found.append(name)
+            rows.append(name)
         except DPKMeansError:
             print(
                 f"left out, as its file is not in --data-dir {data_dir}: {name}",
                 file=sys.stderr,
             )
-    return found
+    return rows
 
 
 def _write(folder: Path) -> None:
@@ -96,7 +96,9 @@ def _write(folder: Path) -> None:
     sets = _require_comparable(Journal(folder).finished())
     text = "\n".join([markdown(sets), wins(sets), beside_published(sets)])
     print(text)
-    numbers = sorted({area.n_seeds for own in sets for area in own.areas.values()})
+    numbers = sorted(
+        {area.n_seeds for compared_set in sets for area in compared_set.areas.values()}
+    )
     title = (
         "All methods on the same rows"
         f" ({' to '.join(map(str, sorted({numbers[0], numbers[-1]})))} seeds)"

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from simulations.baselines.pooled import run_kmeans
 
 Array = NDArray[np.float64]
 
@@ -25,7 +25,11 @@ PACKAGES = {"diffprivlib": "diffprivlib", "mst": "mbi"}
 """Of each method, the package that it needs."""
 _BINS = 16
 _ITERATIONS = 300
-_TREES = {"DOUBLE": np.float64, "DTYPE": np.float32, "NODE_DTYPE": None}
+_TREES = {
+    "DOUBLE": np.float64,
+    "DTYPE": np.float32,
+    "NODE_DTYPE": None,
+}
 """Names that diffprivlib 0.6 imports from scikit-learn for its forests, and that
 scikit-learn has no more.
 """
@@ -49,7 +53,11 @@ def _package(method: str, module: str) -> Any:
 
 
 def diffprivlib_kmeans(
-    points: Array, n_clusters: int, *, epsilon: float, seed: int
+    points: Array,
+    n_clusters: int,
+    *,
+    epsilon: float,
+    seed: int,
 ) -> Array:
     """IBM's k-means, (n_clusters, d), of rows (n, d) in [-1, 1]^d.
 
@@ -66,7 +74,10 @@ def diffprivlib_kmeans(
     n_features = points.shape[1]
     bounds = ([-1.0] * n_features, [1.0] * n_features)
     model = models.KMeans(
-        n_clusters=n_clusters, epsilon=epsilon, bounds=bounds, random_state=seed
+        n_clusters=n_clusters,
+        epsilon=epsilon,
+        bounds=bounds,
+        random_state=seed,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -74,7 +85,12 @@ def diffprivlib_kmeans(
 
 
 def mst_kmeans(
-    points: Array, n_clusters: int, *, epsilon: float, delta: float, seed: int
+    points: Array,
+    n_clusters: int,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
 ) -> Array:
     """k-means, (n_clusters, d), of a table that MST made from rows (n, d) in [-1, 1]^d
     with `mbi`.
@@ -102,7 +118,7 @@ def mst_kmeans(
     pairs = list(
         _tree(
             bins,
-            [one.noisy_measurement for one in measured],
+            [measurement.noisy_measurement for measurement in measured],
             squared * _TREE,
             generator,
         )
@@ -118,17 +134,25 @@ def mst_kmeans(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = mbi.estimation.MirrorDescent().estimate(
-            domain, measured, known_total=n, iters=_ITERATIONS
+            domain,
+            measured,
+            known_total=n,
+            iters=_ITERATIONS,
         )
         columns = model.synthetic_data(rows=n).to_dict()
     cells = np.stack([np.asarray(columns[name]) for name in names], axis=1)
     return run_kmeans(
-        (cells + 0.5) * (2.0 / _BINS) - 1.0, n_clusters, n_init=10, random_state=seed
+        (cells + 0.5) * (2.0 / _BINS) - 1.0,
+        n_clusters,
+        n_init=10,
+        random_state=seed,
     )
 
 
 def _noisy(
-    counts: NDArray[np.int64], std: float, generator: np.random.Generator
+    counts: NDArray[np.int64],
+    std: float,
+    generator: np.random.Generator,
 ) -> Array:
     return np.asarray(counts + generator.normal(0.0, std, counts.shape))
 
@@ -151,8 +175,9 @@ def _tree(
     rate = math.sqrt(4.0 * squared / (d - 1))
     n = len(bins)
     shares = [
-        np.maximum(np.asarray(one), 0.0) / max(float(np.maximum(one, 0.0).sum()), 1.0)
-        for one in ones
+        np.maximum(np.asarray(counts), 0.0)
+        / max(float(np.maximum(counts, 0.0).sum()), 1.0)
+        for counts in ones
     ]
     scores = {}
     for i, j in itertools.combinations(range(d), 2):
@@ -167,5 +192,5 @@ def _tree(
         noisy = [0.5 * rate * scores[pair] + generator.gumbel() for pair in open_pairs]
         i, j = open_pairs[int(np.argmax(noisy))]
         chosen.append((i, j))
-        part = [part[i] if one == part[j] else one for one in part]
+        part = [part[i] if label == part[j] else label for label in part]
     return chosen

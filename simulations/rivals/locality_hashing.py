@@ -18,8 +18,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from simulations.baselines.pooled import run_kmeans
 
 Array = NDArray[np.float64]
 
@@ -69,18 +69,17 @@ def lsh_clustering(
         noise = generator.normal(0.0, multiplier * radius, d)
         centres.append((leaf.sum(axis=0) + noise) / count)
         weights.append(count)
-    found = np.array(centres)
-    found *= np.minimum(
-        1.0, radius / np.maximum(np.linalg.norm(found, axis=1), 1e-300)
-    )[:, None]
-    short = -(-n_clusters // len(found))
+    leaves = np.array(centres)
+    norms = np.maximum(np.linalg.norm(leaves, axis=1), 1e-300)
+    leaves *= np.minimum(1.0, radius / norms)[:, None]
+    n_copies = math.ceil(n_clusters / len(leaves))
     seed = int(generator.integers(2**31))
     return run_kmeans(
-        np.tile(found, (short, 1)),
+        np.tile(leaves, (n_copies, 1)),
         n_clusters,
         n_init=_RESTARTS,
         random_state=seed,
-        weights=np.tile(np.array(weights, dtype=np.float64), short),
+        weights=np.tile(np.array(weights, dtype=np.float64), n_copies),
     )
 
 
@@ -135,7 +134,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
     alone = gaussian_noise_multiplier(epsilon, delta)
     bracket = dp_accounting.ExplicitBracketInterval(alone, 2.0 * alone)
-    found = dp_accounting.calibrate_dp_mechanism(
+    calibrated = dp_accounting.calibrate_dp_mechanism(
         PLDAccountant, event, epsilon, delta, bracket, tol=1e-3 * alone
     )
-    return float(found)
+    return float(calibrated)

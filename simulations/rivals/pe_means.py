@@ -41,19 +41,16 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     private_sums,
     root_at_least,
 )
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import (
-    clip_rows,
-    is_on_grid,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, real, whole
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, real, whole
-from flwr_dpkmeans.sums.task import Known
-from simulations.baselines.pooled import run_kmeans
 
 CANDIDATES, OFFSPRING, PROJECTION = "candidates", "offspring", "projection"
 
@@ -104,7 +101,7 @@ class PEMeansOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PEMeans(KMeansTask):
+class PEMeansTask(KMeansTask):
     """Votes for evolving candidates, Gaussian noise."""
 
     name = "pe_means"
@@ -112,23 +109,23 @@ class PEMeans(KMeansTask):
     needs_n_examples = True
     options: PEMeansOptions = PEMeansOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """As many histograms as generations, of equal noise."""
-        d = known.n_features
-        evolution = Evolution(self, known, d, self.radius(d))
+        d = public.n_features
+        evolution = Evolution(self, public, d, self.radius(d))
         planned = [
-            evolution.generation(index, known)
+            evolution.generation(index, public)
             for index in range(1, evolution.n_generations + 1)
         ]
         return Algorithm(
-            self.name, evolution.bound(private_sums(known, planned)), evolution.start
+            self.name, evolution.bound(private_sums(public, planned)), evolution.start
         )
 
     def radius(self, n_features: int) -> float:
         """Of the ball of all rows, in the box."""
         return self.options.radius or root_at_least(n_features)
 
-    def generations(self, known: Known, width: int) -> int:
+    def generations(self, public: PublicFacts, width: int) -> int:
         """The paper's rule, floor(4 sqrt(d)), and above epsilon 1 its product with
         epsilon.
         """
@@ -136,8 +133,8 @@ class PEMeans(KMeansTask):
         automatic = max(
             1,
             (
-                int(known.settings.epsilon * usual)
-                if known.settings.epsilon > 1.0
+                int(public.settings.epsilon * usual)
+                if public.settings.epsilon > 1.0
                 else usual
             ),
         )
@@ -154,34 +151,34 @@ class HDPEMeansOptions(PEMeansOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HDPEMeans(PEMeans):
+class HDPEMeansTask(PEMeansTask):
     """Votes for candidates in a random projection, then one sum of the rows themselves."""
 
     name = "hdpe_means"
     options: HDPEMeansOptions = HDPEMeansOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """Histograms of the projected rows, and at the end sums and counts.
 
         Each of the releases has the same share.
         """
-        d, width = known.n_features, self.options.latent_dimensions
+        d, width = public.n_features, self.options.latent_dimensions
         if d <= width:
             raise ConfigurationError(
                 f"there are {d} columns, but 'hdpe_means' projects onto"
                 f" latent_dimensions = {width} and needs more: choose 'pe_means'."
             )
-        evolution = Evolution(self, known, width, self.radius(d))
+        evolution = Evolution(self, public, width, self.radius(d))
         planned = [
-            evolution.generation(index, known)
+            evolution.generation(index, public)
             for index in range(1, evolution.n_generations + 1)
         ]
         planned.append(self._back(evolution, d))
         return Algorithm(
-            self.name, evolution.bound(private_sums(known, planned)), evolution.start
+            self.name, evolution.bound(private_sums(public, planned)), evolution.start
         )
 
-    def generations(self, known: Known, width: int) -> int:
+    def generations(self, public: PublicFacts, width: int) -> int:
         """Two fewer than PE-means', whatever epsilon, so that the sums and counts are
         paid for as two more steps.
         """
@@ -200,7 +197,7 @@ class HDPEMeans(PEMeans):
             PrivacyUnit.RECORD,
             "one row, clipped to the radius, is in one cluster",
         )
-        one = Sensitivity(
+        sensitivity = Sensitivity(
             Norm.L2,
             1.0,
             PrivacyUnit.RECORD,
@@ -209,7 +206,7 @@ class HDPEMeans(PEMeans):
         )
         parts = [
             ReleasePart("sums", (k, n_features), within, 1.0, min(radius, 1.0)),
-            ReleasePart("counts", (k,), one, 1.0, 1.0),
+            ReleasePart("counts", (k,), sensitivity, 1.0, 1.0),
         ]
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -241,21 +238,23 @@ class HDPEMeans(PEMeans):
 class Evolution:
     """Candidates over the generations, for a task, in as many dimensions as they have."""
 
-    def __init__(self, task: PEMeans, known: Known, width: int, radius: float) -> None:
-        k, n = task.n_clusters, known.known_n_examples
+    def __init__(
+        self, task: PEMeansTask, public: PublicFacts, width: int, radius: float
+    ) -> None:
+        k, n = task.n_clusters, public.required_n_examples
         self.k, self.n, self.width, self.radius, self.n_features = (
             k,
             n,
             width,
             radius,
-            known.n_features,
+            public.n_features,
         )
         self.mutants = task.options.mutants or max(
             _FEWEST_MUTANTS, n // (_ROWS_PER_MUTANT * k)
         )
         self.n_candidates = (self.mutants + 1) * k
-        self.n_generations = task.generations(known, width)
-        self.projects = width != known.n_features
+        self.n_generations = task.generations(public, width)
+        self.projects = width != public.n_features
         self.reads = (CANDIDATES, PROJECTION) if self.projects else (CANDIDATES,)
         self._noise = 0.0
         if self.n_candidates > _MOST_CANDIDATES:
@@ -295,7 +294,7 @@ class Evolution:
         """
         return round_to_grid(points @ state[PROJECTION]) if self.projects else points
 
-    def generation(self, index: int, known: Known) -> PlannedSum:
+    def generation(self, index: int, public: PublicFacts) -> PlannedSum:
         """One histogram of votes.
 
         Where there are fewer candidates than at first, the last entries have no votes.
@@ -313,7 +312,7 @@ class Evolution:
             ]
 
         def advance(state: State, released: ReleasedSum) -> State:
-            return self._select(index, state, released["votes"], known.noise_factor)
+            return self._select(index, state, released["votes"], public.noise_factor)
 
         planned = PrivateSum(
             f"votes-{index}",
@@ -343,21 +342,26 @@ class Evolution:
             else np.ones(len(votes), dtype=bool)
         )
         weights = votes[voted] if votes.any() else None
-        found = run_kmeans(
+        centres = run_kmeans(
             candidates[voted], self.k, n_init=_RESTARTS, random_state=0, weights=weights
         )
-        found = round_to_grid(found if self.projects else np.clip(found, -1.0, 1.0))
-        counts = np.bincount(nearest(candidates, found), votes, minlength=self.k)
-        following = found
+        centres = round_to_grid(
+            centres if self.projects else np.clip(centres, -1.0, 1.0)
+        )
+        counts = np.bincount(nearest(candidates, centres), votes, minlength=self.k)
+        following = centres
         if index < self.n_generations:
             generator = np.random.default_rng([seed_of(state), 2, index])
             following = np.vstack(
-                [found, round_to_grid(mutated(found, mutants, self.radius, generator))]
+                [
+                    centres,
+                    round_to_grid(mutated(centres, mutants, self.radius, generator)),
+                ]
             )
         extras = {CANDIDATES: following, OFFSPRING: np.array([float(mutants)])}
         if self.projects:
             return state.changed(counts=round_to_grid(counts), **extras)
-        return stepped(state, found, round_to_grid(counts)).changed(**extras)
+        return stepped(state, centres, round_to_grid(counts)).changed(**extras)
 
     def admits(self, state: State) -> bool:
         """Whether a server's candidates, and its projection, have the plan's shapes and
@@ -431,9 +435,9 @@ def packed_ball(n_points: int, width: int, radius: float, seed: int) -> Array:
     generator = np.random.default_rng([seed, 0])
     distance = radius / 2.0
     while True:
-        found = _packed(n_points, width, radius - distance, 2.0 * distance, generator)
-        if found is not None:
-            return found
+        packed = _packed(n_points, width, radius - distance, 2.0 * distance, generator)
+        if packed is not None:
+            return packed
         distance /= 2.0
 
 
@@ -448,21 +452,21 @@ def _packed(
 
     None after too many tries in a row.
     """
-    found, n, tries = np.empty((n_points, width)), 0, 0
+    points, n, tries = np.empty((n_points, width)), 0, 0
     while n < n_points and tries < _TRIES:
         directions = generator.standard_normal((_TRIES, width))
         lengths = radius * generator.random((_TRIES, 1)) ** (1.0 / width)
         for point in (
             directions / np.linalg.norm(directions, axis=1, keepdims=True) * lengths
         ):
-            offsets = found[:n] - point
+            offsets = points[:n] - point
             if n and np.einsum("ij,ij->i", offsets, offsets).min() < apart**2:
                 tries += 1
             else:
-                found[n], n, tries = point, n + 1, 0
+                points[n], n, tries = point, n + 1, 0
             if n == n_points or tries == _TRIES:
                 break
-    return found if n == n_points else None
+    return points if n == n_points else None
 
 
 def _count(labels: Any, n: int) -> Array:

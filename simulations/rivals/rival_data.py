@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from simulations.utility import find_source, load_scaled
+from simulations.papers.fastlloyd.utility import find_source, load_scaled
 
 Array = NDArray[np.float64]
 
@@ -82,22 +82,22 @@ github.com/t3humphries/PE-means; 50 runs each.
 
 
 def _sets() -> dict[str, RivalSet]:
-    found = {}
+    sets = {}
     for line in _PUBLISHED.split("\n")[1:-1]:
         name, *values = line.split()
         published = {
-            one: float(value)
-            for one, value in zip(_COLUMNS, values, strict=True)
+            column: float(value)
+            for column, value in zip(_COLUMNS, values, strict=True)
             if value != "-"
         }
         kind, *numbers = name.split("_")
         k, d = map(int, numbers) if numbers else (3, 0)
-        found[name] = RivalSet(name, kind, k, BALL, d, published)
+        sets[name] = RivalSet(name, kind, k, BALL, d, published)
     for name, k in (("lsun", 3), ("iris", 3), ("yeast", 10), ("s1", 15), ("adult", 3)):
-        found[f"{name}_range"] = RivalSet(f"{name}_range", name, k, RANGE)
+        sets[f"{name}_range"] = RivalSet(f"{name}_range", name, k, RANGE)
     for d in (10, 100):
-        found[f"dpm_{d}"] = RivalSet(f"dpm_{d}", "dpm", 64, DPM, d)
-    return found
+        sets[f"dpm_{d}"] = RivalSet(f"dpm_{d}", "dpm", 64, DPM, d)
+    return sets
 
 
 SETS: Mapping[str, RivalSet] = MappingProxyType(_sets())
@@ -116,21 +116,21 @@ def prepared(name: str, data_dir: str) -> Prepared:
 
     Files, NAME.npz and the like, are those of `data_dir`.
     """
-    one = rival_set(name)
-    if one.conditions == RANGE:
-        points = load_scaled(find_source(one.source, [data_dir]))
+    rival = rival_set(name)
+    if rival.conditions == RANGE:
+        points = load_scaled(find_source(rival.source, [data_dir]))
         return Prepared(points, 1.0, None, 1.0 / (len(points) * math.log(len(points))))
-    if one.conditions == DPM:
-        points = _blobs(100_000, one.n_features, one.n_clusters, seed=42, box=100.0)
+    if rival.conditions == DPM:
+        points = _blobs(100_000, rival.n_features, rival.n_clusters, seed=42, box=100.0)
         return Prepared(points, 100.0, None, len(points) ** -1.5)
-    if one.n_features:
+    if rival.n_features:
         points = np.round(
-            _blobs(_BLOBS, one.n_features, one.n_clusters, seed=1, box=10.0), 4
+            _blobs(_BLOBS, rival.n_features, rival.n_clusters, seed=1, box=10.0), 4
         )
     else:
         from flwr_dpkmeans.data.bundled import load_source
 
-        points = load_source(find_source(one.source, [data_dir])).points
+        points = load_source(find_source(rival.source, [data_dir])).points
     points = points - points.mean(axis=0)
     points = points / np.linalg.norm(points, axis=1).max()
     return Prepared(points, float(np.abs(points).max()), 1.0, len(points) ** -1.1)

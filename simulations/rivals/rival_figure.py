@@ -36,7 +36,11 @@ def draw(sets: Sequence[Compared], title: str) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for number, method in enumerate(METHODS[:-1]):
-        places = [place for place, own in enumerate(sets) if method in own.areas]
+        places = [
+            place
+            for place, compared_set in enumerate(sets)
+            if method in compared_set.areas
+        ]
         if not places:
             continue
         ratios = [
@@ -66,7 +70,10 @@ def draw(sets: Sequence[Compared], title: str) -> bytes:
     axes.axvline(1.0, color="#333333", linewidth=0.8)
     axes.set_yticks(
         range(len(sets)),
-        [f"{own.name}{' (lost)' if own.lead < 1.0 else ''}" for own in sets],
+        [
+            f"{compared_set.name}{' (lost)' if compared_set.lead < 1.0 else ''}"
+            for compared_set in sets
+        ],
     )
     axes.invert_yaxis()
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.6)

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.sums.settings import Options
-from simulations.clustering_indices import cost_per_point
-from simulations.configuration import flat, job_key
-from simulations.expansion import Sweep
-from simulations.job import failed_row
+from flwr_dpkmeans.kmeans.cost import cost_per_point
+from flwr_dpkmeans.sums.option_rules import Options
+from simulations.experiments.configuration import flat, job_key
+from simulations.experiments.expansion import Sweep
+from simulations.experiments.job import failed_row
+from simulations.papers.fastlloyd.utility import find_source
 from simulations.rivals import register_rivals
 from simulations.rivals.installed_methods import (
     PACKAGES,
@@ -39,7 +40,6 @@ from simulations.rivals.rival_data import (
     rival_set,
 )
 from simulations.rivals.uniform_grid import UniformGridOptions
-from simulations.utility import find_source
 
 Array = NDArray[np.float64]
 
@@ -59,17 +59,17 @@ _GRID_COLUMNS = 16
 _FEW_ROWS = 50_000
 
 
-def fits(method: str, one: RivalSet, n_features: int) -> bool:
+def fits(method: str, rival: RivalSet, n_features: int) -> bool:
     """Whether a method is for such a set, and can be run here."""
     if method in PACKAGES and not is_installed(method):
         return False
     if method == "mst":
         # A synthetic table takes about ten seconds.
-        return n_features <= _GRID_COLUMNS and one.conditions != DPM
+        return n_features <= _GRID_COLUMNS and rival.conditions != DPM
     if method in ("eugkm", "eugkm_hybrid"):
         return n_features <= _GRID_COLUMNS
     if method in ("pe_means", "diffprivlib"):
-        return n_features <= _FEW_COLUMNS and one.conditions != DPM
+        return n_features <= _FEW_COLUMNS and rival.conditions != DPM
     return n_features > _FEW_COLUMNS if method == "hdpe_means" else True
 
 
@@ -85,35 +85,35 @@ def jobs(
 
     The optimum is found once.
     """
-    found: list[Mapping[str, Any]] = []
+    runs: list[Mapping[str, Any]] = []
     for name in sets:
-        one, n_features = rival_set(name), prepared(name, data_dir).points.shape[1]
+        rival, n_features = rival_set(name), prepared(name, data_dir).points.shape[1]
         for method in methods:
-            if not fits(method, one, n_features):
+            if not fits(method, rival, n_features):
                 continue
             once = method == OPTIMAL
             for epsilon in (
-                EPSILONS[one.conditions][:1] if once else EPSILONS[one.conditions]
+                EPSILONS[rival.conditions][:1] if once else EPSILONS[rival.conditions]
             ):
-                found += [
-                    _settings(one, method, epsilon, seed, data_dir)
+                runs += [
+                    _settings(rival, method, epsilon, seed, data_dir)
                     for seed in range(1 if once else seeds)
                 ]
     return Sweep(
-        "rivals", tuple(found), {"sweep": {"figures": []}, "other_code": other_code}
+        "rivals", tuple(runs), {"sweep": {"figures": []}, "other_code": other_code}
     )
 
 
 def _settings(
-    one: RivalSet, method: str, epsilon: float, seed: int, data_dir: str
+    rival: RivalSet, method: str, epsilon: float, seed: int, data_dir: str
 ) -> dict[str, Any]:
     """A job's settings, in the groups that a sweep's key is made of."""
     # The content of a file is part of a job's key.
-    path = {} if one.n_features else {"path": find_source(one.source, [data_dir])}
+    path = {} if rival.n_features else {"path": find_source(rival.source, [data_dir])}
     data = {
-        "name": one.name,
-        "conditions": one.conditions,
-        "n_clusters": one.n_clusters,
+        "name": rival.name,
+        "conditions": rival.conditions,
+        "n_clusters": rival.n_clusters,
         **path,
     }
     return {
@@ -150,13 +150,13 @@ def run(settings: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:
         return failed_row(settings, f"unexpected {type(error).__name__}: {error}")
     seconds = time.process_time() - start
-    found = {
+    columns = {
         "job": job_key(settings),
         "status": "done",
         "reason": None,
         "seconds": seconds,
     }
-    return flat(settings) | found | {"cost": cost_per_point(rows.points, centers)}
+    return flat(settings) | columns | {"cost": cost_per_point(rows.points, centers)}
 
 
 def cluster(
@@ -170,9 +170,9 @@ def cluster(
         return _fitted(method, rows, n_clusters, epsilon, seed)
     scaled = np.clip(rows.points / rows.bound, -1.0, 1.0)
     if method == "diffprivlib":
-        found = diffprivlib_kmeans(scaled, n_clusters, epsilon=epsilon, seed=seed)
+        centres = diffprivlib_kmeans(scaled, n_clusters, epsilon=epsilon, seed=seed)
     elif method == "mst":
-        found = mst_kmeans(
+        centres = mst_kmeans(
             scaled, n_clusters, epsilon=epsilon, delta=rows.delta, seed=seed
         )
     else:
@@ -180,7 +180,7 @@ def cluster(
             scaled.shape[1] ** 0.5 if rows.radius is None else rows.radius / rows.bound
         )
         generator = np.random.default_rng([seed, 3])
-        found = lsh_clustering(
+        centres = lsh_clustering(
             scaled,
             n_clusters,
             epsilon=epsilon,
@@ -188,7 +188,7 @@ def cluster(
             radius=radius,
             generator=generator,
         )
-    return found * rows.bound
+    return centres * rows.bound
 
 
 def _fitted(

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from simulations.clustering_metrics import area_under
+from simulations.experiments.clustering_metrics import area_under
 from simulations.rivals.rival_data import EPSILONS, rival_set
 from simulations.rivals.rival_runs import METHODS, OPTIMAL
 
@@ -23,8 +24,9 @@ _COLUMNS = ("data.name", "algorithm.name", "privacy.epsilon", "seed", "cost")
 
 @dataclass(frozen=True)
 class Area:
-    """Mean area under cost over epsilon, its standard error over seeds (NaN for one),
-    and how many seeds there are.
+    """Mean area under cost over epsilon, and its standard error over seeds.
+
+    The error is NaN for one seed.
     """
 
     mean: float
@@ -47,10 +49,8 @@ class Compared:
     @property
     def best_rival(self) -> str:
         """Of all other methods that were run, the one with the least area."""
-        return min(
-            (one for one in self.areas if one != OURS),
-            key=lambda one: self.areas[one].mean,
-        )
+        rivals = [method for method in self.areas if method != OURS]
+        return min(rivals, key=lambda method: self.areas[method].mean)
 
     @property
     def lead(self) -> float:
@@ -61,47 +61,49 @@ class Compared:
 def compared(rows: Sequence[Mapping[str, Any]]) -> list[Compared]:
     """Each set's areas from finished runs, those that we lose first.
 
-    a method needs all epsilons of a seed.
+    A method needs all epsilons of a seed.
     """
-    frame = pd.DataFrame(
-        [row for row in rows if row["status"] == "done"], columns=list(_COLUMNS)
-    )
-    found = []
-    for name, own in frame.groupby("data.name", sort=False):
+    done = [row for row in rows if row["status"] == "done"]
+    frame = pd.DataFrame(done, columns=list(_COLUMNS))
+    sets = []
+    for name, runs in frame.groupby("data.name", sort=False):
         epsilons = EPSILONS[rival_set(str(name)).conditions]
-        optimal = own[own["algorithm.name"] == OPTIMAL]["cost"]
-        if optimal.empty or OURS not in set(own["algorithm.name"]):
+        methods = set(runs["algorithm.name"])
+        if not {OPTIMAL, OURS} <= methods:
             continue
         # No run can be below the best clustering: where one is, that one is nearer to
         # it.
-        optimum = _area(epsilons, [float(own["cost"].min())] * len(epsilons))
-        areas = {
-            one: area
-            for one in METHODS
-            if one != OPTIMAL and (area := _areas(own, one, epsilons)) is not None
-        }
+        least_cost = float(runs["cost"].min())
+        optimum = _area(epsilons, [least_cost] * len(epsilons))
+        areas = {}
+        for method in METHODS:
+            area = _areas(runs, method, epsilons)
+            if area is not None and method != OPTIMAL:
+                areas[method] = area
         if set(areas) > {OURS}:
-            found.append(Compared(str(name), optimum, areas))
-    return sorted(found, key=lambda one: one.lead)
+            sets.append(Compared(str(name), optimum, areas))
+    return sorted(sets, key=lambda compared_set: compared_set.lead)
 
 
-def _areas(own: pd.DataFrame, method: str, epsilons: Sequence[float]) -> Area | None:
+def _areas(
+    runs: pd.DataFrame,
+    method: str,
+    epsilons: Sequence[float],
+) -> Area | None:
     """Over the seeds that have all epsilons."""
     by_seed = []
-    for _, runs in own[own["algorithm.name"] == method].groupby("seed"):
-        costs = runs.set_index("privacy.epsilon")["cost"]
-        if set(epsilons) <= set(costs.index):
-            by_seed.append(
-                _area(epsilons, [float(costs[epsilon]) for epsilon in epsilons])
-            )
+    for _, of_seed in runs[runs["algorithm.name"] == method].groupby("seed"):
+        by_epsilon = of_seed.set_index("privacy.epsilon")["cost"]
+        if set(epsilons) <= set(by_epsilon.index):
+            costs = [float(by_epsilon[epsilon]) for epsilon in epsilons]
+            by_seed.append(_area(epsilons, costs))
     if not by_seed:
         return None
-    error = (
-        statistics.stdev(by_seed) / math.sqrt(len(by_seed))
-        if len(by_seed) > 1
-        else math.nan
-    )
-    return Area(statistics.fmean(by_seed), error, len(by_seed))
+    n_seeds = len(by_seed)
+    error = math.nan
+    if n_seeds > 1:
+        error = statistics.stdev(by_seed) / math.sqrt(n_seeds)
+    return Area(statistics.fmean(by_seed), error, n_seeds)
 
 
 def _area(epsilons: Sequence[float], costs: Sequence[float]) -> float:
@@ -111,98 +113,100 @@ def _area(epsilons: Sequence[float], costs: Sequence[float]) -> float:
 
 def markdown(sets: Sequence[Compared]) -> str:
     """The table of areas, one row a set, ours and the rivals', the least in bold type."""
-    methods = [one for one in METHODS if any(one in own.areas for own in sets)]
-    lines = [
-        "| set | optimum | " + " | ".join(methods) + " |",
-        "|---" * (len(methods) + 2) + "|",
+    methods = [
+        method
+        for method in METHODS
+        if any(method in compared_set.areas for compared_set in sets)
     ]
-    for own in sets:
-        best = min(own.areas, key=lambda one: own.areas[one].mean)
-        cells = [_cell(own.areas.get(one), bold=one == best) for one in methods]
-        lines.append(f"| {own.name} | {own.optimum:.4f} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    lines = []
+    for compared_set in sets:
+        areas = compared_set.areas
+        best = min(areas, key=lambda method: areas[method].mean)
+        cells = [_cell(areas.get(method), bold=method == best) for method in methods]
+        lines.append([compared_set.name, f"{compared_set.optimum:.4f}", *cells])
+    return _markdown_table(["set", "optimum", *methods], lines)
+
+
+def _markdown_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table of texts."""
+    texts = [f"| {' | '.join(cells)} |" for cells in (head, *lines)]
+    texts.insert(1, "|---" * len(head) + "|")
+    return "\n".join(texts) + "\n"
 
 
 def _cell(area: Area | None, *, bold: bool) -> str:
     if area is None:
         return ""
-    text = f"{area.mean:.4f}" + (
-        "" if math.isnan(area.error) else f" ± {area.error:.4f}"
-    )
+    text = f"{area.mean:.4f}"
+    if not math.isnan(area.error):
+        text += f" ± {area.error:.4f}"
     return f"**{text}**" if bold else text
 
 
 def wins(sets: Sequence[Compared]) -> str:
-    """Against each rival: sets won and lost by more than two standard errors, the rest,
-    and ratios.
+    """Against each rival: sets won, level and lost, and ratios.
+
+    Won and lost are differences of more than two standard errors.
     """
-    lines = [
-        "| ours against | sets | won | level | lost | area, ratio | excess, ratio |",
-        "|---" * 7 + "|",
-    ]
+    lines = []
     for method in METHODS:
-        both = [own for own in sets if method in own.areas and method != OURS]
-        if not both:
+        both = [compared_set for compared_set in sets if method in compared_set.areas]
+        if method == OURS or not both:
             continue
-        signs = [verdict(own, method) for own in both]
-        areas = statistics.geometric_mean(
-            [own.areas[OURS].mean / own.areas[method].mean for own in both]
-        )
-        ratios = [
-            own.excess(OURS) / own.excess(method)
-            for own in both
-            if min(own.excess(OURS), own.excess(method)) > 0
-        ]
-        excess = f"{statistics.geometric_mean(ratios):.3f}" if ratios else ""
-        numbers = (
-            f"{len(both)} | {signs.count(1)} | {signs.count(0)} | {signs.count(-1)} |"
-            f" {areas:.3f} | {excess}"
-        )
-        lines.append(f"| {method} | {numbers} |")
-    return "\n".join(lines) + "\n"
+        verdicts = [verdict(compared_set, method) for compared_set in both]
+        area_ratios = []
+        excess_ratios = []
+        for compared_set in both:
+            areas = compared_set.areas
+            area_ratios.append(areas[OURS].mean / areas[method].mean)
+            ours = compared_set.excess(OURS)
+            theirs = compared_set.excess(method)
+            if min(ours, theirs) > 0:
+                excess_ratios.append(ours / theirs)
+        excess = ""
+        if excess_ratios:
+            excess = f"{statistics.geometric_mean(excess_ratios):.3f}"
+        counts = [len(both), *(verdicts.count(sign) for sign in (1, 0, -1))]
+        area = f"{statistics.geometric_mean(area_ratios):.3f}"
+        lines.append([method, *map(str, counts), area, excess])
+    head = ["ours against", "sets", "won", "level", "lost"]
+    return _markdown_table([*head, "area, ratio", "excess, ratio"], lines)
 
 
-def verdict(own: Compared, method: str) -> int:
-    """1 if our area is smaller by more than two standard errors of the difference, -1
-    if it is larger, else 0.
+def verdict(compared_set: Compared, method: str) -> int:
+    """1 if our area is smaller, -1 if it is larger, 0 if they are level.
 
-    One seed alone tells no error: then any difference counts.
+    Level is within two standard errors of the difference. One seed alone tells no
+    error: then any difference counts.
     """
-    ours, theirs = own.areas[OURS], own.areas[method]
-    errors = [0.0 if math.isnan(one.error) else one.error for one in (ours, theirs)]
+    ours = compared_set.areas[OURS]
+    theirs = compared_set.areas[method]
+    errors = np.nan_to_num([ours.error, theirs.error])
     difference = theirs.mean - ours.mean
-    return (
-        0
-        if abs(difference) <= 2.0 * math.hypot(*errors)
-        else int(math.copysign(1, difference))
-    )
+    if abs(difference) <= 2.0 * math.hypot(*errors):
+        return 0
+    return int(math.copysign(1, difference))
 
 
 def beside_published(sets: Sequence[Compared]) -> str:
     """Areas that the PE-means repository prints, each before ours: one row a set."""
-    known = [
-        own
-        for own in sorted(sets, key=lambda one: one.name)
-        if rival_set(own.name).published
-    ]
+    cells_of_sets = {}
+    for compared_set in sorted(sets, key=lambda compared_set: compared_set.name):
+        published = rival_set(compared_set.name).published
+        if not published:
+            continue
+        cells = {}
+        for method in METHODS:
+            if method in published and method in compared_set.areas:
+                area = _cell(compared_set.areas[method], bold=False)
+                cells[method] = f"{published[method]:.4f}: {area}"
+        cells_of_sets[compared_set.name] = cells
     methods = [
-        one
-        for one in METHODS
-        if any(one in own.areas and one in _printed(own) for own in known)
+        method
+        for method in METHODS
+        if any(method in cells for cells in cells_of_sets.values())
     ]
-    lines = ["| set | " + " | ".join(methods) + " |", "|---" * (len(methods) + 1) + "|"]
-    for own in known:
-        cells = [
-            (
-                f"{_printed(own)[one]:.4f}: {_cell(own.areas[one], bold=False)}"
-                if one in own.areas and one in _printed(own)
-                else ""
-            )
-            for one in methods
-        ]
-        lines.append(f"| {own.name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _printed(own: Compared) -> Mapping[str, float]:
-    return rival_set(own.name).published or {}
+    lines = []
+    for name, cells in cells_of_sets.items():
+        lines.append([name, *(cells.get(method, "") for method in methods)])
+    return _markdown_table(["set", *methods], lines)

@@ -21,20 +21,17 @@ from flwr_dpkmeans.algorithms.noise_budget import (
     private_sums,
     root_at_least,
 )
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_statistics,
-    absolute_update,
-    nearest_centroids,
-    round_to_grid,
-    sum_by_label,
-)
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, flag, whole
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, flag, whole
-from flwr_dpkmeans.sums.task import Known
-from simulations.baselines.pooled import run_kmeans
 
 MOST_CELLS = 2**17
 _ROWS_PER_CELL = 10.0  # the paper's theta
@@ -56,7 +53,7 @@ class UniformGridOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniformGrid(KMeansTask):
+class UniformGridTask(KMeansTask):
     """One histogram over cells, and k-means of their centres."""
 
     name = "eugkm"
@@ -64,39 +61,44 @@ class UniformGrid(KMeansTask):
     needs_n_examples = True
     options: UniformGridOptions = UniformGridOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         """The histogram, and one Lloyd round of the hybrid."""
-        epsilon = known.settings.epsilon * (
+        epsilon = public.settings.epsilon * (
             1.0 - _HYBRID_SHARE if self.options.hybrid else 1.0
         )
         side = self.options.cells_per_column or grid_side(
-            known.known_n_examples, known.n_features, epsilon
+            public.required_n_examples, public.n_features, epsilon
         )
-        if side**known.n_features > MOST_CELLS:
+        if side**public.n_features > MOST_CELLS:
             raise PlanError(
-                f"a grid of {side} cells in each of {known.n_features} columns has more"
+                f"a grid of {side} cells in each of {public.n_features} columns has more"
                 f" than {MOST_CELLS}: choose 'proxy_lloyd' for so many columns, or"
                 " fewer cells_per_column."
             )
-        planned = [self._histogram(side, known.n_features)]
+        planned = [self._histogram(side, public.n_features)]
         if self.options.hybrid:
-            planned.append(self._lloyd(known.n_features))
-        shape = (self.n_clusters, known.n_features)
+            planned.append(self._lloyd(public.n_features))
+        shape = (self.n_clusters, public.n_features)
 
         def start(seed: int, server_points: Array | None = None, /) -> State:
             return cluster_state(np.zeros(shape), np.zeros(self.n_clusters))
 
-        return Algorithm(self.name, private_sums(known, planned), start)
+        return Algorithm(self.name, private_sums(public, planned), start)
 
-    def _histogram(self, side: int, n_features: int) -> PlannedSum:
-        one = Sensitivity(
+    def _histogram(
+        self,
+        side: int,
+        n_features: int,
+    ) -> PlannedSum:
+        cell_count = Sensitivity(
             Norm.L2,
             1.0,
             PrivacyUnit.RECORD,
             "one row lies in one cell",
             nonnegative=True,
         )
-        n_cells, strides = side**n_features, side ** np.arange(n_features)
+        n_cells = side**n_features
+        strides = side ** np.arange(n_features)
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             # The upper bound belongs to the last cell.
@@ -105,15 +107,16 @@ class UniformGrid(KMeansTask):
 
         def advance(state: State, released: ReleasedSum) -> State:
             cells = np.arange(n_cells)
-            centres = np.asarray(
-                (cells[:, None] // strides % side + 0.5) * (2.0 / side) - 1.0,
-                dtype=np.float64,
+            coordinates = cells[:, None] // strides % side
+            middles = (coordinates + 0.5) * (2.0 / side) - 1.0
+            centres = np.asarray(middles, dtype=np.float64)
+            centroids, counts = weighted_kmeans(
+                centres, released["cells"], self.n_clusters
             )
-            found, counts = weighted_kmeans(centres, released["cells"], self.n_clusters)
-            found = round_to_grid(found)
-            return stepped(state, found, round_to_grid(counts))
+            centroids = round_to_grid(centroids)
+            return stepped(state, centroids, round_to_grid(counts))
 
-        parts = [ReleasePart("cells", (n_cells,), one, 1.0, 1.0)]
+        parts = [ReleasePart("cells", (n_cells,), cell_count, 1.0, 1.0)]
         return parts, PrivateSum("grid", (), statistic, advance)
 
     def _lloyd(self, n_features: int) -> PlannedSum:
@@ -121,7 +124,9 @@ class UniformGrid(KMeansTask):
         sums = Sensitivity(
             Norm.L2, root_at_least(n_features), PrivacyUnit.RECORD, because
         )
-        one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, because, nonnegative=True)
+        counts = Sensitivity(
+            Norm.L2, 1.0, PrivacyUnit.RECORD, because, nonnegative=True
+        )
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return absolute_statistics(points, state.centroids)
@@ -138,12 +143,16 @@ class UniformGrid(KMeansTask):
         shape = (self.n_clusters, n_features)
         parts = [
             ReleasePart("sums", shape, sums, 0.8, 1.0),
-            ReleasePart("counts", shape[:1], one, 0.6, 1.0),
+            ReleasePart("counts", shape[:1], counts, 0.6, 1.0),
         ]
         return parts, PrivateSum("lloyd", (), statistic, advance)
 
 
-def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
+def grid_side(
+    n_rows: int,
+    n_features: int,
+    epsilon: float,
+) -> int:
     """Cells in each column by the paper's rule, as many as a table of `MOST_CELLS`
     allows, and at least 2.
 
@@ -157,7 +166,9 @@ def grid_side(n_rows: int, n_features: int, epsilon: float) -> int:
 
 
 def weighted_kmeans(
-    centres: Array, weights: Array, n_clusters: int
+    centres: Array,
+    weights: Array,
+    n_clusters: int,
 ) -> tuple[Array, Array]:
     """Lloyd's algorithm on cells, (n, d), whose weights may be negative, and the weight
     of each of its clusters.
@@ -167,7 +178,7 @@ def weighted_kmeans(
     the heaviest cells.
     """
     heaviest = np.argsort(-weights)[: max(n_clusters, _STARTING_CELLS)]
-    found = run_kmeans(
+    centroids = run_kmeans(
         centres[heaviest],
         n_clusters,
         n_init=_RESTARTS,
@@ -175,9 +186,9 @@ def weighted_kmeans(
         weights=np.maximum(weights[heaviest], 2.0**-16),
     )
     for _ in range(_STEPS):
-        labels, _ = nearest_centroids(centres, found)
+        labels, _ = nearest_centroids(centres, centroids)
         totals = np.bincount(labels, weights, minlength=n_clusters)
         sums = sum_by_label(centres * weights[:, None], labels, n_clusters)
         full = totals > 1.0
-        found[full] = np.clip(sums[full] / totals[full, None], -1.0, 1.0)
-    return found, np.maximum(totals, 0.0)
+        centroids[full] = np.clip(sums[full] / totals[full, None], -1.0, 1.0)
+    return centroids, np.maximum(totals, 0.0)

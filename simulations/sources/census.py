@@ -178,12 +178,12 @@ def _numbers(states: Sequence[str] | None) -> list[int] | None:
     """Turn postal codes into FIPS numbers, each at most once."""
     if states is None:
         return None
-    known = {name: number for number, name in STATES.items()}
+    numbers = {name: number for number, name in STATES.items()}
     for name in states:
-        if name not in known:
+        if name not in numbers:
             raise ConfigurationError(
                 f"the state is {name!r}, but it must be a postal code:"
-                f" {nearest(name, known)}"
+                f" {nearest(name, numbers)}"
             )
     if not states or len(set(states)) < len(states):
         raise ConfigurationError(
@@ -191,11 +191,11 @@ def _numbers(states: Sequence[str] | None) -> list[int] | None:
             " it must name at least 1 state and each only once: correct the list, or"
             " leave it out for all states of the folder."
         )
-    return [known[name] for name in states]
+    return [numbers[name] for name in states]
 
 
 def _present(
-    of_rows: NDArray[np.float64], asked: list[int] | None, folder: Path
+    of_rows: NDArray[np.float64], states: list[int] | None, folder: Path
 ) -> list[int]:
     """Return the states that become clients.
 
@@ -206,15 +206,15 @@ def _present(
             f"the census files in {str(folder.absolute())!r} have rows whose ST is no"
             " state's FIPS number, but every row needs one: remove these rows."
         )
-    found = [int(number) for number in np.unique(of_rows)]
-    for number in asked or ():
-        if number not in found:
+    numbers = [int(number) for number in np.unique(of_rows)]
+    for number in states or ():
+        if number not in numbers:
             raise DataError(
                 f"the census files in {str(folder.absolute())!r} have no row of"
                 f" {STATES[number]} that passes the filters, but this state is asked"
                 f" for: add psam_p{number:02d}.csv, or leave the state out."
             )
-    return found if asked is None else asked
+    return numbers if states is None else states
 
 
 def _choose(

@@ -134,7 +134,7 @@ def read_codebook(path: str | Path) -> Mapping[str, Sequence[int]]:
             " but it must be a .csv file in UTF-8: give the .csv form of the PUMS data"
             " dictionary."
         ) from error
-    missing = [name for name, found in codes.items() if not found]
+    missing = [name for name, values in codes.items() if not values]
     if missing:
         raise DataError(
             f"the codebook {str(located)!r} has no codes for the column {missing[0]!r},"
@@ -142,5 +142,5 @@ def read_codebook(path: str | Path) -> Mapping[str, Sequence[int]]:
             " data dictionary of 2018 or an earlier year."
         )
     return MappingProxyType(
-        {name: tuple(sorted(found)) for name, found in codes.items()}
+        {name: tuple(sorted(values)) for name, values in codes.items()}
     )

@@ -57,18 +57,18 @@ def download_files(folder: Path, numbers: list[int] | None) -> None:
 
 def _files(folder: Path) -> list[Path]:
     """Find the person files in the folder, or where folktables puts them below it."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for place in (folder / _YEAR / _HORIZON, folder):
-        found.update(
+        files.update(
             {
                 file.stem.removeprefix("psam_p"): file
                 for file in place.glob("psam_p*.csv")
             }
         )
-    of_states = sorted(part for part in found if re.fullmatch(r"\d\d", part))
+    of_states = sorted(part for part in files if re.fullmatch(r"\d\d", part))
     # The files of the whole country hold the same rows as those of the states.
-    of_country = sorted(part for part in found if re.fullmatch(r"us[a-d]", part))
-    return [found[part] for part in of_states or of_country]
+    of_country = sorted(part for part in files if re.fullmatch(r"us[a-d]", part))
+    return [files[part] for part in of_states or of_country]
 
 
 def read_people(
@@ -98,16 +98,17 @@ def _read_files(
         if numbers is not None and part.isdigit() and int(part) not in numbers:
             continue
         frame = _read_file(file, needed)
-        kept = (
+        is_person = (
             (frame["AGEP"] > 16)
             & (frame["PINCP"] > 100)
             & (frame["WKHP"] > 0)
             & (frame["PWGTP"] >= 1)
         )
         if numbers is not None:
-            kept &= frame["ST"].isin(numbers)
+            is_person &= frame["ST"].isin(numbers)
         yield {
-            name: frame.loc[kept, name].to_numpy(dtype=np.float64) for name in needed
+            name: frame.loc[is_person, name].to_numpy(dtype=np.float64)
+            for name in needed
         }
 
 

@@ -82,9 +82,9 @@ def read_questions(path: Path) -> Iterator[Question]:
             " read: convert it."
         )
     try:
-        for one in readers[path.suffix.lower()](path):
-            if one.user and one.tags:
-                yield one
+        for record in readers[path.suffix.lower()](path):
+            if record.user and record.tags:
+                yield record
     except (*UNREADABLE, SyntaxError) as error:
         # Not the error's own words, which may hold text of a post.
         raise DataError(
@@ -170,10 +170,13 @@ def _from_table(path: Path) -> Iterator[Question]:
     for user, title, body, tags in zip(
         table["user_id"], table["title"], bodies, table["tags"], strict=False
     ):
-        known = [
-            one if isinstance(one, str) else "" for one in (user, title, body, tags)
+        questions = [
+            field_text if isinstance(field_text, str) else ""
+            for field_text in (user, title, body, tags)
         ]
-        yield Question(known[0], _plain(f"{known[1]} {known[2]}"), known[3])
+        yield Question(
+            questions[0], _plain(f"{questions[1]} {questions[2]}"), questions[3]
+        )
 
 
 def load_model(name: str) -> Model:
@@ -240,14 +243,16 @@ def embed(
     writer: Any = None
     try:
         while some := list(itertools.islice(rows, batch)):
-            vectors = _checked(model([one.text for one in some]), len(some), width)
+            vectors = _checked(
+                model([question.text for question in some]), len(some), width
+            )
             width = vectors.shape[1]
             lists = pa.FixedSizeListArray.from_arrays(
                 pa.array(vectors.ravel()), width
             ).cast(pa.list_(pa.float32()))
             columns = {
-                "user_ids": [one.user for one in some],
-                "tags": [one.tags for one in some],
+                "user_ids": [question.user for question in some],
+                "tags": [question.tags for question in some],
             }
             table = pa.table({"embeddings": lists, **columns})
             writer = writer or pq.ParquetWriter(unfinished, table.schema)
@@ -317,13 +322,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         model = load_model(options.model)
         questions = itertools.islice(read_questions(options.questions), options.most)
-        told = track(
+        shown = track(
             questions,
             "embedding questions",
             total=options.most,
             console=Console(stderr=True),
         )
-        written = embed(told, model, options.output, batch=options.batch)
+        written = embed(shown, model, options.output, batch=options.batch)
     except DPKMeansError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2

@@ -79,12 +79,12 @@ def draw_gaussian_mixture(
     sizes = _sizes(n_clients, points_per_client)
 
     means = rng.random((n_components, n_features))
-    known = np.repeat(
+    present = np.repeat(
         np.arange(n_components - missing_components), server_points_per_component
     )
     server_points = np.concatenate(
         [
-            points_around(means, known, variance, rng),
+            points_around(means, present, variance, rng),
             rng.random((n_uniform, n_features)),
         ]
     )

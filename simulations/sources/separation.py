@@ -77,8 +77,9 @@ def separation_index(moments: ClusterMoments) -> Array:
         positive definite.
 
     References
-    ---------- Qiu and Joe 2006, "Separation index and partial membership for
-    clustering", Computational Statistics and Data Analysis 50, 585-603; Anderson and
+    ----------
+    Qiu and Joe 2006, "Separation index and partial membership for clustering",
+    Computational Statistics and Data Analysis 50, 585-603; Anderson and
     Bahadur 1962 for the best direction.
 
     Examples
@@ -113,7 +114,8 @@ def estimate_moments(points: Array, labels: NDArray[np.int64]) -> ClusterMoments
 
     Examples
     --------
-    >>> moments = estimate_moments(np.array([[0.0], [2.0], [7.0], [9.0], [50.0]]), np.array([0, 0, 1, 1, -1]))
+    >>> points = np.array([[0.0], [2.0], [7.0], [9.0], [50.0]])
+    >>> moments = estimate_moments(points, np.array([0, 0, 1, 1, -1]))
     >>> moments.means.tolist(), moments.covariances.ravel().tolist()
     ([[1.0], [8.0]], [2.0, 2.0])
     """
@@ -126,13 +128,14 @@ def estimate_moments(points: Array, labels: NDArray[np.int64]) -> ClusterMoments
             " features it needs more than that for a covariance that can be inverted:"
             " give more points or fewer clusters."
         )
-    groups = [points[labels == label] for label in range(len(sizes))]
-    covariances = [
-        np.cov(group, rowvar=False).reshape(n_features, n_features) for group in groups
-    ]
-    return ClusterMoments(
-        np.stack([group.mean(axis=0) for group in groups]), np.stack(covariances)
-    )
+    means = []
+    covariances = []
+    for label in range(len(sizes)):
+        members = points[labels == label]
+        covariance = np.cov(members, rowvar=False)
+        means.append(members.mean(axis=0))
+        covariances.append(covariance.reshape(n_features, n_features))
+    return ClusterMoments(np.stack(means), np.stack(covariances))
 
 
 def radius_of(separation: float) -> float:
@@ -156,8 +159,9 @@ def radius_of(separation: float) -> float:
 
 
 class Touching:
-    """Radii at which ellipsoids of clusters touch, with the best direction known so far
-    for every pair.
+    """Radii at which ellipsoids of clusters touch.
+
+    With the best direction so far for every pair.
 
     Parameters
     ----------
@@ -178,19 +182,17 @@ class Touching:
 
     def __init__(self, moments: ClusterMoments) -> None:
         self._moments = moments
-        means, covariances = moments.means, moments.covariances
-        n_clusters = len(means)
+        n_clusters = len(moments.means)
         self.stretch = np.ones(n_clusters)
         # Along the best direction known for a pair: distance of the means, and
         # deviation of the first cluster.
         self._gaps = np.empty((n_clusters, n_clusters))
         self._spreads = np.empty((n_clusters, n_clusters))
         for i in range(n_clusters):
-            shifts = means - means[i]
+            shifts = moments.means - moments.means[i]
+            scaled = shifts @ moments.covariances[i]
             self._gaps[i] = np.einsum("jd,jd->j", shifts, shifts)
-            self._spreads[i] = np.sqrt(
-                np.einsum("jd,jd->j", shifts @ covariances[i], shifts)
-            )
+            self._spreads[i] = np.sqrt(np.einsum("jd,jd->j", scaled, shifts))
         # Equal means have no direction; along any, they touch at radius 0.
         self._spreads[self._gaps == 0.0] = 1.0
 
@@ -200,17 +202,20 @@ class Touching:
         nearest = np.full(len(bounds), np.inf)
         firsts, seconds = np.triu_indices(len(bounds), 1)
         for pair in np.argsort(bounds[firsts, seconds], kind="stable"):
-            i, j = int(firsts[pair]), int(seconds[pair])
+            i = int(firsts[pair])
+            j = int(seconds[pair])
             enough = max(nearest[i], nearest[j])
             if bounds[i, j] < enough:
                 radius = self._radius(i, j, enough)
-                nearest[i], nearest[j] = (
-                    min(nearest[i], radius),
-                    min(nearest[j], radius),
-                )
+                nearest[i] = min(nearest[i], radius)
+                nearest[j] = min(nearest[j], radius)
         return nearest
 
-    def grow(self, cluster: int, radius: float) -> None:
+    def grow(
+        self,
+        cluster: int,
+        radius: float,
+    ) -> None:
         """Stretch a cluster until it touches its nearest neighbour at a radius.
 
         Parameters
@@ -222,65 +227,78 @@ class Touching:
             Above 0.
         """
         while True:
-            closest = int(self._stretches(cluster, radius).argmin())
-            self.stretch[cluster] = max(
-                self.stretch[cluster], self._stretches(cluster, radius)[closest]
-            )
+            bounds = self._stretches(cluster, radius)
+            closest = int(bounds.argmin())
+            stretch = max(self.stretch[cluster], bounds[closest])
+            self.stretch[cluster] = stretch
             self._radius(cluster, closest, math.inf)
             # The bound is now that of the best direction at this stretch: if it is no
             # larger, the two touch.
-            if self._stretches(cluster, radius)[closest] <= self.stretch[cluster] * (
-                1.0 + _STRETCH_TOLERANCE
-            ):
+            bound = self._stretches(cluster, radius)[closest]
+            if bound <= stretch * (1.0 + _STRETCH_TOLERANCE):
                 return
 
-    def _stretches(self, cluster: int, radius: float) -> Array:
-        """Lower bounds on the stretch at which a cluster touches each of the others,
-        infinite for itself.
+    def _stretches(
+        self,
+        cluster: int,
+        radius: float,
+    ) -> Array:
+        """Lower bounds on the stretch at which a cluster touches each of the others.
+
+        Infinite for itself.
         """
         # A direction bounds the radius from below, so more stretch than this is needed.
         reach = self._gaps[cluster] / radius - self.stretch * self._spreads[:, cluster]
         bounds = np.full(len(reach), np.inf)
+        is_other = np.arange(len(reach)) != cluster
         np.divide(
             reach,
             self._spreads[cluster],
             out=bounds,
-            where=np.arange(len(reach)) != cluster,
+            where=is_other,
         )
         return bounds
 
     def _lower_bounds(self) -> Array:
-        """Radius of every pair along the best direction known, infinite on the
-        diagonal.
-        """
+        """Radius of every pair along its best direction, infinite on the diagonal."""
         widths = self.stretch[:, None] * self._spreads
         bounds = self._gaps / (widths + widths.T)
         np.fill_diagonal(bounds, np.inf)
         return bounds
 
-    def _radius(self, i: int, j: int, enough: float) -> float:
+    def _radius(
+        self,
+        i: int,
+        j: int,
+        enough: float,
+    ) -> float:
         """Radius at which two clusters touch, or one of at least `enough` below it.
 
         Remembers the direction.
         """
         if self._gaps[i, j] == 0.0:
             return 0.0
-        first, second = self._moments.covariances[i], self._moments.covariances[j]
+        first = self._moments.covariances[i]
+        second = self._moments.covariances[j]
+        first_stretch = self.stretch[i]
+        second_stretch = self.stretch[j]
         shift = self._moments.means[j] - self._moments.means[i]
+        first_width = float(first_stretch * self._spreads[i, j])
+        second_width = float(second_stretch * self._spreads[j, i])
+        weight = first_width / (first_width + second_width)
         radius = -math.inf
-        weight = float(self.stretch[i] * self._spreads[i, j])
-        weight /= weight + float(self.stretch[j] * self._spreads[j, i])
         for direction in _directions(
-            shift, self.stretch[i] ** 2, first, self.stretch[j] ** 2, second, weight
+            shift, first_stretch**2, first, second_stretch**2, second, weight
         ):
             gap = float(direction @ shift)
-            spread = math.sqrt(direction @ first @ direction)
-            other_spread = math.sqrt(direction @ second @ direction)
-            found = gap / (self.stretch[i] * spread + self.stretch[j] * other_spread)
-            if found > radius:
-                radius = float(found)
+            first_spread = math.sqrt(direction @ first @ direction)
+            second_spread = math.sqrt(direction @ second @ direction)
+            width = first_stretch * first_spread + second_stretch * second_spread
+            if gap / width > radius:
+                radius = float(gap / width)
                 self._gaps[i, j] = self._gaps[j, i] = gap
-                self._spreads[i, j], self._spreads[j, i] = spread, other_spread
+                self._spreads[i, j] = first_spread
+                self._spreads[j, i] = second_spread
             if radius >= enough:
                 break
         return radius
@@ -300,39 +318,43 @@ def _directions(
     """
     from scipy.linalg import cho_factor, cho_solve
 
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for _ in range(_LARGEST_STEPS):
-        near, far = first_scale / weight, second_scale / (1.0 - weight)
+        rest = 1.0 - weight
+        near = first_scale / weight
+        far = second_scale / rest
+        mixed = near * first + far * second
         factor = cho_factor(
-            near * first + far * second,
+            mixed,
             lower=True,
             overwrite_a=True,
             check_finite=False,
         )
         direction = cho_solve(factor, shift, check_finite=False)
         yield direction
-        pulls = (
-            near / weight * (first @ direction),
-            far / (1.0 - weight) * (second @ direction),
-        )
-        terms = float(direction @ pulls[0]), float(direction @ pulls[1])
-        slope = terms[0] - terms[1]
-        if abs(slope) <= _SLOPE_TOLERANCE * (terms[0] + terms[1]):
+        near_pull = near / weight * (first @ direction)
+        far_pull = far / rest * (second @ direction)
+        near_term = float(direction @ near_pull)
+        far_term = float(direction @ far_pull)
+        slope = near_term - far_term
+        if abs(slope) <= _SLOPE_TOLERANCE * (near_term + far_term):
             return
-        low, high = (weight, high) if slope > 0.0 else (low, weight)
-        turn = pulls[0] - pulls[1]
-        bend = (
-            turn @ cho_solve(factor, turn, check_finite=False)
-            - terms[0] / weight
-            - terms[1] / (1.0 - weight)
-        )
+        if slope > 0.0:
+            low = weight
+        else:
+            high = weight
+        turn = near_pull - far_pull
+        bend = turn @ cho_solve(factor, turn, check_finite=False)
+        bend = bend - near_term / weight - far_term / rest
         step = weight - slope / (2.0 * bend) if bend < 0.0 else math.nan
         weight = float(step) if low < step < high else 0.5 * (low + high)
 
 
 def _check_moments(moments: ClusterMoments) -> None:
     """Refuse what has no nearest neighbours, or no ellipsoids."""
-    means, covariances = moments.means, moments.covariances
+    means = moments.means
+    covariances = moments.covariances
     if means.ndim != 2 or len(means) < 2:
         raise DataError(
             f"the means have shape {means.shape}, but there must be at least 2 rows:"

@@ -227,10 +227,10 @@ def _find_tags(joined: list[str], tags: tuple[str, ...]) -> NDArray[np.bool_]:
 
     Whole tags count, not parts of words.
     """
-    rows = [
-        [tag in own for tag in tags]
-        for own in (set(text.split("|")) for text in joined)
-    ]
+    rows = []
+    for text in joined:
+        of_question = set(text.split("|"))
+        rows.append([tag in of_question for tag in tags])
     return np.array(rows, dtype=bool).reshape(len(joined), len(tags))
 
 

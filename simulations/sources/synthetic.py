@@ -87,8 +87,7 @@ def draw_separated_clusters(
     sizes: str = ClusterSizes.INCREASING,
     n_outliers: int | None = None,
 ) -> LabelledPoints:
-    """Draw Gaussian clusters with a given degree of separation between every cluster
-    and its nearest neighbour.
+    """Draw Gaussian clusters, each as far from its nearest neighbour as is asked for.
 
     The defaults are those of FastLloyd's Synth sets (section 6.1.3); those of its
     ablation (appendix B) have ``n_points=2048``, a separation of 0.25, 0.5 or 0.75,
@@ -126,18 +125,24 @@ def draw_separated_clusters(
         If a parameter is out of its range.
 
     Notes
-    ----- `draw_cluster_moments` with the same generator state gives the true moments.
-    32 clusters in 512 dimensions take about 5 seconds, 128 in 2 dimensions less than
+    -----
+    `draw_cluster_moments` with the same generator state gives the true moments. 32 clusters in 512 dimensions take about 5 seconds, 128 in 2 dimensions less than
     one.
 
     Examples
     --------
-    >>> drawn = draw_separated_clusters(np.random.default_rng(0), n_clusters=3, n_features=2, n_outliers=5)
+    >>> generator = np.random.default_rng(0)
+    >>> drawn = draw_separated_clusters(
+    ...     generator, n_clusters=3, n_features=2, n_outliers=5
+    ... )
     >>> drawn.points.shape, np.bincount(drawn.labels + 1).tolist()
     ((10005, 2), [5, 1667, 3333, 5000])
     """
     moments = draw_cluster_moments(
-        rng, n_clusters=n_clusters, n_features=n_features, separation=separation
+        rng,
+        n_clusters=n_clusters,
+        n_features=n_features,
+        separation=separation,
     )
     counts = _sizes(rng, n_points, n_clusters, sizes)
     if n_outliers is None:
@@ -145,16 +150,15 @@ def draw_separated_clusters(
     require_whole("n_outliers", n_outliers, 0)
     points = np.empty((sum(counts) + n_outliers, n_features))
     end = 0
-    for mean, covariance, count in zip(
-        moments.means, moments.covariances, counts, strict=True
-    ):
-        start, end = end, end + count
-        points[start:end] = (
-            rng.standard_normal((count, n_features)) @ np.linalg.cholesky(covariance).T
-            + mean
-        )
+    for cluster, count in enumerate(counts):
+        start = end
+        end = start + count
+        factor = np.linalg.cholesky(moments.covariances[cluster])
+        noise = rng.standard_normal((count, n_features)) @ factor.T
+        points[start:end] = noise + moments.means[cluster]
     inner = points[:end]
-    centre, reach = inner.mean(axis=0), _OUTLIER_REACH * inner.std(axis=0)
+    centre = inner.mean(axis=0)
+    reach = _OUTLIER_REACH * inner.std(axis=0)
     points[end:] = rng.uniform(centre - reach, centre + reach, (n_outliers, n_features))
     labels = np.repeat(np.arange(-1, n_clusters), [0, *counts])
     labels = np.concatenate([labels, np.full(n_outliers, -1)])
@@ -192,7 +196,10 @@ def draw_cluster_moments(
     Examples
     --------
     >>> from simulations.sources.separation import separation_index
-    >>> moments = draw_cluster_moments(np.random.default_rng(0), n_clusters=5, n_features=3, separation=0.25)
+    >>> generator = np.random.default_rng(0)
+    >>> moments = draw_cluster_moments(
+    ...     generator, n_clusters=5, n_features=3, separation=0.25
+    ... )
     >>> separation_index(moments).round(9).tolist()
     [0.25, 0.25, 0.25, 0.25, 0.25]
     """
@@ -200,12 +207,13 @@ def draw_cluster_moments(
     require_whole("n_clusters", n_clusters, 1)
     require_whole("n_features", n_features, 1)
     low, high = _separation_range(separation)
-    wanted = radius_of(float(rng.uniform(low, high)))
+    radius = radius_of(float(rng.uniform(low, high)))
     means = _strip_of_simplices(n_clusters, n_features) @ _rotation(rng, n_features)
     covariances = np.empty((n_clusters, n_features, n_features))
     for covariance in covariances:
         axes = _rotation(rng, n_features)
-        covariance[:] = (axes * rng.uniform(*_EIGENVALUES, n_features)) @ axes.T
+        eigenvalues = rng.uniform(*_EIGENVALUES, n_features)
+        covariance[:] = (axes * eigenvalues) @ axes.T
     if n_clusters == 1:
         return ClusterMoments(means, covariances)
     touching = Touching(ClusterMoments(means, covariances))
@@ -214,13 +222,16 @@ def draw_cluster_moments(
     for cluster in np.argsort(-nearest_radii, kind="stable"):
         touching.grow(int(cluster), smallest)
     # Radii are proportional to distances of the means.
-    return ClusterMoments(
-        means * (wanted / smallest), covariances * touching.stretch[:, None, None] ** 2
-    )
+    stretched = covariances * touching.stretch[:, None, None] ** 2
+    return ClusterMoments(means * (radius / smallest), stretched)
 
 
 def draw_balanced_clusters(
-    rng: np.random.Generator, *, n_points: int, n_clusters: int, n_features: int
+    rng: np.random.Generator,
+    *,
+    n_points: int,
+    n_clusters: int,
+    n_features: int,
 ) -> LabelledPoints:
     """Draw balanced and well separated Gaussian clusters.
 
@@ -245,7 +256,10 @@ def draw_balanced_clusters(
 
     Examples
     --------
-    >>> drawn = draw_balanced_clusters(np.random.default_rng(0), n_points=11, n_clusters=2, n_features=5)
+    >>> generator = np.random.default_rng(0)
+    >>> drawn = draw_balanced_clusters(
+    ...     generator, n_points=11, n_clusters=2, n_features=5
+    ... )
     >>> drawn.points.shape, np.bincount(drawn.labels).tolist()
     ((11, 5), [6, 5])
     """
@@ -267,8 +281,7 @@ def draw_g2(
     n_points: int = 2048,
     deviation: float = 30.0,
 ) -> LabelledPoints:
-    """Draw a set like Franti's G2: two Gaussians around (500, ..., 500) and (600, ...,
-    600).
+    """Draw a set like Franti's G2: Gaussians around (500, ..., 500), (600, ..., 600).
 
     Parameters
     ----------
@@ -299,15 +312,16 @@ def draw_g2(
     Examples
     --------
     >>> drawn = draw_g2(np.random.default_rng(0), n_features=4)
-    >>> drawn.points.shape, np.bincount(drawn.labels).tolist(), drawn.means[:, 0].tolist()
-    ((2048, 4), [1024, 1024], [500.0, 600.0])
+    >>> drawn.points.shape, drawn.means[:, 0].tolist()
+    ((2048, 4), [500.0, 600.0])
+    >>> np.bincount(drawn.labels).tolist()
+    [1024, 1024]
     """
     check_generator(rng)
     require_whole("n_features", n_features, 1)
     require_whole("n_points", n_points, 2)
-    is_number = isinstance(
-        deviation, int | float | np.integer | np.floating
-    ) and not isinstance(deviation, bool)
+    is_number = isinstance(deviation, int | float | np.integer | np.floating)
+    is_number = is_number and not isinstance(deviation, bool)
     if not is_number or not math.isfinite(deviation) or deviation <= 0:
         raise ConfigurationError(
             f"deviation is {deviation!r}, but it must be a finite number above 0: give"
@@ -315,11 +329,8 @@ def draw_g2(
         )
     means = np.repeat([[500.0], [600.0]], n_features, axis=1)
     labels = rng.permutation(np.arange(n_points) % 2)
-    return LabelledPoints(
-        means[labels] + deviation * rng.standard_normal((n_points, n_features)),
-        labels,
-        means,
-    )
+    noise = deviation * rng.standard_normal((n_points, n_features))
+    return LabelledPoints(means[labels] + noise, labels, means)
 
 
 def draw_max_cover_mixture(
@@ -331,8 +342,7 @@ def draw_max_cover_mixture(
     centre_scale: float = 25.0,
     largest: float = 100.0,
 ) -> LabelledPoints:
-    """Draw the synthetic set of the experiments with private k-means by maximum
-    coverage.
+    """Draw the synthetic set of private k-means by maximum coverage.
 
     Each coordinate of a centre is ``centre_scale`` times a standard normal variable,
     the noise has unit variance, and the points are clipped to the cube [0, largest]^d,
@@ -360,10 +370,10 @@ def draw_max_cover_mixture(
     References
     ----------
     .. [1] H. L. Nguyen, A. Chaturvedi, E. Z. Xu, "Differentially private k-means via
-    exponential mechanism and max
-       cover", AAAI 2021, section "Experiments"; the size (50,000 points of 64 Gaussians
-       in 100 dimensions) follows Balcan et al., "Differentially private clustering in
-       high-dimensional Euclidean spaces", ICML 2017.
+       exponential mechanism and max cover", AAAI 2021, section "Experiments"; the size
+       (50,000 points of 64 Gaussians in 100 dimensions) follows Balcan et al.,
+       "Differentially private clustering in high-dimensional Euclidean spaces", ICML
+       2017.
 
     Examples
     --------
@@ -388,18 +398,11 @@ def draw_max_cover_mixture(
 def _separation_range(separation: object) -> tuple[float, float]:
     """Both ends of the range, or the value twice."""
     values = np.asarray(separation)
-    ends = (
-        np.atleast_1d(values).tolist()
-        if values.dtype.kind in "iuf" and values.ndim <= 1
-        else []
-    )
-    inside = all(-_LARGEST_SEPARATION <= end <= _LARGEST_SEPARATION for end in ends)
-    if (
-        len(ends) != values.size
-        or not inside
-        or len(ends) not in (1, 2)
-        or ends[0] > ends[-1]
-    ):
+    are_numbers = values.dtype.kind in "iuf" and values.ndim <= 1
+    ends = np.atleast_1d(values).tolist() if are_numbers else []
+    largest = max(map(abs, ends), default=math.inf)
+    is_range = len(ends) in (1, 2) and ends[0] <= ends[-1]
+    if not is_range or not largest <= _LARGEST_SEPARATION:
         raise ConfigurationError(
             f"separation is {separation!r}, but it must be one number from"
             f" -{_LARGEST_SEPARATION} to {_LARGEST_SEPARATION}, or a pair of them, the"
@@ -409,34 +412,30 @@ def _separation_range(separation: object) -> tuple[float, float]:
 
 
 def _sizes(
-    rng: np.random.Generator, n_points: int, n_clusters: int, sizes: str
+    rng: np.random.Generator,
+    n_points: int,
+    n_clusters: int,
+    sizes: str,
 ) -> list[int]:
     """Number of points of each cluster."""
     if sizes not in list(ClusterSizes):
-        raise ConfigurationError(
-            f"sizes is {sizes!r}:"
-            f" {nearest(sizes, [str(size) for size in ClusterSizes])}"
-        )
-    increasing = sizes == ClusterSizes.INCREASING
-    require_whole(
-        "n_points",
-        n_points,
-        n_clusters * (n_clusters + 1) // 2 if increasing else n_clusters,
-    )
+        names = [str(size) for size in ClusterSizes]
+        raise ConfigurationError(f"sizes is {sizes!r}: {nearest(sizes, names)}")
+    weights = np.ones(n_clusters, dtype=np.int64)
+    if sizes == ClusterSizes.INCREASING:
+        weights = np.arange(1, n_clusters + 1)
+    total = int(weights.sum())
+    require_whole("n_points", n_points, total)
     if sizes == ClusterSizes.SIMILAR:
         average = n_points / n_clusters
         low = math.ceil(0.7 * average)
-        drawn = rng.integers(
-            low, max(low, math.floor(1.3 * average)), n_clusters, endpoint=True
-        )
+        high = max(low, math.floor(1.3 * average))
+        drawn = rng.integers(low, high, n_clusters, endpoint=True)
         return [int(count) for count in drawn]
-    weights = (
-        np.arange(1, n_clusters + 1)
-        if increasing
-        else np.ones(n_clusters, dtype=np.int64)
-    )
-    counts, remainders = np.divmod(n_points * weights, weights.sum())
-    counts[np.argsort(-remainders, kind="stable")[: n_points - counts.sum()]] += 1
+    counts, remainders = np.divmod(n_points * weights, total)
+    n_missing = n_points - int(counts.sum())
+    largest_first = np.argsort(-remainders, kind="stable")
+    counts[largest_first[:n_missing]] += 1
     return [int(count) for count in counts]
 
 
@@ -449,18 +448,19 @@ def _rotation(rng: np.random.Generator, n_features: int) -> Array:
 def _strip_of_simplices(n_clusters: int, n_features: int) -> Array:
     """Vertices at distance 2 of their nearest neighbours.
 
-    a simplex, then its shifts by its first edge.
+    A simplex, then its shifts by its first edge.
     """
     vertices = np.zeros((min(n_clusters, n_features + 1), n_features))
     for new in range(1, len(vertices)):
         vertices[new] = vertices[:new].mean(axis=0)
         squared_distance = float(((vertices[new] - vertices[0]) ** 2).sum())
         vertices[new, new - 1] += math.sqrt(4.0 - squared_distance)
-    places = np.zeros((n_clusters, n_features))
-    places[: len(vertices)] = vertices
-    later = np.arange(len(vertices), n_clusters) - n_features - 1
+    n_more = n_clusters - len(vertices)
+    if not n_more:
+        return vertices
     # A shift moves the first vertex to where the second was, so only the other vertices
     # are new.
-    places[len(vertices) :] = vertices[1 + later % n_features] if len(later) else 0.0
-    places[len(vertices) :, 0] += 2.0 * (1 + later // n_features)
-    return places
+    numbers = np.arange(n_more)
+    shifted = vertices[1 + numbers % n_features]
+    shifted[:, 0] += 2.0 * (1 + numbers // n_features)
+    return np.concatenate([vertices, shifted])

@@ -24,10 +24,11 @@ from support.protocol_federation import (
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, ProxyLloyd
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.sums.checks.columns import columns_digest
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
-from flwr_dpkmeans.sums.plan import columns_digest
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 NAMES = ("secret_age", "secret_income")
@@ -302,7 +303,7 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
     require_next(
         plan,
         redraft_plan(plan, n_features=2, n_examples=300),
-        Found(300),
+        Discoveries(300),
         begun=True,
         released=0,
     )
@@ -311,7 +312,7 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
         ProtocolError,
         match="another columns_digest than the one in force, which had fixed it",
     ):
-        require_next(plan, later, Found(300), begun=True, released=0)
+        require_next(plan, later, Discoveries(300), begun=True, released=0)
     with pytest.raises(
         ProtocolError,
         match="another columns_digest than the one in force, which had fixed it",
@@ -319,12 +320,12 @@ def test_a_final_plan_has_the_columns_that_were_agreed_on() -> None:
         require_next(
             plan,
             replace(plan, columns_digest=other),
-            Found(),
+            Discoveries(),
             begun=False,
             released=None,
         )
     unnamed = replace(plan, columns_digest="")
-    require_next(unnamed, plan, Found(), begun=False, released=None)
+    require_next(unnamed, plan, Discoveries(), begun=False, released=None)
 
 
 def test_a_digest_that_is_none_is_malformed() -> None:

@@ -44,9 +44,9 @@ from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums.plan import price
+from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
@@ -77,7 +77,7 @@ def labelled(n_classes: int = 3, without: int | None = None) -> Federation:
 
 def with_server_points(running: Federation, **values: Any) -> Any:
     """A run in which the server alone goes from release to release."""
-    config = parse_run(
+    config = read_config(
         **{
             "n_clusters": 3,
             "bounds": ((-1.0,), (1.0,)),
@@ -247,7 +247,7 @@ def test_a_client_that_never_joins_is_not_in_the_divisor(unit: str, trust: str) 
         "algorithm": "sphere_packing",
     }
     result = running.start(
-        parse_run(
+        read_config(
             **BASE, **values, epsilon=1.0, evaluation="private", trust=trust, delta=1e-4
         )
     )

@@ -45,7 +45,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans import KMeansClient
-from flwr_dpkmeans.algorithms.lloyd_family import Lloyd
+from flwr_dpkmeans.algorithms.lloyd_family import LloydTask
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import SecureAggregation
 from flwr_dpkmeans.flower.engines import Node
@@ -56,9 +56,9 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.task import Run
 
 SIZES = (120, 80, 60, 40)
 VICTIM = 3
@@ -151,7 +151,7 @@ def contents_of(state: RecordDict) -> Any:
 
 
 @contextmanager
-def hostile(config: Run | None = None, **values: Any) -> Iterator[Hostile]:
+def hostile(config: RunConfig | None = None, **values: Any) -> Iterator[Hostile]:
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     config = config or small_config(
@@ -228,7 +228,7 @@ def bound(plan: Plan, factor: float) -> Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loyd(Lloyd):
+class Loyd(LloydTask):
     name = "loyd"
 
 
@@ -273,10 +273,10 @@ OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
     ),
     "other trust": lambda p: replace(p, config=p.config.changed(trust="central")),
     "other algorithm": lambda p: replace(
-        p, config=Run(p.settings, Lloyd(n_clusters=p.config.n_clusters))
+        p, config=RunConfig(p.settings, LloydTask(n_clusters=p.config.n_clusters))
     ),
     "unknown algorithm": lambda p: replace(
-        p, config=Run(p.settings, Loyd(n_clusters=p.config.n_clusters))
+        p, config=RunConfig(p.settings, Loyd(n_clusters=p.config.n_clusters))
     ),
     "unknown trust": lambda p: replace(p, config=p.config.changed(trust="oblivios")),
     "other delta": lambda p: replace(p, delta=p.delta * 2),

@@ -45,14 +45,13 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport, told
-from flwr_dpkmeans.secagg.keys import (
-    FixedPointVector,
-    generate_private_key,
-    public_key_of,
-)
+from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Retry
-from flwr_dpkmeans.secagg.roster import Credential, Roster, pin_mark
+from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.secagg.ring import FixedPointVector
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import server as server_module
 from flwr_dpkmeans.sums.trust import trust_model
 

@@ -32,7 +32,7 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.secagg import keys, party
+from flwr_dpkmeans.secagg import ciphers, party
 
 SMALLEST_P = 1e-7
 N_CLUSTERS, N_FEATURES = 6, 10
@@ -562,14 +562,14 @@ def without_author_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_pair_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        keys, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+        ciphers, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
     )
 
 
 def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = keys.stream
+    honest = ciphers.stream
     monkeypatch.setattr(
-        keys, "stream", lambda key, asked, length: honest(key, (0, asked[1]), length)
+        ciphers, "stream", lambda key, asked, length: honest(key, (0, asked[1]), length)
     )
 
 

@@ -19,7 +19,7 @@ from support.messages import (
     Versions,
     dump_plan,
     header_of,
-    own_versions,
+    installed_versions,
     plan_digest,
     request_content,
     stated_versions,
@@ -40,13 +40,13 @@ import flwr_dpkmeans
 from flwr_dpkmeans.errors import DPKMeansError, RefusalError, VersionError
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.secagg import credentials as identity_module
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg import roster as identity_module
-from flwr_dpkmeans.secagg.roster import verify
+from flwr_dpkmeans.secagg.credentials import verify
 from flwr_dpkmeans.sums import plan as plan_module
 
 SIZES = (40, 50, 60, 70)
-OWN = own_versions()
+OWN = installed_versions()
 NEWER = OWN.plan_format + 1
 NEXT = OWN.protocol + 1
 SECRET = "row 7 is 41.5"

@@ -36,8 +36,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed
 
-from simulations.deploy import app_guard as guards
-from simulations.deploy.app_guard import (
+from flwr_dpkmeans.deploy import app_guard as guards
+from flwr_dpkmeans.deploy.app_guard import (
     Guard,
     GuardError,
     digest_of,

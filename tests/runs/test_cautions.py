@@ -35,10 +35,10 @@ from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans, first_plan
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.options import parse_config, parse_run
+from flwr_dpkmeans.options import parse_config, read_config
+from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import LOCAL, plan_cautions
-from simulations.planner.forecast import notes_on
 
 ENGINES = ("direct", "inprocess")
 
@@ -54,7 +54,7 @@ def test_centroids_of_clear_rows_alone_are_told() -> None:
             "n_examples": 10_000,
             "bounds": ((-3.0,), (3.0,)),
         }
-        config = parse_run(has_server_data=True, algorithm="feddp_kmeans", **options)
+        config = read_config(has_server_data=True, algorithm="feddp_kmeans", **options)
         held = hold_points(config, server)
         plan = draft_plan(
             config,
@@ -163,7 +163,7 @@ def test_noise_on_rows_is_compared_with_rows_where_clients_are_protected() -> No
         ("sphere_packing", {}),
         ("feddp_kmeans", {"max_iter": 2}),
     ):
-        config = parse_run(
+        config = read_config(
             has_server_data=True,
             algorithm=algorithm,
             examples_per_client=40,
@@ -408,7 +408,7 @@ def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_th
         "max_iter": 3,
         "epsilon": 0.01,
     }
-    run = parse_run(
+    run = read_config(
         n_clusters=3,
         bounds=((-1.0,), (1.0,)),
         algorithm="fastlloyd",
@@ -820,7 +820,7 @@ def test_a_table_that_changed_during_a_run_stands_in_its_owner_s_report_alone(
             "policy": str(tmp_path / "policy.toml"),
         }
         nodes.append(Node(client_app(load_client), own))
-    run = parse_run(
+    run = read_config(
         n_clusters=2,
         n_examples=600,
         bounds=((0.0,), (1.0,)),

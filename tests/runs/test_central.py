@@ -5,6 +5,7 @@ they are refused.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,7 @@ from support.flat import flat_estimator
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.flower import engines
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.sums.task import Registry
-from simulations.baselines import fit
 
 CENTERS = np.array([[-6.0, -6.0], [6.0, 6.0], [6.0, -6.0]])
 
@@ -40,16 +38,11 @@ def fitted(algorithm: str, **values: Any) -> FederatedKMeans:
     return flat_estimator(3, algorithm=algorithm, **(settings | values)).fit(parts())
 
 
-def test_every_central_baseline_is_listed_once() -> None:
-    assert set(NOT_FEDERATED) == set(engines.IN_ONE_PLACE)
-    assert set(engines.IN_ONE_PLACE.values()) == {fit}
-
-
 @pytest.mark.parametrize("algorithm", NOT_FEDERATED)
-def test_the_package_alone_says_where_they_are(
+def test_an_app_s_bundle_has_none_and_says_where_they_are(
     monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:
-    monkeypatch.setattr(engines, "IN_ONE_PLACE", Registry("flwr_dpkmeans.tests"))
+    monkeypatch.setitem(sys.modules, "flwr_dpkmeans.baselines", None)
     with pytest.raises(
         ConfigurationError, match=rf"'{algorithm}' is .*in a copy of the project"
     ):

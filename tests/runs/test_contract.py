@@ -24,7 +24,7 @@ from support.flat import flat_estimator
 from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
@@ -356,7 +356,7 @@ def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
     with pytest.raises(
         ConfigurationError, match="choose unit='client' or leave the rate at 1"
     ):
-        parse_run(
+        read_config(
             n_clusters=3,
             bounds=((0,), (1,)),
             algorithm="feddp_kmeans",

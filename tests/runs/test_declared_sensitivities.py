@@ -20,8 +20,8 @@ from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import own_options, parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -29,10 +29,11 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     Sensitivity,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.neighbours import _in_steps, check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import _in_steps, check_sensitivity
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.task import Found
 from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
@@ -66,7 +67,7 @@ def seen_of(case: Case, *, discovers: bool) -> tuple[Seen, ...]:
         else {"n_examples": 20_000}
     )
     values |= {"choose_n_clusters": True} if algorithm == "feddp_choose_k" else {}
-    config = parse_run(has_server_data=algorithm in SERVER_DATA, **values)
+    config = read_config(has_server_data=algorithm in SERVER_DATA, **values)
     held = (
         hold_points(config, mixture().server_points)
         if algorithm in SERVER_DATA
@@ -106,7 +107,7 @@ def statistic_of(one: Seen) -> Callable[[Array], Sequence[Array]]:
     known: dict[bytes, Sequence[Array]] = {}
     planned = (
         None
-        if isinstance(one.state, Found)
+        if isinstance(one.state, Discoveries)
         else build_algorithm(one.plan).rounds[one.round_index - 1]
     )
 

@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-import simulations.deploy
+import flwr_dpkmeans.deploy
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
+from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -35,7 +36,6 @@ from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from simulations.deploy.__main__ import expected_duration, main, run_settings
-from simulations.deploy.certificates import write_node_key
 from simulations.deploy.collected import collect
 from simulations.deploy.credentials import make_credentials
 from simulations.deploy.sites import Site, default_policy, known_facts, make_sites
@@ -261,7 +261,7 @@ def test_a_policy_that_no_node_would_start_with_is_refused_before_anything_runs(
 
 
 def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
-    page = (Path(simulations.deploy.__file__).parent / "README.md").read_text()
+    page = (Path(flwr_dpkmeans.deploy.__file__).parent / "README.md").read_text()
     text = re.search(r"```toml\n(max-epsilon-per-run.*?)```", page, re.DOTALL)
     typed = re.search(r'flwr run \. --stream --run-config "(.*)"', page)
     assert text is not None

@@ -26,12 +26,12 @@ from flwr.superlink.cli.flower_superlink import (
     _parse_args_run_superlink as superlink_parser,
 )
 
-import simulations.deploy
-from simulations.deploy.node_command import apps_command, supernode_command
-from simulations.deploy.node_options import NodeOptions
+import flwr_dpkmeans.deploy
+from flwr_dpkmeans.deploy.node_command import apps_command, supernode_command
+from flwr_dpkmeans.deploy.node_options import NodeOptions
 from simulations.flower_processes import free_ports
 
-HOST = Path(simulations.deploy.__file__).parent / "host"
+HOST = Path(flwr_dpkmeans.deploy.__file__).parent / "host"
 UNITS = sorted(HOST.glob("*.service"))
 NGINX = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 VERIFY = shutil.which("systemd-analyze")

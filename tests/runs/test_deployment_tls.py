@@ -28,6 +28,9 @@ from support.apps import app_files, write_app
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import partition_indices
+from flwr_dpkmeans.deploy.certificates import write_node_key
+from flwr_dpkmeans.deploy.dashboard import server_page
+from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.flower.client_app import HOME_FOLDER
 from flwr_dpkmeans.flower.exchange import TURN_FILE
 from flwr_dpkmeans.flower.progress import Outcome
@@ -35,18 +38,15 @@ from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past, lock
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
-from simulations import superlink_cost
 from simulations.deploy.__main__ import main, run_settings
-from simulations.deploy.certificates import write_node_key
-from simulations.deploy.dashboard import server_page
-from simulations.deploy.run_folders import read_progress, runs_below
 from simulations.deploy.sites import Site
 from simulations.deployment import Deployment, LogLine
 from simulations.flower_commands import NodeConfig
 from simulations.flower_processes import flower_home
+from simulations.papers.fastlloyd import superlink_cost
+from simulations.papers.fastlloyd.round_cost import Problem
 from simulations.ray_processes import is_supported, marked_processes
 from simulations.relay import HOST
-from simulations.round_cost import Problem
 
 pytestmark = [
     pytest.mark.ray,

@@ -45,7 +45,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 
 Floats = NDArray[np.float64]
 
@@ -1038,7 +1038,7 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
     """A cube around the middle of three points, of which the farthest are (1, 2) away
     from it.
     """
-    monkeypatch.setattr("simulations.planner.make_forecast", lambda request: request)
+    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
     points = np.array([[0.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
     request: Any = FederatedKMeans(n_clusters=2, server_data=points, bounds=given).plan(
         2000, 2, 3
@@ -1050,7 +1050,7 @@ def test_a_forecast_takes_bounds_from_server_data_where_none_are_given(
 def test_a_forecast_takes_the_number_of_features_from_bounds_by_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("simulations.planner.make_forecast", lambda request: request)
+    monkeypatch.setattr("flwr_dpkmeans.planner.make_forecast", lambda request: request)
     request: Any = FederatedKMeans(2, bounds=((0.0, 0.0, 0.0), (1.0, 2.0, 3.0))).plan(
         2000, None, 3
     )

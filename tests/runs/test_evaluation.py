@@ -26,7 +26,10 @@ from flwr_dpkmeans.algorithms.measure import (
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.kmeans.cost import cost_per_point
+from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.planner import PlanningRequest
+from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.results.writer import (
     METRICS_FILE,
@@ -38,9 +41,6 @@ from flwr_dpkmeans.results.writer import (
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report
-from simulations.clustering_indices import cost_per_point
-from simulations.planner import PlanningRequest
-from simulations.planner.forecast import centroid_noise, deployment_of
 
 Floats = NDArray[np.float64]
 MIDDLES = np.array([[-0.5, -0.5], [0.5, 0.5], [0.5, -0.5]])
@@ -60,7 +60,7 @@ def plan_of(**values: Any) -> Plan:
     }
     counted = values.pop("counted", None)
     plan = draft_plan(
-        parse_run(**(settings | values)),
+        read_config(**(settings | values)),
         run_id=1,
         n_clients=5,
         seed=0,
@@ -515,7 +515,7 @@ def test_an_exact_evaluation_is_not_private_before_its_round_stands_in_the_plan(
     """A node that wants privacy refuses the plan while rows are still to be counted."""
     values = {"n_clusters": 3, "bounds": ((-1.0,), (1.0,)), "algorithm": "glloyd"}
     for evaluation, private in (("private", True), ("exact", False)):
-        config = parse_run(**values, evaluation=evaluation)
+        config = read_config(**values, evaluation=evaluation)
         plan = draft_plan(config, run_id=1, n_clients=5, seed=0, n_features=2)
         assert not plan.is_final
         assert plan.is_private is private

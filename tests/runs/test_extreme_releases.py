@@ -20,20 +20,17 @@ from test_contract import FITS, Case, estimator
 
 from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, as_released
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    redraft_plan,
-    require_server_state,
-)
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Found
+from flwr_dpkmeans.sums.task import TASKS
 
 Steps = NDArray[np.int64]
 MOST = 2**63 - 1
@@ -174,7 +171,7 @@ def with_server_points(case: Case, **values: Any) -> tuple[Plan, Any]:
 
 def of_table(algorithm: str, n_features: int, **values: Any) -> tuple[Plan, Any]:
     """A plan that takes no server points."""
-    run = parse_run(algorithm=algorithm, **{"bounds": ((-1.0,), (1.0,)), **values})
+    run = read_config(algorithm=algorithm, **{"bounds": ((-1.0,), (1.0,)), **values})
     return draft_plan(run, run_id=1, n_clients=5, seed=7, n_features=n_features), None
 
 
@@ -298,7 +295,7 @@ def continued(plan: Plan, kind: str) -> tuple[Plan | None, str]:
     """The plan after what comes before round 1 was released, or the sentence that ends
     the run.
     """
-    found = Found()
+    found = Discoveries()
     try:
         for index in range(plan.first_round, 1):
             release = released(kind, plan.round_at(index).blocks, index + 9)

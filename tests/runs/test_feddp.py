@@ -43,7 +43,8 @@ from flwr_dpkmeans.algorithms.server_points import (
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kmeans.projected import symmetric_from_triangle, triangle_size
+from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle, triangle_size
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -57,15 +58,16 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     round_events,
 )
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import local as direct
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import Known, Run, ServerFacts
-from simulations.clustering_indices import cost_per_point
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]
@@ -74,7 +76,7 @@ UNITS = ("record", "client")
 FACTS = ServerFacts(30, (0.0, 0.25, -0.5), 1.0, 0.5, 1.5, 1.2, 1.3)
 
 
-def config_of(**values: Any) -> Run:
+def config_of(**values: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "n_clusters": 4,
         "bounds": ((-1.0,), (1.0,)),
@@ -339,7 +341,7 @@ def test_each_step_is_usable_alone(unit: str) -> None:
     )
     # At client level one client is hidden by the noise: fifty of them are not.
     copies = 50 if unit == "client" else 1
-    public = Known(config, None, 3, 1e-6, None, SAME, 16, facts)
+    public = PublicFacts(config, None, 3, 1e-6, None, SAME, 16, facts)
     empty = seeded_state(np.zeros((2, 3)), 5, server)
     axis = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     given = {

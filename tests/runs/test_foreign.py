@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state
-from flwr_dpkmeans.algorithms.moments import Moments
+from flwr_dpkmeans.algorithms.moments import MomentsTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.engines import federate
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -32,28 +33,21 @@ from flwr_dpkmeans.privacy.release import (
     as_released,
     vector_length,
 )
-from flwr_dpkmeans.secagg.keys import AggregateVector
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    draft_plan,
-    require_plausible,
-    verify_plan,
-)
+from flwr_dpkmeans.secagg.ring import AggregateVector
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.plausible import require_plausible
+from flwr_dpkmeans.sums.checks.verify import verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, real, whole
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
+from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import (
-    TASKS,
-    Known,
-    Registry,
-    Result,
-    Task,
-    _require_own_names,
-    register,
-)
+from flwr_dpkmeans.sums.task import TASKS, Task, _require_own_names, register
 from flwr_dpkmeans.sums.trust import (
     TRUST_MODELS,
     Broadcast,
@@ -86,8 +80,8 @@ class Votes(KMeansTask):
     trust = "notary"
     options: VotesOptions = VotesOptions()
 
-    def build(self, known: Known) -> Algorithm:
-        k, d, pull = self.n_clusters, known.n_features, self.options.pull
+    def build(self, public: PublicFacts) -> Algorithm:
+        k, d, pull = self.n_clusters, public.n_features, self.options.pull
         ballots = Sensitivity(
             Norm.L2, 1.0, PrivacyUnit.RECORD, BALLOT, nonnegative=True
         )
@@ -119,7 +113,7 @@ class Votes(KMeansTask):
 
         rounds = tuple(
             PrivateSum(f"vote-{i}", blocks, statistic, advance)
-            for i, blocks in enumerate(allocate(known, [parts] * 2), 1)
+            for i, blocks in enumerate(allocate(public, [parts] * 2), 1)
         )
         return Algorithm(self.name, rounds, start)
 
@@ -130,8 +124,8 @@ class Twins(Votes):
 
     name = "twins"
 
-    def build(self, known: Known) -> Algorithm:
-        votes = super().build(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        votes = super().build(public)
         twins = tuple(
             replace(block, name="ballots") for block in votes.rounds[0].blocks
         )
@@ -145,8 +139,8 @@ class Mute(Votes):
     name = "mute"
     needs_n_examples = True
 
-    def build(self, known: Known) -> Algorithm:
-        votes = super().build(known)
+    def build(self, public: PublicFacts) -> Algorithm:
+        votes = super().build(public)
         mute = tuple(
             replace(block, sensitivity=replace(block.sensitivity, because=""))
             for block in votes.rounds[0].blocks
@@ -224,7 +218,7 @@ def plan_of(**values: Any) -> Plan:
         "bounds": ((-1.0,), (1.0,)),
     }
     given = settings | {"n_examples": 900} | values
-    config = parse_run(
+    config = read_config(
         **{
             name: value
             for name, value in given.items()
@@ -237,9 +231,9 @@ def plan_of(**values: Any) -> Plan:
 # -- before anybody pays ---------------------------------------------------------------
 
 
-def _wrong_advance(self: Votes, known: Known) -> Algorithm:
+def _wrong_advance(self: Votes, public: PublicFacts) -> Algorithm:
     """As a quotient of two sums is, where the second may be 0."""
-    votes = Votes.build(self, known)
+    votes = Votes.build(self, public)
 
     def advance(state: State, released: ReleasedSum) -> State:
         return replace(state, movements=(1.0 / int(released["ballots"][0]),))
@@ -460,12 +454,12 @@ class Histogram(Task):
     name = "histogram"
     options: HistogramOptions = HistogramOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         n = self.options.n_bins
         one = Sensitivity(
             Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is in one bin", nonnegative=True
         )
-        (blocks,) = allocate(known, [[ReleasePart("rows", (n,), one, 1.0, 1.0)]])
+        (blocks,) = allocate(public, [[ReleasePart("rows", (n,), one, 1.0, 1.0)]])
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             bins = np.minimum((points[:, 0] + 1.0) / 2.0 * n, n - 1).astype(int)
@@ -489,7 +483,7 @@ def test_a_statistic_without_clusters_runs_to_the_report(
 ) -> None:
     register(Histogram)
     try:
-        config = parse_run(
+        config = read_config(
             algorithm="histogram",
             n_bins=2,
             bounds=((-1,), (1,)),
@@ -597,7 +591,7 @@ class _HuberOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Huber(Moments):
+class _Huber(MomentsTask):
     name = "huber"
     options: _HuberOptions = _HuberOptions()
 
@@ -665,7 +659,7 @@ class _Spread(Task):
 
     name = "spread"
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         one = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row")
         parts = [[ReleasePart(name, (1,), one, 1.0, 1.0)] for name in ("mean", "away")]
 
@@ -677,11 +671,11 @@ class _Spread(Task):
 
         def learnt(name: str) -> Callable[[State, ReleasedSum], State]:
             mean = lambda released: round_to_grid(  # noqa: E731
-                np.clip(released[name] / known.n_units, -1.0, 1.0)
+                np.clip(released[name] / public.n_units, -1.0, 1.0)
             )
             return lambda state, released: state.changed(**{name: mean(released)})
 
-        first, second = allocate(known, parts)
+        first, second = allocate(public, parts)
         rounds = (
             PrivateSum("mean", first, summed, learnt("mean")),
             PrivateSum("away", second, distances, learnt("away"), reads=("mean",)),
@@ -767,7 +761,7 @@ class _Fixed(KMeansTask):
     name = "fixed"
     options: _FixedOptions = _FixedOptions()
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         raise NotImplementedError
 
 
@@ -780,8 +774,8 @@ def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> Non
             "n_examples": 100,
             "max_iter": None,
         }
-        assert parse_run(**common).max_iter is None
-        assert parse_run(**common, algorithm="fixed").max_iter == 3
+        assert read_config(**common).max_iter is None
+        assert read_config(**common, algorithm="fixed").max_iter == 3
     finally:
         TASKS._items.pop("fixed")
 

@@ -29,9 +29,9 @@ from flwr.supernode.servicer.runtime import runtime_handlers
 from support.apps import app_files, packed, pyproject
 from support.supernode_stand_in import StandInNode, apps_of, around, kill_app
 
-from simulations.deploy import supernode
-from simulations.deploy.app_guard import GuardError, digest_of
-from simulations.deploy.supernode import Watch, guarded_config
+from flwr_dpkmeans.deploy import supernode
+from flwr_dpkmeans.deploy.app_guard import GuardError, digest_of
+from flwr_dpkmeans.deploy.supernode import Watch, guarded_config
 
 linux = pytest.mark.skipif(
     not Path("/proc/self/task").is_dir(),

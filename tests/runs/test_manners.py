@@ -24,7 +24,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from flwr_dpkmeans import Evaluation, FederatedKMeans, FederatedNaiveBayes, estimator
-from flwr_dpkmeans.data.schema import Column, Schema
+from flwr_dpkmeans.data.columns import Column
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
 from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.flower.engines import Tables

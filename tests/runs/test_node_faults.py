@@ -38,15 +38,15 @@ from support.apps import app_files, packed
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.deploy import certificates, findings, node_check, supernode
+from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy.findings import Verdict
+from flwr_dpkmeans.deploy.invitation import Invitation, Party
+from flwr_dpkmeans.deploy.node_check import check
+from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from simulations.deploy import certificates, findings, node_check, supernode
-from simulations.deploy.app_guard import digest_of
 from simulations.deploy.credentials import make_credentials
-from simulations.deploy.findings import Verdict
-from simulations.deploy.invitation import Invitation, Party
-from simulations.deploy.node_check import check
-from simulations.deploy.node_options import NodeOptions
 from simulations.flower_processes import free_ports
 
 SCHEMA = (

@@ -20,27 +20,29 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
+from flwr_dpkmeans.cli import plan_command
+from flwr_dpkmeans.cli.plan_command import main
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.deploy.command_lines import parse
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import make_noise_source
-from simulations.clustering_indices import cost_per_point
-from simulations.command_lines import parse
-from simulations.planner import Forecast, PlanningRequest, cli, make_forecast, simulate
-from simulations.planner import forecast as forecasts
-from simulations.planner.cli import main
-from simulations.planner.forecast import (
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.cost import cost_per_point
+from flwr_dpkmeans.planner import (
+    Forecast,
+    PlanningRequest,
+    make_forecast,
+    simulate,
+)
+from flwr_dpkmeans.planner import forecast as forecasts
+from flwr_dpkmeans.planner.forecast import (
     AlgorithmForecast,
     Deployment,
     _plain,
     centroid_noise,
     notes_on,
 )
-from simulations.planner.simulate import (
+from flwr_dpkmeans.planner.simulate import (
     Excess,
     Simulator,
     draw_mixture,
@@ -53,6 +55,10 @@ from simulations.planner.simulate import (
     scaled_spread,
     simulated_size,
 )
+from flwr_dpkmeans.privacy.release import as_released
+from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.plan import make_noise_source
 
 SIMULATES = (
     r"simulating about \d+ points of curves on synthetic data: minutes, if there are"
@@ -965,11 +971,13 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
     table.write_text("mass,sex,length,tagged\n" + "400,F,40,true\n" * 7)
     asked: list[PlanningRequest] = []
     monkeypatch.setattr(
-        cli, "make_forecast", lambda request, on_step: asked.append(request)
+        plan_command, "make_forecast", lambda request, on_step: asked.append(request)
     )
 
     def said_of(*arguments: str) -> str:
-        cli._forecast(parse("plan", [*arguments, "--like", str(table), "--k", "2"]))
+        plan_command._forecast(
+            parse("plan", [*arguments, "--like", str(table), "--k", "2"])
+        )
         return capsys.readouterr().err
 
     assert said_of("--n", "900").endswith(
@@ -1004,7 +1012,7 @@ def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
 
     monkeypatch.setattr(simulate, "draw_mixture", simulated)
     with pytest.raises(ConfigurationError, match=SIMULATES):
-        cli._forecast(
+        plan_command._forecast(
             parse(
                 "plan",
                 [
@@ -1025,13 +1033,15 @@ def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
 def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[PlanningRequest] = []
     monkeypatch.setattr(
-        cli, "make_forecast", lambda request, on_step: asked.append(request)
+        plan_command, "make_forecast", lambda request, on_step: asked.append(request)
     )
-    cli._forecast(parse("plan", ["--n", "900", "--d", "4", "--accuracy", "1.05"]))
+    plan_command._forecast(
+        parse("plan", ["--n", "900", "--d", "4", "--accuracy", "1.05"])
+    )
     assert asked[0].target_excess == 0.05
     for wrong in ("1", "nan"):
         with pytest.raises(ConfigurationError, match="it must be above 1"):
-            cli._forecast(
+            plan_command._forecast(
                 parse("plan", ["--n", "900", "--d", "4", "--accuracy", wrong])
             )
 
@@ -1099,7 +1109,7 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
 ) -> None:
     asked: list[PlanningRequest] = []
     monkeypatch.setattr(
-        cli, "make_forecast", lambda request, on_step: asked.append(request)
+        plan_command, "make_forecast", lambda request, on_step: asked.append(request)
     )
     arguments = [
         "--n",
@@ -1114,7 +1124,7 @@ def test_a_quick_forecast_has_five_data_sets_at_most(
         "0.2",
         "--private-count",
     ]
-    cli._forecast(
+    plan_command._forecast(
         parse("plan", [*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more])
     )
     (request,) = asked
@@ -1158,8 +1168,8 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
             step(1, 2)
         return forecast
 
-    monkeypatch.setattr(cli, "Console", Screen)
-    monkeypatch.setattr(cli, "make_forecast", made)
+    monkeypatch.setattr(plan_command, "Console", Screen)
+    monkeypatch.setattr(plan_command, "make_forecast", made)
     assert main(list(SMALL)) == 0
     assert opened[0] == {"stderr": True}
     assert printed[-1:] == ([150] if terminal else [])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePacking
+from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingTask
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, magnitude_histogram
 from flwr_dpkmeans.options import parse_config
@@ -24,12 +24,15 @@ from flwr_dpkmeans.privacy.release import (
     as_released,
     vector_length,
 )
-from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Found, ServerFacts, register
+from flwr_dpkmeans.sums.task import TASKS, register
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))
@@ -37,7 +40,7 @@ COUNTING = "counting_packing"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountingPacking(SpherePacking):
+class CountingPacking(SpherePackingTask):
     name = COUNTING
     needs_n_examples = True
 
@@ -260,9 +263,9 @@ def test_histograms_wait_for_the_width() -> None:
     assert plan.first_round == -1
     verify_plan(load_plan(dump_plan(plan)))
     verify_plan(load_plan(dump_plan(wider)))
-    require_next(plan, wider, Found(), begun=False, released=None)
+    require_next(plan, wider, Discoveries(), begun=False, released=None)
     final = plan_of(2, counted=900, box=BOX)
-    require_next(wider, final, Found(900, BOX), begun=True, released=0)
+    require_next(wider, final, Discoveries(900, BOX), begun=True, released=0)
     for before, after in (
         *(
             (plan, final),
@@ -275,12 +278,12 @@ def test_histograms_wait_for_the_width() -> None:
         with pytest.raises(
             ProtocolError, match="which had fixed it or is still to find it"
         ):
-            require_next(before, after, Found(), begun=False, released=None)
+            require_next(before, after, Discoveries(), begun=False, released=None)
     for same in (plan, wider):
         with pytest.raises(ProtocolError, match="the one in force says the same"):
-            require_next(same, same, Found(), begun=False, released=None)
+            require_next(same, same, Discoveries(), begun=False, released=None)
     with pytest.raises(ProtocolError, match="another n_features than the one in force"):
-        require_next(plan, wider, Found(), begun=True, released=None)
+        require_next(plan, wider, Discoveries(), begun=True, released=None)
 
 
 @pytest.mark.parametrize(
@@ -357,9 +360,9 @@ def test_a_client_counts_no_more_rows_than_are_declared(counting: str) -> None:
     )
     assert block.noise_scale == pytest.approx(50.0 * block.noise_multiplier)
     for rows, counted in ((0, 0.0), (7, 7.0), (50, 50.0), (51, 50.0), (9000, 50.0)):
-        assert plan.task.preliminary_statistic(plan, 0, np.zeros((rows, 2)), Found())[
-            0
-        ].tolist() == [counted]
+        assert plan.task.preliminary_statistic(
+            plan, 0, np.zeros((rows, 2)), Discoveries()
+        )[0].tolist() == [counted]
     final = plan_of(
         algorithm=counting, unit="client", private_bounds=False, counted=200
     )
@@ -407,7 +410,7 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(
     )
     generator = np.random.default_rng(2)
     table = generator.normal(0.0, 40.0, (12, 3))
-    coarse = Found(box=((-64.0, -128.0, 0.0), (64.0, 128.0, 8.0)))
+    coarse = Discoveries(box=((-64.0, -128.0, 0.0), (64.0, 128.0, 8.0)))
     for index in (-1, 0):
         whole = plan.task.preliminary_statistic(plan, index, table, coarse)
         for row in range(len(table)):
@@ -428,13 +431,15 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(
 
 def test_ranges_before_magnitudes_are_refused() -> None:
     with pytest.raises(ProtocolError, match="before magnitudes"):
-        plan_of().task.preliminary_statistic(plan_of(), 0, np.zeros((3, 2)), Found())
+        plan_of().task.preliminary_statistic(
+            plan_of(), 0, np.zeros((3, 2)), Discoveries()
+        )
 
 
 def test_releases_lead_to_the_final_plan() -> None:
     plan = plan_of(epsilon=50.0, delta=1e-5)
     points = np.random.default_rng(4).uniform((-3.0, 10.0), (5.0, 60.0), (20_000, 2))
-    found = Found()
+    found = Discoveries()
     for index in (-1, 0):
         exact = plan.task.preliminary_statistic(plan, index, points, found)
         found = plan.task.take_preliminary(
@@ -471,21 +476,21 @@ def test_the_noise_of_all_shares_is_reckoned_with() -> None:
             plan,
             -1,
             released(plan, -1, np.rint(counts * threshold * factor * 2**16) / 2**16),
-            Found(),
+            Discoveries(),
         )
         assert found.unclear == unclear
 
 
 def test_found_numbers_have_a_digest() -> None:
     ranges = ((0.0,), (1.0,))
-    assert Found(3, ranges).digest() == Found(3, ranges, (0,)).digest()
+    assert Discoveries(3, ranges).digest() == Discoveries(3, ranges, (0,)).digest()
     assert (
         len(
             {
-                Found(3, ranges).digest(),
-                Found(4, ranges).digest(),
-                Found(3).digest(),
-                Found().digest(),
+                Discoveries(3, ranges).digest(),
+                Discoveries(4, ranges).digest(),
+                Discoveries(3).digest(),
+                Discoveries().digest(),
             }
         )
         == 4

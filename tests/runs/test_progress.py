@@ -22,6 +22,7 @@ from support.protocol_federation import (
     small_config,
 )
 
+from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.progress import (
     LOG_FILE,
@@ -36,7 +37,6 @@ from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
-from simulations.deploy.run_folders import read_progress, runs_below
 
 
 def watched(folder: Path, federation: Federation, **values: Any) -> list[RunProgress]:

@@ -36,7 +36,7 @@ from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.row_cluster import ClusterClient
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan
 
 BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inprocess"]

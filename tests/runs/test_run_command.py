@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.deploy import run_command
 from flwr_dpkmeans.errors import PeerError
 from flwr_dpkmeans.flower import client_app, server_app
-from simulations.deploy import run_command
 
 PROJECT = Path(__file__).parents[2]
 FLOWER = """

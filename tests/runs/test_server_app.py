@@ -31,6 +31,7 @@ from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partition
 from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower import client_app as node
@@ -46,8 +47,8 @@ from flwr_dpkmeans.node.ledger import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, Run
-from simulations.deploy.run_folders import read_progress
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
 from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def defaults() -> dict[str, Any]:
         return flatten_dict(tomllib.load(file)["tool"]["flwr"]["app"]["config"])
 
 
-def configured(**values: Any) -> Run:
+def configured(**values: Any) -> RunConfig:
     return strategy_from_run_config(
         defaults() | {"num-clients": 10} | of_keys(**values)
     ).config

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.kernels import assignment
 from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.threads import _Libraries, _set, one_thread
 
@@ -103,7 +104,7 @@ def test_baselines_run_on_one_thread(
     monkeypatch: pytest.MonkeyPatch, module: str, name: str, algorithm: str
 ) -> None:
     seen = watched(
-        monkeypatch, importlib.import_module(f"simulations.baselines.{module}"), name
+        monkeypatch, importlib.import_module(f"flwr_dpkmeans.baselines.{module}"), name
     )
     km = FederatedKMeans(
         2, algorithm=algorithm, bounds=(-1.0, 1.0), trust="central", random_state=1
@@ -116,7 +117,7 @@ def test_predictions_and_metrics_run_on_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = watched(monkeypatch, lloyd, "_check_shapes")
-    lloyd.nearest_centroids(POINTS, POINTS[:2])
+    assignment.nearest_centroids(POINTS, POINTS[:2])
     assert seen == [{1}]
 
 
@@ -195,7 +196,7 @@ LATE = """
 import numpy
 from threadpoolctl import threadpool_info
 from flwr_dpkmeans.threads import one_thread
-from simulations.workers import one_thread_from_now_on
+from simulations.experiments.workers import one_thread_from_now_on
 def threads():
     return {pool["num_threads"] for pool in threadpool_info()}
 with one_thread():

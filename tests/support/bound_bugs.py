@@ -15,6 +15,7 @@ from flwr_dpkmeans.algorithms import (
     proxy_plan,
     proxy_rounds,
 )
+from flwr_dpkmeans.kernels import clipping, cluster_sums, grid, residual_sums
 from flwr_dpkmeans.kmeans import lloyd, projected, residuals
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
@@ -72,7 +73,7 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
-    iteration = lloyd_family.FastLloyd._iteration
+    iteration = lloyd_family.FastLloydTask._iteration
 
     def forgetful(task: Any, n_features: int, index: int, *rest: Any) -> Any:
         step = iteration(task, n_features, index, *rest)
@@ -80,18 +81,18 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
             return step
         return replace(
             step,
-            statistic=lambda rows, state: lloyd.relative_statistics(
+            statistic=lambda rows, state: cluster_sums.relative_statistics(
                 rows, state.centroids, None
             ),
         )
 
-    patch.setattr(lloyd_family.FastLloyd, "_iteration", forgetful)
+    patch.setattr(lloyd_family.FastLloydTask, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
     for module in (feddp_kmeans, proxy_plan):
         patch.setattr(
-            module, "clip_vector", lambda vector, *_, **__: lloyd.toward_zero(vector)
+            module, "clip_vector", lambda vector, *_, **__: grid.toward_zero(vector)
         )
 
 
@@ -110,12 +111,12 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
 
     for module in (lloyd, projected):
         patch.setattr(module, "toward_zero", away)
-    divided = residuals._divide
+    divided = residual_sums._divide
 
     def divided_away(rows: Array, radius: Any, scratch: Array) -> Array:
         before = rows.copy()
         squares = divided(rows, radius, scratch)
-        at_least = np.maximum(radius, residuals._SMALLEST_RADIUS)
+        at_least = np.maximum(radius, residual_sums._SMALLEST_RADIUS)
         whole = (
             before
             * (residuals.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[
@@ -153,8 +154,8 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
     def relative(
         points: Any, centroids: Any, radius: float | None
     ) -> tuple[Array, Array]:
-        largest = None if radius is None else lloyd.largest_kept_square(radius)
-        sums, counts = lloyd._summed(points, centroids, largest)
+        largest = None if radius is None else clipping.largest_square_within(radius)
+        sums, counts = cluster_sums._summed(points, centroids, largest)
         return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
 
     patch.setattr(lloyd_family, "relative_statistics", relative)
@@ -162,7 +163,7 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
     """A row that is nearly as near to the next centroid counts there as well."""
-    summed = lloyd._summed
+    summed = cluster_sums._summed
 
     def twice(
         points: Any, centroids: Array, largest: float | None
@@ -182,7 +183,7 @@ def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
     """Before sums are taken relative to the centroids, against a division by zero that
     is not there.
     """
-    summed = lloyd._summed
+    summed = cluster_sums._summed
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
         sums, counts = summed(*args)

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
 from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from simulations.audit.cases import build_cases
@@ -55,7 +56,7 @@ def plan_for(
     }
     wanted |= values
     needed = algorithm_entry(algorithm).server_data is ServerData.NEEDED
-    config = parse_run(has_server_data=needed, **wanted)
+    config = read_config(has_server_data=needed, **wanted)
     d = int(wanted["n_features"])
     held = (
         hold_points(config, grid_parts([12], d, seed=3)[0] * 0.25) if needed else None

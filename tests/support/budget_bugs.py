@@ -104,12 +104,12 @@ def rounds_not_counted_in_the_noise(patch: pytest.MonkeyPatch) -> None:
     """Each round gets the noise of a run of one, and the price of a round is that of
     the run.
     """
-    iteration = lloyd_family.FastLloyd._iteration
+    iteration = lloyd_family.FastLloydTask._iteration
 
     def as_one(*given: Any) -> Any:
         return iteration(*given[:-1], 1)
 
-    patch.setattr(lloyd_family.FastLloyd, "_iteration", as_one)
+    patch.setattr(lloyd_family.FastLloydTask, "_iteration", as_one)
     honest = Plan._round_events
     patch.setattr(
         Plan, "_round_events", lambda self, i: honest(self, i) if i <= 1 else ()

@@ -19,7 +19,7 @@ from flwr_dpkmeans.secagg.agreement import (
     reconstruct,
     survivors_view,
 )
-from flwr_dpkmeans.secagg.keys import FixedPointVector, agree_pair_keys
+from flwr_dpkmeans.secagg.keys import agree_pair_keys
 from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
@@ -27,6 +27,7 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskRequest,
 )
 from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import transcript_of
 from support.recovery_federation import PLAN, RUN, RecoveryFederation, Words
 

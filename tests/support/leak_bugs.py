@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.flower import client_app as mod
 from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.secagg import keys, party
+from flwr_dpkmeans.secagg import ciphers, keys, party
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.recover import Recover
@@ -132,7 +132,7 @@ def _streams_without(
     """Leave the round (0) or the attempt (1) out of the streams of a purpose, or the
     transcript out of its keys.
     """
-    derive, stream = keys.derive_key, keys.stream
+    derive, stream = keys.derive_key, ciphers.stream
     marked: set[bytes] = set()
 
     def shorter(key: bytes, purpose: str, *context: Any) -> bytes:
@@ -150,7 +150,7 @@ def _streams_without(
         return stream(key, left, length)
 
     patch.setattr(keys, "derive_key", shorter)
-    patch.setattr(keys, "stream", repeated)
+    patch.setattr(ciphers, "stream", repeated)
 
 
 def one_mask_for_all_rounds(patch: pytest.MonkeyPatch) -> None:

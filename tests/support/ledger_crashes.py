@@ -22,10 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ProtocolError
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, Past
-from simulations.deploy.ledger_report import inspect_ledger
 
 WATCHED = (
     "open",

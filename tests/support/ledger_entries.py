@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.policy import ClientPolicy
-from simulations.deploy.ledger_report import inspect_ledger
 from support.asked_plans import PlanValues, asked
 
 

@@ -21,22 +21,24 @@ from flwr_dpkmeans.flower.exchange import (
 )
 from flwr_dpkmeans.flower.exchange import packet_of as packet_of
 from flwr_dpkmeans.secagg.messages import (
-    MAX_BOXES,
     Release,
     ShareRequest,
     Stage,
     SumReply,
     SumRequest,
     UnmaskRequest,
+)
+from flwr_dpkmeans.secagg.packing import (
+    MAX_BOXES,
     pack_boxes,
     unpack_boxes,
     unpack_roster,
 )
 from flwr_dpkmeans.sums import wire
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Run
 from flwr_dpkmeans.sums.wire import (
     MAX_BLOB_BYTES,
     MAX_LIST_BYTES,
@@ -49,8 +51,8 @@ from flwr_dpkmeans.sums.wire import (
     decode_request,
     dump_plan,
     encode_request,
+    installed_versions,
     load_plan,
-    own_versions,
     plan_digest,
     stated_versions,
 )
@@ -69,8 +71,8 @@ __all__ = [
     "Status",
     "Versions",
     "dump_plan",
+    "installed_versions",
     "load_plan",
-    "own_versions",
     "pack_boxes",
     "plan_digest",
     "stated_versions",
@@ -125,7 +127,7 @@ def header_of(content: RecordDict) -> Mapping[str, Any]:
 
 
 def version_fields() -> dict[str, int | str]:
-    return dict(vars(own_versions()))
+    return dict(vars(installed_versions()))
 
 
 def plan_blob(content: RecordDict) -> bytes | None:
@@ -150,23 +152,23 @@ def parse_finish_request(content: RecordDict) -> Any:
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
-    return packet_of(content).opened(Stage.KEYS, 0)
+    return wire.decode_reply(packet_of(content), Stage.KEYS, 0)
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
-    return packet_of(content).opened(Stage.SUM, 0)
+    return wire.decode_reply(packet_of(content), Stage.SUM, 0)
 
 
 def parse_share_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.SHARE, 0)
+    return wire.decode_reply(packet_of(content), Stage.SHARE, 0)
 
 
 def parse_unmask_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.UNMASK, 0)
+    return wire.decode_reply(packet_of(content), Stage.UNMASK, 0)
 
 
 def parse_finish_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.FINISH, 0)
+    return wire.decode_reply(packet_of(content), Stage.FINISH, 0)
 
 
 def parse_request(content: RecordDict) -> Request:
@@ -207,7 +209,7 @@ class ServerRun(Server):
 
     def __init__(
         self,
-        config: Run,
+        config: RunConfig,
         *,
         run_id: int,
         seed: int,

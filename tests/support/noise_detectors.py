@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from flwr_dpkmeans.kmeans.lloyd import absolute_statistics
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
 from simulations.audit.audit import AuditOptions, AuditResult, run_audit
 from simulations.audit.cases import Neighbours, build_cases
 from simulations.audit.information import Truth, in_box

@@ -32,11 +32,11 @@ from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Run
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
 
@@ -54,7 +54,7 @@ class Federation:
     faults: Faults
     strategy: PrivateKMeans | None = None
 
-    def start(self, config: Run | None = None, **values: Any) -> KMeansResult:
+    def start(self, config: RunConfig | None = None, **values: Any) -> KMeansResult:
         """Run the whole protocol."""
         self.strategy = PrivateKMeans.from_config(
             config or small_config(**values), on_step=lambda _: None
@@ -123,7 +123,7 @@ def make_federation(
     )
 
 
-def small_config(**values: Any) -> Run:
+def small_config(**values: Any) -> RunConfig:
     """Three clusters in the plane, the default algorithm, unless told otherwise."""
     defaults: dict[str, Any] = {
         "n_clusters": 3,

@@ -36,8 +36,8 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from simulations.deploy.app_guard import Guard, write_programs
-from simulations.deploy.supernode import Watch, guarded_config
+from flwr_dpkmeans.deploy.app_guard import Guard, write_programs
+from flwr_dpkmeans.deploy.supernode import Watch, guarded_config
 
 NODE_ID = 7
 WORDS = ("--insecure", "--runtime-api-address")

@@ -17,7 +17,7 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg import ciphers
 from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.sums.trust import trust_model
 from support.messages import RECORD
@@ -84,7 +84,7 @@ def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
     (node, (round, attempt), its first words).
     """
     used: list[tuple[int, tuple[int, int], bytes]] = []
-    honest, answer = keys.stream, Retry.answer
+    honest, answer = ciphers.stream, Retry.answer
     now: list[tuple[int, tuple[int, int]]] = []
 
     def recorded(key: bytes, asked: tuple[int, int], length: int) -> Words:
@@ -100,7 +100,7 @@ def _streams() -> Iterator[list[tuple[int, tuple[int, int], bytes]]]:
             now.clear()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "stream", recorded)
+        patch.setattr(ciphers, "stream", recorded)
         patch.setattr(Retry, "answer", answering)
         yield used
 

@@ -33,9 +33,10 @@ from flwr_dpkmeans.privacy.release import (
     as_released,
     vector_length,
 )
-from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
 

@@ -32,13 +32,14 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import GROUPS, Group, parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import Settings, rule_of
-from flwr_dpkmeans.sums.task import Run
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import rule_of
+from flwr_dpkmeans.sums.settings import Settings
 
 BOX = ((-1.0,), (1.0,))
 
 
-def config(**values: Any) -> Run:
+def config(**values: Any) -> RunConfig:
     return parse_config(**({"n_clusters": 3, "bounds": BOX} | values))
 
 

@@ -21,13 +21,8 @@ from support.node_files import write_node
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
-from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from flwr_dpkmeans.node.policy import ClientPolicy
-from simulations.deploy import dashboard
-from simulations.deploy.dashboard import (
+from flwr_dpkmeans.deploy import dashboard
+from flwr_dpkmeans.deploy.dashboard import (
     node_metrics,
     node_page,
     read_token,
@@ -35,6 +30,11 @@ from simulations.deploy.dashboard import (
     server_page,
     site,
 )
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
+from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.policy import ClientPolicy
 
 ALLOWED = {
     "dpkmeans_runs": {

@@ -28,13 +28,13 @@ from flwr_dpkmeans.options import (
     object_of,
     option_defaults,
     options_of,
-    parse_run,
+    read_config,
     resolve_n_clusters,
     schema_settings,
 )
-from flwr_dpkmeans.sums.settings import Options
-from flwr_dpkmeans.sums.task import Run
-from simulations.planner import PlanningRequest
+from flwr_dpkmeans.planner import PlanningRequest
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options
 
 BOUNDS = (0.0, 1.0)
 STRATEGIES = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}
@@ -99,7 +99,7 @@ def estimator(algorithm: str, **values: Any) -> FederatedKMeans:
     )
 
 
-def of_flwr_run(algorithm: str, **values: Any) -> Run:
+def of_flwr_run(algorithm: str, **values: Any) -> RunConfig:
     keys = run_config(algorithm=algorithm, **values)
     keys = {
         key: ",".join(map(str, value)) if isinstance(value, tuple) else value
@@ -128,7 +128,7 @@ def test_options_of_other_algorithms_are_refused(option: str) -> None:
             "algorithm": algorithm,
             option: OTHERS[option],
         }
-        text = sentence_of(partial(parse_run, **given))
+        text = sentence_of(partial(read_config, **given))
         assert text.startswith(f"{option} is ")
         assert (
             f", but the algorithm is {algorithm!r}, which has no such option: leave it"
@@ -164,7 +164,7 @@ def test_every_door_refuses_with_the_same_sentence(algorithm: str, option: str) 
     given = {option: OTHERS[option]}
     told = {
         sentence_of(
-            lambda: parse_run(
+            lambda: read_config(
                 n_clusters=3, bounds=((0.0,), (1.0,)), algorithm=algorithm, **given
             )
         )
@@ -217,7 +217,8 @@ def test_a_default_that_is_given_is_not_refused() -> None:
         "evaluation_share": 0.05,
     }
     assert (
-        parse_run(n_clusters=3, bounds=((0,), (1,)), **given).algorithm == "proxy_lloyd"
+        read_config(n_clusters=3, bounds=((0,), (1,)), **given).algorithm
+        == "proxy_lloyd"
     )
 
 
@@ -288,7 +289,7 @@ def test_clip_bounds_of_clients_say_nothing_to_records(option: str) -> None:
 def test_an_evaluation_share_of_an_exact_evaluation_is_refused() -> None:
     given = {"algorithm": "glloyd", "evaluation": "exact", "evaluation_share": 0.2}
     text = sentence_of(
-        lambda: parse_run(n_clusters=3, bounds=((0.0,), (1.0,)), **given)
+        lambda: read_config(n_clusters=3, bounds=((0.0,), (1.0,)), **given)
     )
     assert text.startswith(
         "evaluation_share is 0.2, but evaluation is 'exact', so that it has no effect"
@@ -452,7 +453,7 @@ def test_what_has_no_options_of_its_own_has_a_sentence() -> None:
 
 def test_a_value_without_effect_is_shown_as_it_is_read() -> None:
     text = sentence_of(
-        lambda: parse_run(
+        lambda: read_config(
             n_clusters=3, bounds=((0,), (1,)), examples_per_client=np.int64(9)
         )
     )

@@ -16,9 +16,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.deploy.credentials import make_credentials
-from simulations.deploy.invitation import Invitation
 
 NAMES = ("ward-7", "ward-8", "ward-9")
 

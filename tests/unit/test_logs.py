@@ -31,7 +31,6 @@ from flwr.app import Context, RecordDict
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
-import simulations.baselines
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
@@ -59,9 +58,9 @@ from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, logger
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.secagg.roster import Credential
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import Request
 
@@ -594,13 +593,7 @@ SHOWN_FIELDS = {"plan_digest", "agreed_digest", "transcript", "identities"}
 
 
 def dataclasses_of_the_package() -> Iterator[type[Any]]:
-    beside = pkgutil.walk_packages(
-        simulations.baselines.__path__, "simulations.baselines."
-    )
-    for module in (
-        *pkgutil.walk_packages(flwr_dpkmeans.__path__, "flwr_dpkmeans."),
-        *beside,
-    ):
+    for module in pkgutil.walk_packages(flwr_dpkmeans.__path__, "flwr_dpkmeans."):
         if not module.name.endswith("__main__"):
             for kind in vars(importlib.import_module(module.name)).values():
                 if (

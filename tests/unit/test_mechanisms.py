@@ -41,7 +41,7 @@ from flwr_dpkmeans.privacy.release import (
     vector_length,
     with_joint_pure_release,
 )
-from flwr_dpkmeans.secagg.keys import encode
+from flwr_dpkmeans.secagg.ring import encode
 
 BITS = 16
 

@@ -27,15 +27,15 @@ from support.node_files import SOME_APP, write_node
 from flwr_dpkmeans.__main__ import COMMANDS, main
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import load_stated
+from flwr_dpkmeans.deploy import app_guard, findings, node_check, node_command
+from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy.findings import NoteError, Verdict
+from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, check
+from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower.client_app import layout_of
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from simulations.deploy import app_guard, findings, node_check, node_command
-from simulations.deploy.app_guard import digest_of
 from simulations.deploy.credentials import make_credentials
-from simulations.deploy.findings import NoteError, Verdict
-from simulations.deploy.node_check import Answer, NodeCheck, check
-from simulations.deploy.node_options import NodeOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = [
@@ -570,7 +570,7 @@ def test_a_command_that_fails_says_why_in_one_line(
 
 
 def test_the_example_names_every_key() -> None:
-    file = ROOT / "simulations" / "deploy" / "node.example.toml"
+    file = ROOT / "flwr_dpkmeans" / "deploy" / "node.example.toml"
     options = NodeOptions.from_toml(file)
     named = re.findall(r"^(?:# )?([a-z-]+) = ", file.read_text(), re.MULTILINE)
     assert sorted(named) == sorted(

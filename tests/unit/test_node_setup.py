@@ -18,19 +18,19 @@ import pytest
 from support.apps import app_files, packed
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.deploy import node_command, node_setup
+from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
+from flwr_dpkmeans.deploy.invitation import Invitation, Party
+from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, UnansweredError
+from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from simulations.deploy import node_command, node_setup
-from simulations.deploy.app_guard import digest_of
-from simulations.deploy.certificates import write_certificates, write_node_key
-from simulations.deploy.invitation import Invitation, Party
-from simulations.deploy.node_check import Answer, NodeCheck, UnansweredError
-from simulations.deploy.node_options import Isolation, NodeOptions
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
-PAGE = Path(__file__).resolve().parents[2] / "simulations" / "deploy" / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "deploy" / "README.md"
 
 
 @pytest.fixture(scope="module")

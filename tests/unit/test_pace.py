@@ -68,5 +68,5 @@ def test_a_supernode_looks_three_times_as_often_as_flower_does(
             start_client_internal, name, getattr(start_client_internal, name)
         )
     monkeypatch.setattr(sys, "argv", ["supernode", "--eager"])
-    runpy.run_module("simulations.deploy.supernode", run_name="__main__")
+    runpy.run_module("flwr_dpkmeans.deploy.supernode", run_name="__main__")
     assert slept == [1.0]

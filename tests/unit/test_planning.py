@@ -39,25 +39,22 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums.draft import (
-    MAX_VECTOR_LENGTH,
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    require_next,
-    verify_plan,
-    worst_case,
-)
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import Found, Run, ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
 RHO = 0.225
 
 
-def config(**values: Any) -> Run:
+def config(**values: Any) -> RunConfig:
     return parse_config(
         **({"n_clusters": 3, "bounds": BOX, "n_examples": 1000} | values)
     )
@@ -403,7 +400,7 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
 
     One repetition of each costs most of all.
     """
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
     first, second = plan.rounds[0].blocks[0], plan.rounds[1].blocks[0]
@@ -442,7 +439,7 @@ def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> No
         max_retries=1,
         max_iter=2,
     )
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     for repeated in (0, 1, 2):
         assert (
@@ -1140,7 +1137,7 @@ def test_a_plan_may_differ_in_the_last_digits() -> None:
 def test_final_plan_must_continue_the_preliminary_one() -> None:
     before = plan_of(n_examples=None)
     final = plan_of(n_examples=None, counted=800)
-    require_next(before, final, Found(800), begun=True, released=0)
+    require_next(before, final, Discoveries(800), begun=True, released=0)
     for changed in (
         {"run_id": 10},
         {"n_clients": 6},
@@ -1158,13 +1155,21 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
             match=f"has another {name} than the one in force, which had fixed it",
         ):
             require_next(
-                before, replace(final, **changed), Found(800), begun=True, released=0
+                before,
+                replace(final, **changed),
+                Discoveries(800),
+                begun=True,
+                released=0,
             )
     with pytest.raises(
         ProtocolError, match="N = 801, but the private count released 800"
     ):
         require_next(
-            before, replace(final, n_examples=801), Found(800), begun=True, released=0
+            before,
+            replace(final, n_examples=801),
+            Discoveries(800),
+            begun=True,
+            released=0,
         )
     with pytest.raises(
         ProtocolError, match="another box than the private histograms released"
@@ -1172,7 +1177,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
         require_next(
             before,
             replace(final, box=((0.0,), (1.0,))),
-            Found(800),
+            Discoveries(800),
             begun=True,
             released=0,
         )
@@ -1180,7 +1185,7 @@ def test_final_plan_must_continue_the_preliminary_one() -> None:
         with pytest.raises(
             ProtocolError, match="another n_examples than the one in force, which"
         ):
-            require_next(before, final, Found(800), begun=True, released=released)
+            require_next(before, final, Discoveries(800), begun=True, released=released)
     # What follows from the rest is recomputed.
     for other in (before, replace(final, delta=2e-6), replace(final, preliminary=())):
         with pytest.raises(DPKMeansError):

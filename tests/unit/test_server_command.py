@@ -32,20 +32,20 @@ from support.node_files import write_node
 from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.errors import ConfigurationError, PeerError
-from flwr_dpkmeans.flower.progress import PROGRESS_FILE, RoundTrip, kept
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from simulations.deploy import findings, run_command, server_command
-from simulations.deploy.app_guard import digest_of
-from simulations.deploy.certificates import write_certificates, write_node_key
-from simulations.deploy.findings import (
+from flwr_dpkmeans.deploy import findings, run_command, server_command
+from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
+from flwr_dpkmeans.deploy.findings import (
     NoteError,
     Verdict,
     app_hash,
     require_outside_apps,
 )
-from simulations.deploy.invitation import Invitation
-from simulations.deploy.server_options import ServerOptions
+from flwr_dpkmeans.deploy.invitation import Invitation
+from flwr_dpkmeans.deploy.server_options import ServerOptions
+from flwr_dpkmeans.errors import ConfigurationError, PeerError
+from flwr_dpkmeans.flower.progress import PROGRESS_FILE, RoundTrip, kept
+from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from simulations.ray_processes import is_supported, marked_processes
 
 FAB = packed(app_files())
@@ -1052,7 +1052,10 @@ def test_folders_of_a_federation_in_the_project_do_not_change_the_app() -> None:
         name: (project / name).read_bytes()
         for name in ("pyproject.toml", "README.md", "LICENSE")
     }
-    code = {"flwr_dpkmeans/__init__.py": b"", "flwr_dpkmeans/data/bundled.toml": b""}
+    package = project / "flwr_dpkmeans"
+    rooms = [package, *(path.parent for path in package.glob("*/__init__.py"))]
+    code = {f"{room.relative_to(project)}/__init__.py": b"" for room in rooms}
+    code["flwr_dpkmeans/data/bundled.toml"] = b""
     own |= code | {
         f"flwr_dpkmeans/{name}.toml": b""
         for name in ("results/templates", "flower/run_keys", "privacy/report")

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
-from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.sums.draft import draft_plan, require_next, verify_plan
+from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
-from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, Found, ServerFacts
+from flwr_dpkmeans.sums.public_facts import MAX_SERVER_POINTS, ServerFacts
 
 POINTS = np.linspace(-0.5, 0.5, 40).reshape(20, 2)
 POINTS = np.rint(POINTS * 2.0**16) / 2.0**16
@@ -24,7 +26,7 @@ FACTS = ServerFacts(20, (0.0, 0.0), 0.5, 0.2)
 def drafted(
     trust: str = "distributed", *, public: bool | None = None, **values: Any
 ) -> Plan:
-    config = parse_run(
+    config = read_config(
         **(
             {
                 "n_clusters": 3,
@@ -129,7 +131,7 @@ def test_facts_cannot_change_after_they_were_agreed_on() -> None:
         require_next(
             plan,
             replace(plan, server=replace(FACTS, data_radius=0.6)),
-            Found(),
+            Discoveries(),
             begun=False,
             released=None,
         )

@@ -16,10 +16,10 @@ from unittest import mock
 
 import numpy as np
 
-from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.keys import FixedPointVector
+from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
 TARGET = Path(__file__).with_name("masks.json")
@@ -195,7 +195,7 @@ def build() -> dict[str, Any]:
         {
             "key": key.hex(),
             "asked": list(asked),
-            "words": keys.stream(key, asked, length).tolist(),
+            "words": ciphers.stream(key, asked, length).tolist(),
         }
         for key, asked, length in (
             (bytes(32), (0, 0), 3),

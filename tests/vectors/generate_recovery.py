@@ -19,7 +19,6 @@ import numpy as np
 
 from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.agreement import Slots
-from flwr_dpkmeans.secagg.keys import FixedPointVector
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
     Release,
@@ -28,6 +27,7 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskRequest,
 )
 from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
+from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
 TARGET = Path(__file__).with_name("recovery.json")

@@ -26,13 +26,13 @@ from support.node_files import write_node
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.deploy.dashboard import node_page, server_page
 from flwr_dpkmeans.errors import CohortError, DPKMeansError
 from flwr_dpkmeans.flower.progress import Notice, kept
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
 from flwr_dpkmeans.results.page import HTML, page
 from flwr_dpkmeans.results.picture import draw_summary
 from flwr_dpkmeans.results.writer import RunResult
-from simulations.deploy.dashboard import node_page, server_page
 
 BROWSER = shutil.which(os.environ.get("CHROMIUM", "chromium") or "none")
 pytestmark = [

@@ -18,7 +18,9 @@ import pytest
 from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMeans
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
-from simulations.ray_engine import RayBackend, RaySuperLink, run_on_ray
+from simulations.flower.ray_engine import run_on_ray
+from simulations.flower.ray_settings import RayBackend
+from simulations.flower.ray_superlink import RaySuperLink
 from simulations.ray_processes import marked_processes
 
 pytestmark = pytest.mark.ray
@@ -119,7 +121,7 @@ def test_a_run_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> N
 
 def test_the_guard_ends_what_a_killed_process_left(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from simulations.ray_engine import"
+        "import sys, time; from pathlib import Path; from simulations.flower.ray_engine import"
         " *\nlink = RaySuperLink(RayBackend()); print(link.home, flush=True);"
         " link._ensure_started()\nprint('up', flush=True)\ntime.sleep(600)"
     )

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import simulations.deploy
+import flwr_dpkmeans.deploy
 from simulations.deployment import PROJECT
 from simulations.flower_processes import (
     environment,
@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.skipif(not is_supported(), reason="processes are found in /proc"),
 ]
 
-PAGE = Path(simulations.deploy.__file__).with_name("README.md")
+PAGE = Path(flwr_dpkmeans.deploy.__file__).with_name("README.md")
 BIN = Path(sys.executable).parent
 WARDS = ("ward-7", "ward-8", "ward-9")
 NEW_USER = re.compile(

@@ -14,20 +14,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.settings import Evaluation as EvaluationKind
+from flwr_dpkmeans.sums.settings import EvaluationKind
 
 Floats = NDArray[np.float64]
 GRID = 2**16
 
 
 def plan_of(d: int, k: int, n_classes: int, unit: str, radius: float | None) -> Plan:
-    config = parse_run(
+    config = read_config(
         n_clusters=k,
         bounds=((-1.0,), (1.0,)),
         algorithm="sphere_packing",

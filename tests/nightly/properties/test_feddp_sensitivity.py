@@ -22,20 +22,17 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.kmeans.lloyd import clip_rows
-from flwr_dpkmeans.kmeans.projected import outer_product_triangle
+from flwr_dpkmeans.kernels.clipping import clip_rows
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, Norm
-from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    draft_plan,
-    require_server_state,
-    verify_plan,
-)
+from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.verify import require_server_state, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]

@@ -12,14 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.secagg import roster as roster_module
-from flwr_dpkmeans.secagg.keys import (
-    FixedPointVector,
-    Ring,
-    generate_private_key,
-    public_key_of,
-)
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.party import Retry, RetrySession
+from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 EXTREMES = (0, 1, 2**16, 2**31, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1)

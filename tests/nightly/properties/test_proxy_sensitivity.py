@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED, cluster_state
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.kmeans.lloyd import clip_rows
+from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -32,11 +32,13 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     as_released,
 )
-from flwr_dpkmeans.secagg.keys import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
+from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 # Names in the state that clients read.
 CENTRE, CLIP, SPREAD, AXES, SUBSPACE_SPREAD = (

@@ -34,13 +34,13 @@ from support.protocol_federation import (
     small_config,
 )
 
+from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
-from simulations.deploy.ledger_report import inspect_ledger
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="needs processes that fork"

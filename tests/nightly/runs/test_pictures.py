@@ -14,15 +14,15 @@ from matplotlib.text import Text
 
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.planner import PlanningRequest, make_forecast, present
+from flwr_dpkmeans.planner.forecast import Forecast, notes_on
+from flwr_dpkmeans.planner.simulate import Excess
 from flwr_dpkmeans.privacy.report import Provenance, ReleaseLine
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.writer import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
-from simulations.planner import PlanningRequest, make_forecast, present
-from simulations.planner.forecast import Forecast, notes_on
-from simulations.planner.simulate import Excess
 
 pytestmark = pytest.mark.drawn
 

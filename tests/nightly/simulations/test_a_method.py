@@ -137,7 +137,7 @@ def test_the_estimator_runs_it_with_its_option(package: Path, tmp_path: Path) ->
 def test_every_command_of_the_page_is_typed_here() -> None:
     assert [shlex.split(line)[2] for line in COMMANDS] == [
         "simulations.run",
-        "simulations.plot",
+        "simulations.figures",
         "simulations.audit",
     ]
 
@@ -199,7 +199,7 @@ def test_a_sweep_goes_on_unless_the_methods_own_source_changed(
 
 
 def test_the_table_is_drawn(package: Path, swept: Path) -> None:
-    completed = typed(command("python -m simulations.plot"), package, swept)
+    completed = typed(command("python -m simulations.figures"), package, swept)
     assert completed.returncode == 0, completed.stderr
     (picture,) = (swept / "outputs" / "signs" / "figures").glob("*.png")
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -18,9 +18,12 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
-from simulations import ablation, proxy_pictures
-from simulations.ablation_figure import draw_ratios
-from simulations.ablation_runs import (
+from flwr_dpkmeans.kmeans.cost import cost_per_point
+from simulations.papers.fastlloyd.utility import load_scaled
+from simulations.papers.proxy import ablation
+from simulations.papers.proxy import pictures as proxy_pictures
+from simulations.papers.proxy.ablation_figure import draw_ratios
+from simulations.papers.proxy.ablation_runs import (
     ALL,
     FASTLLOYD,
     MIXTURE,
@@ -33,8 +36,6 @@ from simulations.ablation_runs import (
     public_of,
     run_job,
 )
-from simulations.clustering_indices import cost_per_point
-from simulations.utility import load_scaled
 
 PNG = b"\x89PNG\r\n\x1a\n"
 IRIS = DataSet("iris", "iris", 3)

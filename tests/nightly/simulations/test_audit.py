@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans, lloyd_family
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
+from flwr_dpkmeans.kernels.cluster_sums import relative_statistics
+from flwr_dpkmeans.kernels.grid import toward_zero
 from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.lloyd import relative_statistics, toward_zero
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape

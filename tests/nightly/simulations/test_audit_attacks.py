@@ -19,7 +19,7 @@ import pytest
 from scipy.stats import norm
 
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
 from simulations.audit import (
     attack_games,
     attack_reconstruction,

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
 from simulations.audit.audit import AuditOptions, prepare
 from simulations.audit.cases import Case, Neighbours, build_cases
 from simulations.audit.distinguishers import (

@@ -17,9 +17,9 @@ from simulations.audit.trajectory import (
     View,
     attack,
     clear_views,
-    finds,
     in_the_clear,
-    told,
+    informed,
+    uninformed,
     view_of,
 )
 
@@ -45,7 +45,7 @@ def test_two_moves_in_one_step_that_share_a_cluster() -> None:
     rows = np.array([[-0.75], [-0.5], [0.125], [0.25], [0.5], [0.75], [0.875]])
     labels = [[0, 0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2, 2]]
     centroids = np.array([[[-0.25], [0.5], [1.0]], [[-0.75], [0.125], [0.625]]])
-    found = finds(view_by(labels, rows, centroids))
+    found = uninformed(view_by(labels, rows, centroids))
     assert found.named.ravel().tolist() == [0.125, 0.5]
     assert found.right.tolist() == [False, False, True, False, True, False, False]
 
@@ -57,7 +57,7 @@ def test_a_sum_of_rows_is_not_taken_for_a_row() -> None:
     centroids = np.array([[[0.9], [0.3], [-0.5]], [[0.3], [0.9], [-0.5]]])
     labels = [[1, 1, 0, 2, 2, 0], [0, 0, 1, 2, 2, 0]]
     view = view_by(labels, rows, centroids)
-    assert finds(view).named.tolist() == [[1.0]]
+    assert uninformed(view).named.tolist() == [[1.0]]
 
 
 def test_it_works_without_noise_and_fails_with_it() -> None:
@@ -70,14 +70,14 @@ def test_it_works_without_noise_and_fails_with_it() -> None:
         noise=False,
         runs=2,
     )
-    assert exact.told >= exact.finds > exact.alone
+    assert exact.informed >= exact.uninformed > exact.alone
     clear = attack(
         "clear",
-        [view for one in played for view in clear_views(plain, one)],
+        [view for one in played for view in clear_views(one)],
         noise=False,
         runs=2,
     )
-    assert clear.finds > exact.finds
+    assert clear.uninformed > exact.uninformed
     # Even at an epsilon that protects next to nobody not a digit more than chance is
     # right.
     for algorithm in ("fastlloyd", "glloyd", "proxy_lloyd", "feddp_kmeans"):
@@ -85,12 +85,14 @@ def test_it_works_without_noise_and_fails_with_it() -> None:
         runs = [play(game, seed, None) for seed in range(2)]
         views = [view_of(game, one, noisy=True) for one in runs]
         assert not any(
-            adversary(view).right.any() for view in views for adversary in (told, finds)
+            adversary(view).right.any()
+            for view in views
+            for adversary in (informed, uninformed)
         )
         # It is the noise that stops them.
         if algorithm == "glloyd":
             bare = [view_of(game, one, noisy=False) for one in runs]
-            assert any(finds(view).right.any() for view in bare)
+            assert any(uninformed(view).right.any() for view in bare)
 
 
 def test_counts_and_means_of_one_client_are_its_sums() -> None:

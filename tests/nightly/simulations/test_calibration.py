@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simulations.calibration import EPSILONS, ROWS, SHAPES, main, summary
+from simulations.benchmarks.calibration import EPSILONS, ROWS, SHAPES, main, summary
 
 
 def test_there_are_twelve_shapes_from_a_thousand_to_three_hundred_thousand_rows() -> (

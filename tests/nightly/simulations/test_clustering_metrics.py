@@ -18,7 +18,7 @@ from sklearn.metrics import (
 )
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.clustering_metrics import (
+from simulations.experiments.clustering_metrics import (
     ClusteringMetrics,
     area_under,
     clustering_metrics,

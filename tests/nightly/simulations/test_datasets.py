@@ -15,8 +15,8 @@ pytest.importorskip("hydra")
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.datasets import load_data_set, own_range, require_source
-from simulations.federation import (
+from simulations.experiments.datasets import load_data_set, own_range, require_source
+from simulations.experiments.federation import (
     bounds_of,
     gives_server_points,
     reference_box,

@@ -16,14 +16,14 @@ from flwr_dpkmeans.errors import ConfigurationError
 
 pytest.importorskip("hydra")
 
-from simulations import ray_job
-from simulations.configuration import run_config_of
-from simulations.datasets import load_data_set
-from simulations.engines import run_settings
-from simulations.expansion import expand
-from simulations.job import run_job
-from simulations.outcome import Outcome
-from simulations.ray_engine import RayResult
+from simulations.experiments import ray_job
+from simulations.experiments.configuration import run_config_of
+from simulations.experiments.datasets import load_data_set
+from simulations.experiments.engines import run_settings
+from simulations.experiments.expansion import expand
+from simulations.experiments.job import run_job
+from simulations.experiments.outcome import Outcome
+from simulations.flower.ray_engine import RayResult
 
 
 def settings_of(*overrides: str) -> Any:

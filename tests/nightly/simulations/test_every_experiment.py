@@ -19,11 +19,11 @@ import yaml
 pytest.importorskip("hydra")
 from omegaconf import OmegaConf
 
-from simulations.composition import parse_overrides, single_overrides
-from simulations.configuration import require_valid
-from simulations.engines import run_settings
-from simulations.expansion import CONFIGURATION
-from simulations.job import run_job
+from simulations.experiments.composition import parse_overrides, single_overrides
+from simulations.experiments.configuration import require_valid
+from simulations.experiments.engines import run_settings
+from simulations.experiments.expansion import CONFIGURATION
+from simulations.experiments.job import run_job
 from simulations.sources.census_codes import STATES
 
 EXPERIMENTS = sorted(

@@ -25,18 +25,18 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower.server_app import run_keys
 from flwr_dpkmeans.options import flat_options, task_kind
 from flwr_dpkmeans.sums.trust import TRUST_MODELS, Central, register_trust
-from simulations import configuration
-from simulations.algorithm_groups import group_texts
-from simulations.configuration import (
+from simulations.experiments import configuration
+from simulations.experiments.algorithm_groups import group_texts
+from simulations.experiments.configuration import (
     METRICS,
     flat,
     job_key,
     require_valid,
     run_config_of,
 )
-from simulations.expansion import CONFIGURATION, expand, narrowed
-from simulations.figure_specs import columns_of, parse_specs
-from simulations.job import run_job
+from simulations.experiments.expansion import CONFIGURATION, expand, narrowed
+from simulations.experiments.job import run_job
+from simulations.figures.specs import columns_of, parse_specs
 
 
 class Notary(Central):

@@ -19,13 +19,17 @@ from flwr_dpkmeans.errors import (
     PlanError,
     ProtocolError,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.task import TASKS
-from simulations import fastlloyd_parties
-from simulations.fastlloyd_parties.configs import Params
-from simulations.fastlloyd_parties.laplace import LaplaceFastLloyd
-from simulations.fastlloyd_parties.parties import MaskedClient, Server, UnmaskedClient
+from simulations.papers import fastlloyd_parties
+from simulations.papers.fastlloyd_parties.configs import Params
+from simulations.papers.fastlloyd_parties.laplace import LaplaceFastLloyd
+from simulations.papers.fastlloyd_parties.parties import (
+    MaskedClient,
+    Server,
+    UnmaskedClient,
+)
 
 CENTRES = np.array([[-0.7, -0.7], [0.0, 0.6], [0.7, -0.6]])
 EXAMPLE = """

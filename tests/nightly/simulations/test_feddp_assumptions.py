@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("hydra")
 
-from simulations import feddp_assumptions
-from simulations.feddp_assumptions import Measured, main, measure, told
+from simulations.papers import feddp_theory as feddp_assumptions
+from simulations.papers.feddp_theory import Measured, main, measure, told
 
 
 def test_examples() -> None:

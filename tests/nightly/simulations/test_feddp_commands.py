@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.privacy.noise import NoiseKind
-from simulations import feddp_cost, feddp_utility, mixture_runs, run
-from simulations.clustering_indices import cost_per_point
+from simulations import mixture_runs, run
+from simulations.experiments.table import read_table
 from simulations.mixture_runs import PAPER, Fit, Setting
+from simulations.papers.feddp import cost as feddp_cost
+from simulations.papers.feddp import utility as feddp_utility
 from simulations.sources.mixture import draw_gaussian_mixture
-from simulations.table import read_table
 
 SMALL = ("--clients", "5", "--rows", "200")
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulations import kernel_speed
+from simulations.benchmarks import kernel_speed
 
 
 def test_kernels_are_measured_beside_the_machines_rates(

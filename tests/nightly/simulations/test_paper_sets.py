@@ -14,9 +14,15 @@ import pytest
 import yaml
 
 from flwr_dpkmeans.errors import DataError
-from simulations import paper_sets
-from simulations.expansion import CONFIGURATION
-from simulations.paper_sets import known_sets, main, prepare, read_rows, rows_hash
+from simulations.experiments.expansion import CONFIGURATION
+from simulations.sources import paper_sets
+from simulations.sources.paper_sets import (
+    known_sets,
+    main,
+    prepare,
+    read_rows,
+    rows_hash,
+)
 
 
 def test_every_set_that_has_a_file_is_described_with_the_papers_shape() -> None:

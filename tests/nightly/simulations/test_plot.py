@@ -18,18 +18,20 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, DPKMeansError
-from simulations.figure_frame import LARGEST_PNG, columns_for, encode, scale_x
-from simulations.figure_kinds import KINDS, CurveSpec, ElbowSpec, FigureSpec, Scale
-from simulations.figure_looks import METHODS, looks_of
-from simulations.figure_numbers import (
+from simulations.experiments.table import write_table
+from simulations.figures.frame import LARGEST_PNG, columns_for, encode, scale_x
+from simulations.figures.kinds import KINDS, CurveSpec, ElbowSpec, FigureSpec, Scale
+from simulations.figures.looks import METHODS, looks_of
+from simulations.figures.numbers import (
     curve_numbers,
     elbow_numbers,
     pareto_numbers,
     shares_numbers,
 )
-from simulations.figure_ratios import ablation_numbers, area_numbers, heatmap_numbers
-from simulations.figure_specs import check_columns, parse_specs
-from simulations.figure_table import (
+from simulations.figures.plot import figure_files, figures_of, main
+from simulations.figures.ratios import ablation_numbers, area_numbers, heatmap_numbers
+from simulations.figures.specs import check_columns, parse_specs
+from simulations.figures.table import (
     Results,
     Selection,
     averaged_note,
@@ -37,8 +39,6 @@ from simulations.figure_table import (
     read_results,
     select,
 )
-from simulations.plot import figure_files, figures_of, main
-from simulations.table import write_table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 T_2 = 4.302652729911275  # 97.5% quantile of Student's t with 2 degrees of freedom
@@ -345,7 +345,7 @@ def drawn_of(
         drawn.append(figure)
         return {}
 
-    monkeypatch.setattr("simulations.plot.encode", keep)
+    monkeypatch.setattr("simulations.figures.plot.encode", keep)
     figure_files(given, results)
     return drawn[0]
 
@@ -819,7 +819,7 @@ def test_a_file_of_specifications_and_what_is_no_table(
 
 def test_pictures_stay_below_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LARGEST_PNG == 200_000
-    monkeypatch.setattr("simulations.figure_frame.LARGEST_PNG", 10_000)
+    monkeypatch.setattr("simulations.figures.frame.LARGEST_PNG", 10_000)
     figure = Figure(figsize=(1.5, 1.0))
     figure.add_axes((0.0, 0.0, 1.0, 1.0)).imshow(
         np.random.default_rng(0).random((100, 150, 3))

@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 import pytest
 
-from simulations import proxy_utility
 from simulations.mixture_runs import PAPER, Setting
-from simulations.proxy_utility import (
+from simulations.papers.proxy import utility as proxy_utility
+from simulations.papers.proxy.utility import (
     Case,
     Job,
     Outcome,

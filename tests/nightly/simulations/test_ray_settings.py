@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
-from simulations.ray_engine import EngineError, RaySuperLink, failure_of, run_on_ray
-from simulations.ray_processes import is_supported, marked_processes
-from simulations.ray_settings import (
+from simulations.flower.ray_engine import failure_of, run_on_ray
+from simulations.flower.ray_settings import (
     RayBackend,
     app_file,
     connection_file,
     environment,
     federation_config,
 )
+from simulations.flower.ray_superlink import EngineError, RaySuperLink
+from simulations.ray_processes import is_supported, marked_processes
 
 LOG = Path("flwr.log")
 CONFIG: dict[str, Any] = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3}

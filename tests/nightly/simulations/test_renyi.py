@@ -13,7 +13,7 @@ import pytest
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from simulations.renyi import main, renyi_epsilon
+from simulations.audit.renyi import main, renyi_epsilon
 
 ROWS = np.random.default_rng(0).uniform(-1.0, 1.0, (200, 2))
 

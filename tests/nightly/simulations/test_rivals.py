@@ -18,16 +18,18 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import ReleasedSum, as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.settings import Options
 from flwr_dpkmeans.sums.task import TASKS
-from simulations import rivals, sweep
+from simulations import rivals
+from simulations.experiments import sweep
 from simulations.rivals import installed_methods, register_rivals, rival_runs
 from simulations.rivals.__main__ import main
 from simulations.rivals.locality_hashing import (
@@ -92,7 +94,7 @@ def fitted(algorithm: Options, tables: list[Array], **values: Any) -> FederatedK
 def built(algorithm: str, **options: Any) -> tuple[Algorithm, State]:
     values = {"n_clusters": 2, "bounds": ((-1,), (1,)), "n_examples": 1000, **options}
     plan = draft_plan(
-        parse_run(algorithm=algorithm, **values),
+        read_config(algorithm=algorithm, **values),
         run_id=1,
         n_clients=3,
         seed=7,

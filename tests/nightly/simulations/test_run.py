@@ -22,13 +22,18 @@ from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.datasets import load_data_set
-from simulations.engines import run_settings
-from simulations.expansion import expand
-from simulations.federation import bounds_of, reference_box, server_points_of, split
-from simulations.job import result_row, run_job
+from simulations.experiments.datasets import load_data_set
+from simulations.experiments.engines import run_settings
+from simulations.experiments.expansion import expand
+from simulations.experiments.federation import (
+    bounds_of,
+    reference_box,
+    server_points_of,
+    split,
+)
+from simulations.experiments.job import result_row, run_job
+from simulations.experiments.table import read_table
 from simulations.run import main
-from simulations.table import read_table
 
 PROJECT = Path(__file__).resolve().parents[3]
 

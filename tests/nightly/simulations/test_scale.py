@@ -8,13 +8,13 @@ from typing import cast
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.planner.cost import _pairs
 from flwr_dpkmeans.secagg.agreement import recovery_graph
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout
-from simulations import scale
-from simulations.kernel_speed import Timing
-from simulations.planner.cost import _pairs
+from simulations.benchmarks import scale
+from simulations.benchmarks.kernel_speed import Timing
 
 
 def test_a_tree_adds_masked_vectors_exactly_and_its_groups_are_noise() -> None:

@@ -6,7 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from simulations.secagg_plus import NAMES, SECAGG_PLUS, Updates, main, measure
+from simulations.benchmarks.secagg_plus import (
+    NAMES,
+    SECAGG_PLUS,
+    Updates,
+    main,
+    measure,
+)
 
 
 def test_both_find_the_mean() -> None:

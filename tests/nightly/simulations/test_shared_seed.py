@@ -14,9 +14,9 @@ pytest.importorskip("hydra")
 
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.sums.local import run_direct
-from simulations import shared_seed, table3
-from simulations.round_cost import Problem
-from simulations.shared_seed import (
+from simulations.papers.fastlloyd import shared_seed, table3
+from simulations.papers.fastlloyd.round_cost import Problem
+from simulations.papers.fastlloyd.shared_seed import (
     Pairwise,
     SharedSeed,
     iterate,

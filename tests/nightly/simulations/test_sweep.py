@@ -30,17 +30,23 @@ pytest.importorskip("hydra")
 
 from flwr_dpkmeans.data.bundled import load_bundled
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from simulations import sweep as sweep_module
 from simulations.audit import attacks, options
 from simulations.audit.trials import measuring
-from simulations.configuration import NOT_PRIVATE, _fingerprint, flat, job_key
-from simulations.expansion import Sweep, expand
-from simulations.job import rehearsed_row, run_job
+from simulations.experiments import sweep as sweep_module
+from simulations.experiments.code_version import code_version
+from simulations.experiments.configuration import (
+    NOT_PRIVATE,
+    _fingerprint,
+    flat,
+    job_key,
+)
+from simulations.experiments.expansion import Sweep, expand
+from simulations.experiments.job import rehearsed_row, run_job
+from simulations.experiments.sweep import run_sweep
+from simulations.experiments.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
+from simulations.experiments.workers import default_workers, workers_of
 from simulations.mixture_runs import run_jobs
 from simulations.run import main, with_figures_that_can_be_drawn
-from simulations.sweep import code_version, run_sweep
-from simulations.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
-from simulations.workers import default_workers, workers_of
 
 PROJECT = Path(__file__).resolve().parents[3]
 Settings = Mapping[str, Any]
@@ -72,7 +78,7 @@ def dies_at_seed_1(settings: Settings) -> dict[str, Any]:
 
 
 def fails_at_seed_1(settings: Settings) -> dict[str, Any]:
-    """As `simulations.job.run_job` tells of a failure."""
+    """As `simulations.experiments.job.run_job` tells of a failure."""
     row = quick(settings)
     return (
         row | {"status": "failed", "reason": "DataError: no rows"}
@@ -174,7 +180,7 @@ def test_what_only_the_run_finds_wrong_is_a_row(
     def broken(_: Settings) -> None:
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("simulations.engines.load_data_set", broken)
+    monkeypatch.setattr("simulations.experiments.engines.load_data_set", broken)
     assert (
         run_job(four.settings[0])["reason"]
         == "unexpected ZeroDivisionError: of all things"
@@ -523,20 +529,27 @@ def test_the_number_of_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["ablation", "utility", "feddp_utility", "proxy_utility", "rivals"]
+    "command",
+    [
+        "papers.proxy.ablation",
+        "papers.fastlloyd.utility",
+        "papers.feddp.utility",
+        "papers.proxy.utility",
+        "rivals.__main__",
+    ],
 )
 def test_no_workers_is_this_process_in_every_command(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = f"simulations.{command}" + (".__main__" if command == "rivals" else "")
+    main = importlib.import_module(f"simulations.{command}").main
     with pytest.raises(SystemExit):
-        importlib.import_module(name).main(["--workers=-1"])
+        main(["--workers=-1"])
     assert (
         "workers is -1, but it must be an integer of at least 0"
         in capsys.readouterr().err
     )
     with pytest.raises(SystemExit) as left:
-        importlib.import_module(name).main(["--workers=0", "--help"])
+        main(["--workers=0", "--help"])
     assert left.value.code == 0
     assert "0: this one" in " ".join(capsys.readouterr().out.split())
 

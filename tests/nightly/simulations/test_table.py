@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
-from simulations.table import (
+from simulations.experiments.table import (
     JOURNAL_FILE,
     TABLE_FILE,
     Journal,

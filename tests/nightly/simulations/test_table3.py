@@ -13,11 +13,20 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations import table3
-from simulations.deployment import DeploymentError, LogLine
+from simulations.deployment import LogLine
+from simulations.flower_processes import DeploymentError
+from simulations.papers.fastlloyd import table3
+from simulations.papers.fastlloyd.round_cost import (
+    Estimate,
+    Problem,
+    measure_rounds,
+    vector_bytes,
+)
+from simulations.papers.fastlloyd.superlink_cost import (
+    measure_over_superlink,
+    read_cost,
+)
 from simulations.relay import Traffic
-from simulations.round_cost import Estimate, Problem, measure_rounds, vector_bytes
-from simulations.superlink_cost import measure_over_superlink, read_cost
 
 
 @pytest.fixture

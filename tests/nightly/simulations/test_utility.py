@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulations import utility
-from simulations.utility import area_under, find_source
+from simulations.experiments.clustering_metrics import area_under
+from simulations.papers.fastlloyd import utility
+from simulations.papers.fastlloyd.utility import find_source
 
 
 @pytest.fixture(autouse=True)

@@ -27,13 +27,12 @@ from flwr_dpkmeans.privacy.noise import (
     noise_source,
 )
 from flwr_dpkmeans.secagg.agreement import Slots, share
+from flwr_dpkmeans.secagg.ciphers import seal, stream
 from flwr_dpkmeans.secagg.keys import (
     agree_pair_keys,
     generate_group_key,
     generate_private_key,
     public_key_of,
-    seal,
-    stream,
 )
 from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover

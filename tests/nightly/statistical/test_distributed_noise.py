@@ -30,11 +30,11 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, GaussianRelease, vector_length
-from flwr_dpkmeans.secagg.keys import FixedPointVector
+from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, takes_part
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.trust import Distributed, Shares, trust_model
 
 GRID = 2.0**16

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, Measured, read_evaluation
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.secagg.keys import AggregateVector, encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.secagg.ring import AggregateVector, encode
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.trust import trust_model
@@ -100,7 +101,7 @@ def plan_of(sizes: list[int], **values: Any) -> Plan:
         "noise": "seeded",
         "masking": False,
     }
-    config = parse_run(**(settings | values))
+    config = read_config(**(settings | values))
     return draft_plan(config, run_id=1, n_clients=len(sizes), seed=0, n_features=2)
 
 

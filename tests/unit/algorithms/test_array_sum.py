@@ -33,9 +33,10 @@ from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, IN_SIMULATION, ClientPolicy
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.wire import Request
@@ -753,7 +754,7 @@ def test_the_pages_app_is_fedavg(
 def test_arrays_that_begin_nowhere_in_particular_need_no_start() -> None:
     def check(shape: tuple[int, ...], **start: str) -> None:
         box: Any = ((-1.0,), (1.0,))
-        run = parse_run(
+        run = read_config(
             algorithm="array_sum",
             bounds=box,
             n_features=1,

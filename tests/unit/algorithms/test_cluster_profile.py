@@ -22,11 +22,13 @@ from flwr_dpkmeans.algorithms.cluster_profile import (
 )
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
-from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
+from flwr_dpkmeans.options import flat_options, read_config, schema_settings
 from flwr_dpkmeans.privacy.report import PROFILE_ROUND
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 
@@ -77,7 +79,7 @@ def plan_of(schema: Schema = SCHEMA, n_clients: int = 5, **options: Any) -> Plan
         | {"bounds": (box.lower, box.upper)}
     )
     return draft_plan(
-        parse_run(**values),
+        read_config(**values),
         run_id=1,
         n_clients=n_clients,
         seed=1,
@@ -569,7 +571,7 @@ def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
         with pytest.raises(
             ConfigurationError, match="profile_widths follow from a schema"
         ):
-            parse_run(n_clusters=2, bounds=((0.0,), (1.0,)), profile_widths=widths)
+            read_config(n_clusters=2, bounds=((0.0,), (1.0,)), profile_widths=widths)
     for wrong in (
         {"profile_widths": ()},
         {"profile_share": 0.5},
@@ -584,7 +586,7 @@ def test_what_has_no_profile_refuses_it_before_anything_is_sent() -> None:
         with pytest.raises(
             ConfigurationError, match="profile_widths follow from a schema"
         ):
-            parse_run(n_clusters=2, bounds=((0.0,), (1.0,)), **said)
+            read_config(n_clusters=2, bounds=((0.0,), (1.0,)), **said)
 
 
 def test_a_plan_whose_profile_is_mostly_noise_says_so_from_public_numbers() -> None:

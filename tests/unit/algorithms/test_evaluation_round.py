@@ -20,18 +20,19 @@ from flwr_dpkmeans.algorithms.measure import (
     evaluation_blocks,
     result_extras,
 )
-from flwr_dpkmeans.options import parse_run
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.task import Run
 
 ROWS = np.array([[0.25, 0.0], [0.0, 0.5], [0.0, 0.0], [1.0, 1.0], [1.0, 0.75]])
 LABELS = np.array([0, 1, 0, 2, 7])
 STATE = cluster_state(np.array([[0.0, 0.0], [1.0, 0.5]]), np.zeros(2))
 
 
-def config_of(**values: Any) -> Run:
+def config_of(**values: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),
@@ -41,7 +42,7 @@ def config_of(**values: Any) -> Run:
         "evaluation": "private",
         "evaluation_radius": 0.5,
     }
-    return parse_run(**(settings | values))
+    return read_config(**(settings | values))
 
 
 def plan_of(**values: Any) -> Plan:

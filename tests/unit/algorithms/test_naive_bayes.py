@@ -37,13 +37,15 @@ from flwr_dpkmeans.errors import (
     PlanError,
     PrivacyWarning,
 )
-from flwr_dpkmeans.options import parse_run
+from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, verify_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.verify import verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.option_rules import rule_of
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.settings import rule_of
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
@@ -78,7 +80,7 @@ def plan_of(**values: Any) -> Plan:
         "bounds": ((-1.0,), (1.0,)),
         "n_examples": 900,
     }
-    run = parse_run(**settings | values)
+    run = read_config(**settings | values)
     return draft_plan(
         run, run_id=1, n_clients=3, seed=7, n_features=values.get("n_features", 2)
     )
@@ -369,7 +371,7 @@ def test_the_plan_travels_and_is_verified_with_its_options() -> None:
 
 def test_a_client_without_labels_refuses_the_plan() -> None:
     from flwr_dpkmeans.errors import RefusalError
-    from flwr_dpkmeans.sums.plan import require_labels
+    from flwr_dpkmeans.sums.checks.columns import require_labels
 
     with pytest.raises(
         RefusalError, match="labels of 2 classes, but this client has no labels"
@@ -592,7 +594,7 @@ def test_shapes_of_what_was_found(
     """
     values: dict[str, Any] = {"categories": categories} if categories else {}
     bounds = ((0.0, 0.0), (1.0, 3.0))
-    run = parse_run(
+    run = read_config(
         algorithm="naive_bayes", classes=3, bounds=bounds, n_examples=900, **values
     )
     assert run.task.shapes(2) == expected
@@ -715,7 +717,7 @@ def test_tables_of_categories_that_are_taken(
     values: dict[str, Any], refused: str | None
 ) -> None:
     def check() -> None:
-        run = parse_run(algorithm="naive_bayes", n_examples=900, **values)
+        run = read_config(algorithm="naive_bayes", n_examples=900, **values)
         run.task.check(run.settings)
 
     if refused is None:

@@ -32,8 +32,8 @@ from flwr_dpkmeans.privacy.release import (
     round_events,
     with_joint_pure_release,
 )
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.task import Known
 
 SUMS = ReleasePart(
     "sums", (3,), Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S1: sums"), 2.0, 1.5
@@ -55,7 +55,7 @@ VOTES = ReleasePart(
 )
 
 
-def known_of(n_declared: int | None = 1000, **values: Any) -> Known:
+def known_of(n_declared: int | None = 1000, **values: Any) -> PublicFacts:
     settings: dict[str, Any] = {
         "algorithm": "feddp_kmeans",
         "trust": "central",
@@ -64,7 +64,7 @@ def known_of(n_declared: int | None = 1000, **values: Any) -> Known:
     config = parse_config(
         n_clusters=2, bounds=((-1.0,), (1.0,)), n_examples=n_declared, **settings
     )
-    return Known(
+    return PublicFacts(
         config=config, n_examples=1000, n_features=3, delta=1e-6, released_multiplier=None, released_closeness=SAME,
         fraction_bits=16,
     )  # fmt: skip

@@ -34,8 +34,8 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 )
 from flwr_dpkmeans.algorithms.proxy_rounds import proxy_round
 from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies import (
     N_DISTANCES,
     Ellipsoid,
@@ -54,8 +54,8 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     as_released,
 )
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import Known, ServerFacts
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -63,14 +63,14 @@ GRID = 2.0**16
 
 def public_of(
     d: int, k: int, n: int, *, server: ServerFacts | None = None, **values: Any
-) -> Known:
+) -> PublicFacts:
     config = parse_config(
         n_clusters=k,
         bounds=((-1.0,), (1.0,)),
         n_examples=n,
         **({"epsilon": 2.0} | values),
     )
-    return Known(
+    return PublicFacts(
         config=config,
         n_examples=n,
         n_features=d,

@@ -20,7 +20,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import AVERAGE_COUNTS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
-from flwr_dpkmeans.options import parse_config, parse_run
+from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -28,7 +28,8 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     as_released,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
@@ -390,7 +391,7 @@ def test_the_papers_mixture_of_noises_is_refused() -> None:
         ConfigurationError,
         match="noise_kind is 'paper', but the algorithm is 'proxy_lloyd'",
     ):
-        parse_run(n_clusters=2, bounds=((-1,), (1,)), noise_kind="paper")
+        read_config(n_clusters=2, bounds=((-1,), (1,)), noise_kind="paper")
 
 
 def test_a_plan_depends_on_public_numbers_only() -> None:

@@ -38,6 +38,7 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     location_round,
     look_round,
 )
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import (
     N_DISTANCES,
     Ellipsoid,
@@ -53,9 +54,8 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     as_released,
 )
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
-from simulations.clustering_indices import cost_per_point
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

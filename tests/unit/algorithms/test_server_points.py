@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeans
+from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansTask
 from flwr_dpkmeans.algorithms.server_points import (
     DEFAULT_DOMAIN,
     bounds_from_server,
@@ -34,14 +34,14 @@ from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.task import Run
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
 
 
-def config_of(**values: Any) -> Run:
+def config_of(**values: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "n_clusters": 2,
         "bounds": ((-1.0,), (1.0,)),
@@ -372,6 +372,6 @@ def test_server_points_of_no_rows_are_no_start() -> None:
         task: Any = SimpleNamespace(name="feddp_kmeans")
         if refused:
             with pytest.raises(PlanError, match="starts from the server's own points"):
-                FedDPKMeans.facts(task, known)
+                FedDPKMeansTask.facts(task, known)
         else:
-            assert FedDPKMeans.facts(task, known) is server
+            assert FedDPKMeansTask.facts(task, known) is server

@@ -14,9 +14,9 @@ from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federa
 from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.options import flat_options, parse_run, schema_settings
+from flwr_dpkmeans.options import flat_options, read_config, schema_settings
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 
 SAID: dict[str, Any] = {
@@ -56,7 +56,7 @@ def planned(n_features: int | None = 6, **options: Any) -> Plan:
     box = SCHEMA.bounds
     values = given | schema_settings(SCHEMA) | {"bounds": (box.lower, box.upper)}
     return draft_plan(
-        parse_run(**values), run_id=1, n_clients=2, seed=1, n_features=n_features
+        read_config(**values), run_id=1, n_clients=2, seed=1, n_features=n_features
     )
 
 
@@ -164,7 +164,7 @@ def test_what_has_no_private_spread_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match="standard_columns follow from a schema"
     ):
-        parse_run(n_clusters=3, bounds=((0.0,), (1.0,)), standard_columns=((1, 1.0),))
+        read_config(n_clusters=3, bounds=((0.0,), (1.0,)), standard_columns=((1, 1.0),))
 
 
 def test_the_planner_knows_the_share_of_the_spreads() -> None:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.algorithms.moments import (
-    Moments,
-    Radii,
+    MomentsTask,
     RadiiOptions,
+    RadiiTask,
     deviations_of,
     far_rows,
     moment_arrays,
@@ -36,14 +36,15 @@ from flwr_dpkmeans.errors import (
     PlanError,
     PrivacyWarning,
 )
-from flwr_dpkmeans.options import parse_config, parse_run
+from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, ReleasedSum, as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.option_rules import rule_of
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.settings import rule_of
-from flwr_dpkmeans.sums.task import Result
 
 Array = NDArray[np.float64]
 CENTERS = ((-0.5, 0.0), (0.5, 0.5))
@@ -66,7 +67,7 @@ def plan_of(task: str, **values: Any) -> Plan:
         "bounds": ((-1.0,), (1.0,)),
         "n_examples": 900,
     }
-    run = parse_run(**settings | TASKS[task] | values)
+    run = read_config(**settings | TASKS[task] | values)
     return draft_plan(run, run_id=1, n_clients=2, seed=7, n_features=2)
 
 
@@ -291,7 +292,7 @@ def test_rows_beyond_their_clusters_private_radius_are_flagged_at_the_party() ->
     model = FederatedKMeans(2, algorithm="glloyd", bounds=(-1.0, 1.0), epsilon=4.0).fit(
         parts
     )
-    task = Radii(options=RadiiOptions(model.cluster_centers_, reach=0.5))
+    task = RadiiTask(options=RadiiOptions(model.cluster_centers_, reach=0.5))
     found = federate(task, parts, bounds=(-1.0, 1.0), epsilon=2.0)
     np.testing.assert_allclose(found["radii"], 0.05 * np.sqrt(2.0), atol=0.04)
     flags = [far_rows(part, found.plan, found.result, times=5.0) for part in parts]
@@ -468,7 +469,7 @@ def test_means_of_fewer_rows_than_the_noise_leaves_room_for_are_warned_of() -> N
 
 def test_radii_without_centers_have_nothing_to_be_about() -> None:
     with pytest.raises(ConfigurationError, match="centers are not given"):
-        Radii(options=RadiiOptions()).scaled_centers(((-1.0,), (1.0,)), 2)
+        RadiiTask(options=RadiiOptions()).scaled_centers(((-1.0,), (1.0,)), 2)
 
 
 def test_no_radius_is_longer_than_the_reach_whatever_noise_adds() -> None:
@@ -661,7 +662,7 @@ def test_centers_are_at_most_a_grid_step_outside(
     value: float, scaled: float | None
 ) -> None:
     """A step of the bounds' width of 8 is 2^-13."""
-    radii, box = Radii(options=RadiiOptions(((8.0, value),) * 2)), ((4.0,), (12.0,))
+    radii, box = RadiiTask(options=RadiiOptions(((8.0, value),) * 2)), ((4.0,), (12.0,))
     if scaled is None:
         with pytest.raises(
             ConfigurationError,
@@ -840,7 +841,7 @@ def test_moments_are_given_on_in_their_shapes_only() -> None:
         n_features=2,
     )
     task = plan.task
-    assert isinstance(task, Moments)
+    assert isinstance(task, MomentsTask)
     arrays = {
         "rows": np.ones(1),
         "means": np.zeros((1, 2)),

@@ -13,13 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flwr_dpkmeans.errors import DataError, LocalMisuseError, PlanError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
-from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
-from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
-from simulations.baselines import MaxCoverResult, balcan
-from simulations.baselines.balcan import (
+from flwr_dpkmeans.baselines import MaxCoverResult, balcan
+from flwr_dpkmeans.baselines.balcan import (
     draft_search,
     draw,
     exact_distances,
@@ -28,7 +23,12 @@ from simulations.baselines.balcan import (
     swap_costs,
     tree_centres,
 )
-from simulations.baselines.selection import CoverageSampler
+from flwr_dpkmeans.baselines.selection import CoverageSampler
+from flwr_dpkmeans.errors import DataError, LocalMisuseError, PlanError
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
+from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 
 FloatArray = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -10,11 +10,11 @@ from fractions import Fraction
 import pytest
 from support.pricing import mixture_epsilon
 
+from flwr_dpkmeans.baselines.max_cover import CoverBudget, draft_budget
+from flwr_dpkmeans.baselines.selection import selection_delta
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
-from simulations.baselines.max_cover import CoverBudget, draft_budget
-from simulations.baselines.selection import selection_delta
 
 
 def draft(

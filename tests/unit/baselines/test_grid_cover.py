@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from simulations.baselines.selection import CoverageSampler, CoverGrid, cover_centres
+from flwr_dpkmeans.baselines.selection import CoverageSampler, CoverGrid, cover_centres
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.baselines import k_fed
+from flwr_dpkmeans.baselines.pooled import combine_centres
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.baselines import k_fed
-from simulations.baselines.pooled import combine_centres
 
 
 def test_the_farthest_centres_become_starts() -> None:

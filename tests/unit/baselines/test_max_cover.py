@@ -10,22 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from flwr_dpkmeans.baselines import MaxCoverResult, max_cover
+from flwr_dpkmeans.baselines.max_cover import NoisyAverages, default_components
+from flwr_dpkmeans.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
     DPKMeansError,
     LocalMisuseError,
 )
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Event, GaussianRelease
-from simulations.baselines import MaxCoverResult, max_cover
-from simulations.baselines.max_cover import NoisyAverages, default_components
-from simulations.baselines.selection import LARGEST_NUMBER_OF_CANDIDATES
-from simulations.clustering_indices import cost_per_point
 
 # The package's name `max_cover` is the function.
-module = importlib.import_module("simulations.baselines.max_cover")
+module = importlib.import_module("flwr_dpkmeans.baselines.max_cover")
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, round_to_grid
-from flwr_dpkmeans.privacy.noise import SeededNoise
-from simulations.baselines.max_cover import (
+from flwr_dpkmeans.baselines.max_cover import (
     NOISE_BITS,
     add_gaussian_noise,
     clip_to_ball,
     cluster_statistics,
     noisy_averages,
 )
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.privacy.noise import SeededNoise
 
 
 class PlannedNoise:

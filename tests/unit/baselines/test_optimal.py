@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.baselines import optimal
+from flwr_dpkmeans.baselines.pooled import run_kmeans
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.baselines import optimal
-from simulations.baselines.pooled import run_kmeans
 
 
 def test_pooled_parts_are_clustered() -> None:

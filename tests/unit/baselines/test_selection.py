@@ -11,14 +11,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
-from simulations.baselines.selection import (
+from flwr_dpkmeans.baselines.selection import (
     CoverageSampler,
     byte_source,
     selection_delta,
     selection_rate,
 )
+from flwr_dpkmeans.errors import PlanError
+from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 
 Covers = list[frozenset[int]]  # for each candidate the records that it covers
 

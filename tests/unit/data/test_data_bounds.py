@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
+from flwr_dpkmeans.kernels.grid import round_to_grid
 
 FINITE = st.floats(-1e300, 1e300)
 

@@ -21,12 +21,12 @@ from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.files import ColumnUse
 from flwr_dpkmeans.data.files import open_table as open_file
 from flwr_dpkmeans.data.frames import frame_table
+from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.points import read_ranges, validate_points
 from flwr_dpkmeans.data.raw_table import RawTable
 from flwr_dpkmeans.data.schema import Schema, say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_table
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from simulations.own_table import open_table
 
 NUMBER = {"kind": "number", "bounds": (0, 100)}
 WARD = {"kind": "category", "values": ["A", "B"]}

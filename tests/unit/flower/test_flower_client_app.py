@@ -516,7 +516,10 @@ def test_a_statistic_is_asked_with_what_was_released_before() -> None:
     )
     plan = SimpleNamespace(discovers=lambda index: index < 1)
     memory: Any = SimpleNamespace(
-        plan=plan, plan_blob=b"plan", clusters=state, found=SimpleNamespace(box=None)
+        plan=plan,
+        plan_blob=b"plan",
+        clusters=state,
+        discoveries=SimpleNamespace(box=None),
     )
     client = wrapped(reply, asked)
     for index in (0, 1):
@@ -525,7 +528,7 @@ def test_a_statistic_is_asked_with_what_was_released_before() -> None:
             (np.float64, [1.0, 2.0]),
             (np.float64, [[0.5]]),
         ]
-    memory.found.box = ((0.0,), (2.0,))
+    memory.discoveries.box = ((0.0,), (2.0,))
     client.compute(memory, 0)
     sent = [
         [each.numpy().tolist() for each in one["fitins.parameters"].values()]

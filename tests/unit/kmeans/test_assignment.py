@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids, nearest_labels
+from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
 
 
 def grid_points(

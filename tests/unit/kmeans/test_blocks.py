@@ -13,26 +13,22 @@ import pytest
 
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
+from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.blocks import (
     BLOCK_BYTES,
-    absolute_statistics,
     block_length,
-    nearest_centroids,
-    relative_statistics,
-    round_to_grid,
     row_blocks,
     sum_over_blocks,
 )
-from flwr_dpkmeans.kmeans.projected import (
-    clear_labels,
-    nearest_projected,
-    outer_product_triangle,
-)
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
+from flwr_dpkmeans.kernels.projected_sums import clear_labels, nearest_projected
+from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
-from flwr_dpkmeans.kmeans.residuals import residual_sums, unit_residuals
-from simulations.clustering_indices import cost_per_point
 
 WIDE = 1 << 16
 ARRAYS = 8
@@ -88,8 +84,8 @@ def test_a_step_takes_a_few_blocks_of_memory(
 
     Two threads have some of their own.
     """
-    monkeypatch.setattr(lloyd.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", SMALL_BLOCK)
+    monkeypatch.setattr(blocks.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", SMALL_BLOCK)
     n, k, d = shape
     if step in ("magnitudes", "ranges") and d > 1:
         pytest.skip("column by column")
@@ -122,7 +118,7 @@ def test_samples_around_proxies_are_bounded() -> None:
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of one to a few rows, and of single centres."""
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -149,7 +145,7 @@ def test_blocks_do_not_show(
         d = 1
     points, centers = drawn(n, d), drawn(k, d, 1)
     whole = STEPS[step](points, centers)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
     found = STEPS[step](points, centers)
     # A cost is no sum on the grid: its last digit may differ.
     assert (
@@ -177,6 +173,6 @@ def test_scaling_a_table_makes_one_more(monkeypatch: pytest.MonkeyPatch) -> None
     points, bounds = drawn(300_000, 20) * 8.0, Bounds((-8.0,), (4.0,)).for_features(20)
     assert peak(lambda: in_box(bounds, points, 16)) < ARRAYS * BLOCK_BYTES
     whole = in_box(bounds, points[:50], 16)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
     assert np.array_equal(in_box(bounds, points[:50], 16), whole)
     assert in_box(bounds, points[:0], 16).shape == (0, 20)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kmeans.lloyd import (
+from flwr_dpkmeans.kernels.clipping import (
     clip_factor,
     clip_rows,
     clip_vector,
-    largest_kept_square,
-    toward_zero,
+    largest_square_within,
 )
+from flwr_dpkmeans.kernels.grid import toward_zero
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -125,19 +125,19 @@ def test_a_radius_that_is_no_distance_is_refused(radius: float) -> None:
     with pytest.raises(ConfigurationError, match="radius is"):
         clip_rows([[1.0]], radius)
     with pytest.raises(ConfigurationError):
-        largest_kept_square(radius)
+        largest_square_within(radius)
 
 
 @pytest.mark.parametrize(
     "radius", [0.1, 0.3, 0.7, 1.1, 1 / 3, 2**0.5, 1e-5, 1e-170, 1e150, 0.0]
 )
-def test_the_largest_kept_square_is_the_largest_float_below_the_square(
+def test_the_largest_square_within_is_the_largest_float_below_the_square(
     radius: float,
 ) -> None:
-    square = largest_kept_square(radius)
+    square = largest_square_within(radius)
     assert Fraction(square) <= Fraction(radius) ** 2
     assert Fraction(math.nextafter(square, math.inf)) > Fraction(radius) ** 2
-    assert largest_kept_square(math.inf) == math.inf
+    assert largest_square_within(math.inf) == math.inf
 
 
 def test_not_a_number_is_no_number_inside() -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans import projected
-from flwr_dpkmeans.kmeans.projected import eigenpairs, product
+from flwr_dpkmeans.kmeans import eigenvectors
+from flwr_dpkmeans.kmeans.eigenvectors import eigenpairs, product
 
 Floats = NDArray[np.float64]
 
@@ -84,13 +84,15 @@ def test_nothing_but_elementwise_arithmetic_is_used(
         assert np.array_equal(one, other)
     called = ["eigenpairs"]
     for function in called:
-        tree = ast.parse(inspect.getsource(getattr(projected, function)))
+        tree = ast.parse(inspect.getsource(getattr(eigenvectors, function)))
         assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - {
             *called
         }
         called += sorted(
-            name for name in names if inspect.isfunction(getattr(projected, name, None))
+            name
+            for name in names
+            if inspect.isfunction(getattr(eigenvectors, name, None))
         )
     assert {"product", "_jacobi", "_rotate", "_leading_range", "_orthonormal"} <= {
         *called
@@ -119,8 +121,8 @@ def test_of_a_wide_matrix_the_largest_values_are_found() -> None:
         0.5 / np.sqrt(d)
     )
     values, vectors = eigenpairs(matrix)
-    assert values.shape == (projected.MOST_COMPONENTS,)
-    assert vectors.shape == (d, projected.MOST_COMPONENTS)
+    assert values.shape == (eigenvectors.MOST_COMPONENTS,)
+    assert vectors.shape == (d, eigenvectors.MOST_COMPONENTS)
     expected, theirs = np.linalg.eigh(matrix)
     assert values[:3] == pytest.approx(expected[::-1][:3], rel=1e-9)
     assert values[-1] == pytest.approx(expected[0], rel=1e-9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import DataError
-from simulations.clustering_indices import cost_per_point
+from flwr_dpkmeans.kmeans.cost import cost_per_point
 
 
 def test_equals_its_definition_over_several_blocks() -> None:

@@ -13,19 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans import lloyd, projected
-from flwr_dpkmeans.kmeans.projected import (
-    clear_labels,
-    clipped_together,
-    leading_eigenvectors,
-    means_and_indicators,
-    nearest_projected,
+from flwr_dpkmeans.kernels import blocks, grid, outer_products
+from flwr_dpkmeans.kernels.outer_products import (
     outer_product_triangle,
-    shrink_to_server,
-    standing_out,
-    sums_and_counts,
     symmetric_from_triangle,
     triangle_size,
+)
+from flwr_dpkmeans.kernels.projected_sums import (
+    clear_labels,
+    clipped_together,
+    means_and_indicators,
+    nearest_projected,
+    sums_and_counts,
+)
+from flwr_dpkmeans.kmeans import eigenvectors, projected
+from flwr_dpkmeans.kmeans.projected import (
+    leading_eigenvectors,
+    shrink_to_server,
+    standing_out,
 )
 
 Floats = NDArray[np.float64]
@@ -222,7 +227,7 @@ def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     )
     centers = on_grid(generator.uniform(-1, 1, (40, 3)))
     whole = nearest_projected(points, projection, centers)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
     assert np.array_equal(nearest_projected(points, projection, centers), whole)
 
 
@@ -247,7 +252,7 @@ def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     whole = clear_labels(points, np.eye(2), centers, 0.6)
     assert 0 < (whole == 7).sum() < 100
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 50)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
     assert np.array_equal(clear_labels(points, np.eye(2), centers, 0.6), whole)
 
 
@@ -414,17 +419,17 @@ def test_sums_of_products_are_exact_however_few_rows_are_added_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = np.array([[0.5, 0.25], [1.0, -1.0], [0.75, 0.0]])
-    expected = projected.outer_product_triangle(rows)
+    expected = outer_products.outer_product_triangle(rows)
     assert expected == pytest.approx([1.8125, (0.125 - 1.0) * math.sqrt(2.0), 1.0625])
     for exact in (0.5, 1.0, 4.0):
-        monkeypatch.setattr(projected, "_EXACT_SUM", exact)
-        assert projected.outer_product_triangle(rows).tolist() == expected.tolist()
+        monkeypatch.setattr(outer_products, "_EXACT_SUM", exact)
+        assert outer_products.outer_product_triangle(rows).tolist() == expected.tolist()
 
 
 def test_huge_matrices_do_not_overflow_on_the_way_to_their_leading_axes() -> None:
     matrix = np.diag(np.arange(100.0, 0.0, -1.0)) * 1e200
-    basis = projected._leading_range(matrix)
-    assert basis == pytest.approx(projected._leading_range(matrix / 1e200))
+    basis = eigenvectors._leading_range(matrix)
+    assert basis == pytest.approx(eigenvectors._leading_range(matrix / 1e200))
 
 
 def test_sums_of_products_of_long_rows_are_exact() -> None:
@@ -453,11 +458,12 @@ def test_sums_of_blocks_make_the_triangle_of_all_rows_to_the_last_bit() -> None:
     rows = np.ones((100_001, 2))
     rows[-1] = np.array([26180.0, 54365.0]) / GRID
     parts = [
-        projected.outer_product_sums(part, lambda own: own)
+        outer_products.outer_product_sums(part, lambda own: own)
         for part in (rows[:50_000], rows[50_000:])
     ]
-    expected = lloyd.round_to_grid(outer_product_triangle(rows)).tolist()
-    assert projected.rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
+    expected = grid.round_to_grid(outer_product_triangle(rows)).tolist()
+    assert outer_products.rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
     assert (
-        lloyd.round_to_grid(sum(map(projected.triangle_of, parts))).tolist() != expected
+        grid.round_to_grid(sum(map(outer_products.triangle_of, parts))).tolist()
+        != expected
     )

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans import proxies as module
-from flwr_dpkmeans.kmeans.lloyd import round_to_grid
 from flwr_dpkmeans.kmeans.proxies import (
     N_DISTANCES,
     Ellipsoid,

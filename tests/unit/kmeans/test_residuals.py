@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.residuals import next_radii, residual_sums, unit_residuals
+from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
+from flwr_dpkmeans.kmeans.residuals import next_radii
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -140,7 +141,7 @@ def test_one_rows_residual_does_not_depend_on_the_others_or_the_layout(
 def test_sums_counts_and_squares_by_hand() -> None:
     points = np.array([[0.5, 0.0], [0.25, 0.0], [0.0, 1.0], [1.0, 1.0]])
     centers = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.5]])
-    found = residual_sums(points, labels_of(0, 0, 0, 1), centers, radius=0.5, n=4)
+    found = residual_sums(points, labels_of(0, 0, 0, 1), centers, radius=0.5, n_rows=4)
     # In radii: (1, 0), (0.5, 0), (0, 2) -> (0, 1); (0, 2) -> (0, 1).
     assert found.sums == pytest.approx(
         np.array([[1.5, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), abs=4 * STEP
@@ -151,7 +152,11 @@ def test_sums_counts_and_squares_by_hand() -> None:
     )
     # In radii of their own: (0.5, 0), (0.25, 0), (0, 1); (0, 4) -> (0, 1).
     found = residual_sums(
-        points, labels_of(0, 0, 0, 1), centers, radius=np.array([1.0, 0.25, 0.5]), n=4
+        points,
+        labels_of(0, 0, 0, 1),
+        centers,
+        radius=np.array([1.0, 0.25, 0.5]),
+        n_rows=4,
     )
     assert found.sums == pytest.approx(
         np.array([[0.75, 1.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), abs=4 * STEP
@@ -164,7 +169,7 @@ def test_sums_counts_and_squares_by_hand() -> None:
 def test_dropping_leaves_far_rows_out_of_all_three() -> None:
     points, centers = np.array([[0.5], [0.25], [1.0], [-0.5 - STEP]]), np.zeros((1, 1))
     found = residual_sums(
-        points, labels_of(0, 0, 0, 0), centers, radius=0.5, n=1, drop=True
+        points, labels_of(0, 0, 0, 0), centers, radius=0.5, n_rows=1, drop=True
     )
     assert found.counts.tolist() == [2.0]
     assert found.sums == pytest.approx(np.array([[1.5]]), abs=4 * STEP)
@@ -180,7 +185,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
     )
     labels = generator.integers(0, 7, 500).astype(np.int32)
     whole = residual_sums(points, labels, centers, 0.4, 9)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 16)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
     parts = residual_sums(points, labels, centers, 0.4, 9)
     for name in ("sums", "counts", "squares"):
         assert np.array_equal(getattr(whole, name), getattr(parts, name))

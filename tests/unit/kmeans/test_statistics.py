@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kmeans.lloyd import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 
 
 def grid_points(
@@ -103,10 +103,10 @@ def test_rounding_of_the_squared_radius_keeps_no_point_beyond_it() -> None:
 
 
 def test_squared_radius_is_rounded_down() -> None:
-    from flwr_dpkmeans.kmeans.lloyd import largest_kept_square
+    from flwr_dpkmeans.kernels.clipping import largest_square_within
 
     for radius in np.random.default_rng(2).uniform(0.01, 9.0, 500).tolist():
-        square = largest_kept_square(radius)
+        square = largest_square_within(radius)
         assert (
             Fraction(square)
             <= Fraction(radius) ** 2

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kmeans.lloyd import nearest_centroids
+from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 
 Floats = NDArray[np.float64]

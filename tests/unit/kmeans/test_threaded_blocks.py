@@ -13,17 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.kmeans import lloyd
-from flwr_dpkmeans.kmeans.lloyd import (
-    absolute_statistics,
-    nearest_centroids,
-    nearest_labels,
-    relative_statistics,
-    round_to_grid,
-    sum_over_blocks,
-)
-from flwr_dpkmeans.kmeans.projected import outer_product_triangle
-from flwr_dpkmeans.kmeans.residuals import residual_sums
+from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
+from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
+from flwr_dpkmeans.kernels.residual_sums import residual_sums
 
 GENERATOR = np.random.default_rng(4)
 POINTS, CENTERS = (
@@ -44,8 +40,8 @@ def test_neither_blocks_nor_threads_show(
         return [found.sums, found.counts, found.squares]
 
     (whole,) = [statistic(slice(None))]
-    monkeypatch.setattr(lloyd.os, "cpu_count", lambda: n_processors)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 5 * 400)
+    monkeypatch.setattr(blocks.os, "cpu_count", lambda: n_processors)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
     seen.clear()
     for found, expected in zip(
         sum_over_blocks(statistic, len(POINTS), 5), whole, strict=True
@@ -80,8 +76,8 @@ def test_sums_of_lloyd_and_outer_products_take_all_processors(
         ]
 
     whole = sums(POINTS)
-    monkeypatch.setattr(lloyd.os, "cpu_count", lambda: n_processors)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 5 * 400)
+    monkeypatch.setattr(blocks.os, "cpu_count", lambda: n_processors)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
     rows = Watched()
     for found, expected in zip(sums(rows), whole, strict=True):
         assert found.tobytes() == expected.tobytes()
@@ -89,7 +85,7 @@ def test_sums_of_lloyd_and_outer_products_take_all_processors(
 
 
 def test_a_block_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 400)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)
 
     def statistic(rows: slice) -> Sequence[NDArray[np.float64]]:
         return [np.zeros(1 if rows.start < 2000 else int("x"))]

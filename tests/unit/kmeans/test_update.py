@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from flwr_dpkmeans.kernels.clipping import clip_steps
+from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.lloyd import (
     PostProcessing,
     absolute_update,
-    clip_steps,
     fold,
     relative_update,
-    round_to_grid,
     truncate,
 )
 

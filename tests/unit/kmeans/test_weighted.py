@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
 from flwr_dpkmeans.kmeans import public_points
-from flwr_dpkmeans.kmeans.lloyd import GRID, round_to_grid
 from flwr_dpkmeans.kmeans.public_points import (
     cost_curve,
     elbow,

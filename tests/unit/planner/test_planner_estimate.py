@@ -11,9 +11,17 @@ import numpy as np
 import pytest
 from support.flat import flat_estimator
 
-from flwr_dpkmeans.algorithms.lloyd_family import GLloyd
+from flwr_dpkmeans.algorithms.lloyd_family import GLloydTask
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.planner import forecast
+from flwr_dpkmeans.planner.forecast import (
+    CentroidNoise,
+    centroid_noise,
+    deployment_of,
+    noise_in_units,
+)
+from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -23,14 +31,6 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.task import TASKS, register
-from simulations.planner import forecast
-from simulations.planner.forecast import (
-    CentroidNoise,
-    centroid_noise,
-    deployment_of,
-    noise_in_units,
-)
-from simulations.planner.request import PlanningRequest
 
 
 def request_of(
@@ -163,7 +163,7 @@ def test_candidates_follow_from_the_registry() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewLloyd(GLloyd):
+class NewLloyd(GLloydTask):
     name = "new_lloyd"
 
 

@@ -32,7 +32,7 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     draw_noise,
 )
-from flwr_dpkmeans.secagg.keys import FRACTION_BITS, AggregateVector, encode
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS, AggregateVector, encode
 from flwr_dpkmeans.sums.plan import takes_part
 from flwr_dpkmeans.sums.trust import Central, Shares
 

@@ -22,6 +22,7 @@ import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import (
     BudgetError,
     ConfigurationError,
@@ -32,7 +33,6 @@ from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.losses import gaussian_delta
-from simulations.deploy.ledger_report import inspect_ledger
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger

@@ -19,10 +19,10 @@ import pytest
 from support.ledger_entries import charge, entry, head_of, put_head_back, verify_ledger
 
 from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger
-from simulations.deploy.ledger_report import inspect_ledger
 
 Tamper = Callable[[Path], None]
 

@@ -25,7 +25,8 @@ from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy, has_bounds_by_name
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
+from flwr_dpkmeans.sums.checks.verify import verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
 
 PLAN = PlanValues(
     algorithm="dp-lloyd",

@@ -37,11 +37,11 @@ from flwr_dpkmeans.privacy.noise import (
     noise_source,
 )
 from flwr_dpkmeans.secagg.agreement import Slots, share
+from flwr_dpkmeans.secagg.ciphers import seal
 from flwr_dpkmeans.secagg.keys import (
     generate_group_key,
     generate_private_key,
     public_key_of,
-    seal,
 )
 from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover
@@ -50,11 +50,8 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "flwr_dpkmeans"
-PLACES = (PACKAGE, ROOT / "simulations" / "baselines")
-"""What is read and watched: the package, and the methods beside it.
-
-Names of files leave the first folder out.
-"""
+PLACES = (PACKAGE,)
+"""What is read and watched; names of files leave the first folder out."""
 
 # Seedable generators, by file and function. What is drawn there is public, or data of a
 # simulation.
@@ -70,9 +67,12 @@ PUBLIC = {
     ): "samples, proxies and restarts after earlier releases",
     (
         "algorithms/feddp_kmeans.py",
-        "ServerKMeansPlusPlus.start",
+        "ServerKMeansPlusPlusTask.start",
     ): "k-means++ on the server's points",
-    ("algorithms/feddp_kmeans.py", "SpherePacking.start"): "a start by sphere packing",
+    (
+        "algorithms/feddp_kmeans.py",
+        "SpherePackingTask.start",
+    ): "a start by sphere packing",
     (
         "algorithms/feddp_appendix.py",
         "simplify_rounds.one_round.advance",
@@ -94,19 +94,23 @@ PUBLIC = {
     ("data/partition.py", "MixtureClients.client_points"): "data of a simulation",
     ("data/partition.py", "partition_indices"): "rows of simulated clients",
     (
-        "kmeans/projected.py",
+        "kmeans/eigenvectors.py",
         "_leading_range",
     ): "the start of a range finder on a noisy matrix",
     (
         "kmeans/public_points.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
-    ("sums/task.py", "Run.unseeded"): "removes the seed",
+    ("sums/task.py", "RunConfig.unseeded"): "removes the seed",
     (
         "algorithms/server_points.py",
         "_client_bounds",
     ): "simulated clients of the server's own points",
-    ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
+    ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
+    (
+        "sums/checks/neighbours.py",
+        "check_sensitivity",
+    ): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
     (
@@ -117,6 +121,12 @@ NOT_PRIVATE = {
 }
 ENTROPY = {
     ("baselines/central.py", "_noisy"): {"secrets.randbits"},
+    ("deploy/dashboard.py", "_refusal"): {"secrets.compare_digest"},
+    ("deploy/dashboard.py", "read_token"): {"secrets.token_urlsafe"},
+    ("deploy/server_options.py", "ServerOptions.write_connection"): {
+        "secrets.token_hex",
+        "secrets.token_hex().encode",
+    },
     ("flower/engines.py", "fit_in_one_place"): {"secrets.randbits"},
     ("flower/engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
@@ -127,11 +137,11 @@ ENTROPY = {
     ("results/writer.py", "write_whole"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
-    ("secagg/keys.py", "seal"): {"os.urandom"},
+    ("secagg/ciphers.py", "seal"): {"os.urandom"},
     ("secagg/recover.py", "Recover.share"): {"os.urandom"},
     ("secagg/recover.py", "_give"): {"os.urandom"},
     ("secagg/agreement.py", "share"): {"os.urandom"},
-    ("secagg/roster.py", "Signer.generate"): {"os.urandom"},
+    ("secagg/credentials.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
 """Calls of the system's entropy; OpenDP's own are noise too.

@@ -14,11 +14,9 @@ import pytest
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg import ciphers
 from flwr_dpkmeans.secagg import party as client
 from flwr_dpkmeans.secagg.keys import (
-    FixedPointVector,
-    Ring,
     derive_key,
     digest,
     generate_private_key,
@@ -27,6 +25,7 @@ from flwr_dpkmeans.secagg.keys import (
 )
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
 from flwr_dpkmeans.secagg.party import Phase
+from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 NODES = (3, 8, 11, 2**40, 2**64 - 1)
@@ -533,7 +532,7 @@ def test_an_author_that_seals_different_keys_is_noticed(
 ) -> None:
     federation = Federation(NODES)
     author = federation.server.roster.authors(0)[0]
-    honest = keys.seal
+    honest = ciphers.seal
     sealed: list[bytes] = []
 
     def equivocate(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
@@ -543,11 +542,11 @@ def test_an_author_that_seals_different_keys_is_noticed(
     federation.open(1, 2)
     for node, request in federation.requests().items():
         if node == author:
-            monkeypatch.setattr(keys, "seal", equivocate)
+            monkeypatch.setattr(ciphers, "seal", equivocate)
         federation.deliver(
             node, federation.answer(node, request, plain_vectors()[node])
         )
-        monkeypatch.setattr(keys, "seal", honest)
+        monkeypatch.setattr(ciphers, "seal", honest)
     federation.close(NOISE)
     federation.open(2, 2)
     federation.attempt(plain_vectors())
@@ -561,14 +560,14 @@ def test_every_key_seals_once_and_nonces_do_not_repeat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[tuple[bytes, bytes]] = []
-    honest = keys.seal
+    honest = ciphers.seal
 
     def recorded(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
         box = honest(key, plaintext, associated)
         used.append((key, box[:12]))
         return box
 
-    monkeypatch.setattr(keys, "seal", recorded)
+    monkeypatch.setattr(ciphers, "seal", recorded)
     federation = Federation(NODES, max_silent=3)
     vectors = plain_vectors()
     federation.open(1, 2)
@@ -590,14 +589,14 @@ def test_no_stream_is_used_for_two_vectors(monkeypatch: pytest.MonkeyPatch) -> N
     vectors = plain_vectors()
     streams: dict[tuple[int, int, int], list[tuple[bytes, bytes]]] = {}
     now: list[tuple[bytes, bytes]] = []
-    honest = keys.stream
+    honest = ciphers.stream
 
     def recorded(key: bytes, asked: tuple[int, int], length: int) -> Ring:
         words = honest(key, asked, length)
         now.append((key + repr(asked).encode(), words.tobytes()))
         return words
 
-    monkeypatch.setattr(keys, "stream", recorded)
+    monkeypatch.setattr(ciphers, "stream", recorded)
 
     def play(*, repeated: bool, silent: int | None) -> None:
         for node, request in federation.requests(repeated=repeated).items():
@@ -685,7 +684,7 @@ def test_masks_cancel_only_between_clients_that_agree_on(part: str) -> None:
         # difference.
         key = dict(federation.states[8].pair_keys)[99]
         transcript = digest("transcript", b"digest of the plan", rosters[8].digest)
-        extra = keys.mask(key, (1, 0), 2, "mask", transcript)
+        extra = ciphers.mask(key, (1, 0), 2, "mask", transcript)
     assert (masked[3] + masked[8] - extra).tolist() != total(vectors).tolist()
 
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg.ciphers import seal, stream, unseal
 from flwr_dpkmeans.secagg.keys import (
     agree_pair_keys,
     derive_key,
@@ -29,9 +30,6 @@ from flwr_dpkmeans.secagg.keys import (
     keyed_tag,
     pack,
     public_key_of,
-    seal,
-    stream,
-    unseal,
 )
 
 VECTORS = Path(__file__).parents[2] / "vectors"

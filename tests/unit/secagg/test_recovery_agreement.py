@@ -18,7 +18,8 @@ from flwr_dpkmeans.secagg.agreement import (
     ticket,
     unlock,
 )
-from flwr_dpkmeans.secagg.keys import digest, mask
+from flwr_dpkmeans.secagg.ciphers import mask
+from flwr_dpkmeans.secagg.keys import digest
 
 KEY = bytes(range(32))
 

@@ -15,7 +15,7 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import agreement, keys
+from flwr_dpkmeans.secagg import agreement, ciphers, keys
 from flwr_dpkmeans.secagg import recover as client
 from flwr_dpkmeans.secagg.agreement import (
     Slots,
@@ -25,11 +25,7 @@ from flwr_dpkmeans.secagg.agreement import (
     reconstruct,
     survivors_view,
 )
-from flwr_dpkmeans.secagg.keys import (
-    FixedPointVector,
-    generate_private_key,
-    public_key_of,
-)
+from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
     Release,
@@ -39,6 +35,7 @@ from flwr_dpkmeans.secagg.messages import (
 )
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 
 VECTOR = FixedPointVector(np.array([1, 2, 3], dtype=np.uint64))
@@ -477,13 +474,13 @@ def test_a_box_of_another_length_is_refused(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     federation = RecoveryFederation.make(8)
-    real, wrong = keys.seal, bytes(size)
+    real, wrong = ciphers.seal, bytes(size)
 
     def short(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
         return real(key, wrong, associated)
 
     for node, state in federation.states.items():
-        monkeypatch.setattr(keys, "seal", short if node == 11 else real)
+        monkeypatch.setattr(ciphers, "seal", short if node == 11 else real)
         federation.states[node], federation.shared[node] = state.share(
             ShareRequest(federation.session.sharers)
         )
@@ -587,13 +584,13 @@ def test_no_key_or_stream_serves_two_aggregations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[tuple[bytes, tuple[int, int]]] = []
-    stream = keys.stream
+    stream = ciphers.stream
 
     def recorded(key: bytes, asked: tuple[int, int], length: int) -> np.ndarray:
         used.append((key, asked))
         return stream(key, asked, length)
 
-    monkeypatch.setattr(keys, "stream", recorded)
+    monkeypatch.setattr(ciphers, "stream", recorded)
     federation = RecoveryFederation.make(8, authored=True, max_silent=1)
     federation.share()
     own: dict[int, list[tuple[bytes, tuple[int, int]]]] = {}

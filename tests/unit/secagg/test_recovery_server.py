@@ -24,7 +24,6 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.secagg.agreement import Slots
-from flwr_dpkmeans.secagg.keys import MaskedVector
 from flwr_dpkmeans.secagg.messages import (
     Release,
     ShareReply,
@@ -36,6 +35,7 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
 )
 from flwr_dpkmeans.secagg.recover import RecoverSession
+from flwr_dpkmeans.secagg.ring import MaskedVector
 
 
 def contents(session: RecoverSession) -> dict[str, object]:

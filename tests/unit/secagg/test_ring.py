@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.secagg.keys import (
+from flwr_dpkmeans.secagg.ring import (
     FRACTION_BITS,
     HALF_RING,
     FixedPointVector,

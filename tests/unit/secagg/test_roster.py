@@ -118,13 +118,6 @@ def test_the_hashed_order_is_of_digest_and_node_in_8_bytes() -> None:
     assert list(roster.hashed_order) == [hashed[found] for found in sorted(hashed)]
 
 
-def test_the_hashed_order_is_computed_once_for_equal_rosters() -> None:
-    roster_module._hashed_order.cache_clear()
-    rosters = [cohort(50) for _ in range(20)]
-    assert len({roster.hashed_order for roster in rosters}) == 1
-    assert roster_module._hashed_order.cache_info().misses == 1
-
-
 def test_every_node_becomes_an_author_about_equally_often() -> None:
     counts = dict.fromkeys(range(2, 12), 0)
     for attempt in range(1000):

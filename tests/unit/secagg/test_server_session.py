@@ -20,9 +20,11 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
 )
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.keys import MaskedVector, Ring, digest, mask
+from flwr_dpkmeans.secagg.ciphers import mask
+from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
 from flwr_dpkmeans.secagg.party import RetrySession, require_equal_tags
+from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 NODES = (3, 8, 11, 20)

@@ -17,21 +17,19 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape
-from flwr_dpkmeans.sums.draft import (
-    _known,
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    redraft_plan,
+from flwr_dpkmeans.sums.build import _known, build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.columns import columns_digest
+from flwr_dpkmeans.sums.checks.verify import (
     require_next,
     require_server_state,
     verify_plan,
-    whole_multiplier,
-    worst_case,
 )
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints, columns_digest
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.price import whole_multiplier
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Found, ServerFacts
 
 BOX = ((-1.0,), (1.0,))
 TWO = ((-1.0, 0.0), (1.0, 2.0))
@@ -311,7 +309,7 @@ def test_a_later_plan_says_what_was_still_to_be_found(
     changes: dict[str, Any], begun: bool, released: int | None, taken: bool | str
 ) -> None:
     plan = plan_of(width=None, n_examples=None)
-    found = Found(800 if "n_examples" in changes else None)
+    found = Discoveries(800 if "n_examples" in changes else None)
     if taken is True:
         require_next(
             plan, replace(plan, **changes), found, begun=begun, released=released
@@ -352,14 +350,14 @@ def test_width_and_columns_that_are_known_stay_as_they_are() -> None:
                 require_next(
                     plan,
                     replace(plan, **changes),
-                    Found(),
+                    Discoveries(),
                     begun=begun,
                     released=released,
                 )
     box = ((-0.5,) * 2, (0.5,) * 2)
     waiting = plan_of(private_bounds=True)
     require_next(
-        waiting, replace(waiting, box=box), Found(box=box), begun=True, released=0
+        waiting, replace(waiting, box=box), Discoveries(box=box), begun=True, released=0
     )
     for said, told, released in ((box, BOX, 0), (None, box, 0), (box, None, 0)):
         with pytest.raises(
@@ -368,7 +366,7 @@ def test_width_and_columns_that_are_known_stay_as_they_are() -> None:
             require_next(
                 waiting,
                 replace(waiting, box=said),
-                Found(box=told),
+                Discoveries(box=told),
                 begun=True,
                 released=released,
             )
@@ -376,7 +374,7 @@ def test_width_and_columns_that_are_known_stay_as_they_are() -> None:
         require_next(
             waiting,
             replace(waiting, box=box),
-            Found(box=box),
+            Discoveries(box=box),
             begun=True,
             released=None,
         )

@@ -13,7 +13,7 @@ import pytest
 from support.masked_federation import Federation
 
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.sums import local
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun, Paired
@@ -34,7 +34,7 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     """
     agreed: list[int] = []
     expanded: list[int] = []
-    agree, expand = keys.agree_pair_keys, keys.stream
+    agree, expand = keys.agree_pair_keys, ciphers.stream
 
     def noted_mask(key: bytes, round_and_attempt: tuple[int, int], length: int) -> Any:
         expanded.append(length)
@@ -43,7 +43,7 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     if not shared:
         monkeypatch.setattr(local, "_MOST_WORDS", 3 * 3**2 - 1)
     monkeypatch.setattr(local, "stream", noted_mask)
-    monkeypatch.setattr(keys, "stream", noted_mask)
+    monkeypatch.setattr(ciphers, "stream", noted_mask)
 
     def noted(private_key: bytes, public_keys: dict[int, bytes], *args: int) -> Any:
         agreed.extend(public_keys)

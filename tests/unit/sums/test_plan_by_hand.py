@@ -20,22 +20,20 @@ import pytest
 from flwr_dpkmeans.errors import DataError, ProtocolError, RefusalError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PROFILE_ROUND
-from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import (
-    Plan,
-    PublicPoints,
+from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
+    column_positions,
     columns_digest,
-    places_of,
     require_agreed_columns,
     require_columns,
     require_schema,
     require_width,
     schema_agreement,
-    takes_part,
 )
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan, PublicPoints, takes_part
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
 NAMED: dict[str, Any] = {"feature_names": ("age", "pay")}
@@ -338,9 +336,9 @@ def test_where_the_columns_of_an_order_stand(
 ) -> None:
     if isinstance(places, str):
         with pytest.raises(DataError, match=places):
-            places_of(names, order)
+            column_positions(names, order)
     else:
-        assert places_of(names, order) == places
+        assert column_positions(names, order) == places
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.task import Found
+from flwr_dpkmeans.sums.outcome import Discoveries
 
 
 def test_the_last_tag_is_of_the_round_after_the_last(
@@ -45,8 +45,8 @@ def test_the_last_tag_is_of_the_round_after_the_last(
 
 def test_before_there_are_centroids_a_tag_covers_what_was_found() -> None:
     """Nothing at first; then the number of rows that a private count told."""
-    found = Found(n_examples=100)
-    for told, covered in ((Found(), b""), (found, found.digest())):
-        memory: Any = SimpleNamespace(clusters=None, found=told)
+    found = Discoveries(n_examples=100)
+    for told, covered in ((Discoveries(), b""), (found, found.digest())):
+        memory: Any = SimpleNamespace(clusters=None, discoveries=told)
         assert Memory.digest(memory) == covered
     assert found.digest()

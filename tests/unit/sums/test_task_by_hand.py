@@ -17,9 +17,12 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import SAME
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, whole
+from flwr_dpkmeans.sums.public_facts import MAX_SERVER_POINTS, PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.settings import Evaluation, Options, Settings, whole
-from flwr_dpkmeans.sums.task import MAX_SERVER_POINTS, Known, Run, ServerFacts, Task
+from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
+from flwr_dpkmeans.sums.task import Task
 
 BOX = ((-1.0,), (1.0,))
 
@@ -37,7 +40,7 @@ class Bare(Task):
     options: BareOptions = BareOptions()
     breadth: int = 4
 
-    def build(self, known: Known) -> Algorithm:
+    def build(self, public: PublicFacts) -> Algorithm:
         raise NotImplementedError
 
 
@@ -70,7 +73,7 @@ def test_the_servers_centre_is_on_the_grid_inside_the_box(
 
 def known_of(
     n_examples: int | None = 800, multiplier: float | None = None, **values: Any
-) -> Known:
+) -> PublicFacts:
     settings = {
         "algorithm": "glloyd",
         "n_clusters": 2,
@@ -78,7 +81,7 @@ def known_of(
         "n_examples": None,
     }
     config = parse_config(**(settings | values))
-    return Known(config, n_examples, 2, 1e-6, multiplier, SAME, 16, n_clients=20)
+    return PublicFacts(config, n_examples, 2, 1e-6, multiplier, SAME, 16, n_clients=20)
 
 
 def test_whether_rows_were_counted_and_how_many_units_there_are() -> None:
@@ -86,7 +89,7 @@ def test_whether_rows_were_counted_and_how_many_units_there_are() -> None:
     assert not known_of(n_examples=None).counted
     declared = replace(known_of(), config=known_of().config.changed(n_examples=800))
     assert not declared.counted
-    assert declared.n_units == declared.known_n_examples == 800
+    assert declared.n_units == declared.required_n_examples == 800
     by_client = {"algorithm": "proxy_lloyd", "unit": "client", "trust": "central"}
     assert (
         known_of(**by_client).n_units,
@@ -101,7 +104,7 @@ def test_whether_rows_were_counted_and_how_many_units_there_are() -> None:
 def test_a_task_that_says_nothing_has_defaults() -> None:
     task, settings = Bare(), Settings(bounds=BOX, n_examples=1)
     task.check(settings)
-    assert (Bare.option_class(), Bare.own_fields()) == (BareOptions, ("breadth",))
+    assert (Bare.option_class(), Bare.parameter_names()) == (BareOptions, ("breadth",))
     assert (task.max_rounds, task.tolerance, task.least_rows) == (None, None, 1)
     assert task.counted_examples(0.4) == task.counted_examples(1.4) == 1
     assert task.why_rows == "'bare' needs at least 1: add data."
@@ -145,14 +148,14 @@ def test_classes_are_looked_at_where_there_is_an_evaluation(
 ) -> None:
     assert (
         Bare().n_classes(
-            Settings(bounds=BOX, n_classes=3, evaluation=Evaluation(evaluation))
+            Settings(bounds=BOX, n_classes=3, evaluation=EvaluationKind(evaluation))
         )
         == n_classes
     )
 
 
 def test_options_of_a_run_are_read_and_changed_by_their_flat_names() -> None:
-    run = Run(
+    run = RunConfig(
         Settings(bounds=BOX, epsilon=2.0, random_state=5),
         Bare(breadth=6, options=BareOptions(depth=3)),
     )

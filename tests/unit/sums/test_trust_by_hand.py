@@ -18,9 +18,10 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     Sensitivity,
 )
-from flwr_dpkmeans.secagg.keys import AggregateVector, FixedPointVector
 from flwr_dpkmeans.secagg.messages import Release
-from flwr_dpkmeans.sums.trust import Central, Plain, Shares, trust_model
+from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
+from flwr_dpkmeans.sums.aggregation import Plain
+from flwr_dpkmeans.sums.trust import Central, Shares, trust_model
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from flwr_dpkmeans.errors import ProtocolError, VersionError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg.keys import MaskedVector
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -26,7 +26,8 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
 )
 from flwr_dpkmeans.secagg.party import Retry
-from flwr_dpkmeans.secagg.roster import Credential, Roster
+from flwr_dpkmeans.secagg.ring import MaskedVector
+from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
@@ -177,7 +178,7 @@ def test_survivors_are_signed_with_64_bytes_or_not_at_all(length: int) -> None:
         Stage.UNMASK, UnmaskReply(1, 0, {3: b"share"}, bytes(length))
     )
     if length in (0, 64):
-        assert sent.opened(Stage.UNMASK, 3) == UnmaskReply(
+        assert wire.decode_reply(sent, Stage.UNMASK, 3) == UnmaskReply(
             1, 0, {3: b"share"}, bytes(length)
         )
     else:
@@ -185,14 +186,16 @@ def test_survivors_are_signed_with_64_bytes_or_not_at_all(length: int) -> None:
             ProtocolError,
             match=f"signed the survivors with {length} bytes instead of 64",
         ):
-            sent.opened(Stage.UNMASK, 3)
+            wire.decode_reply(sent, Stage.UNMASK, 3)
 
 
 def test_a_last_reply_has_a_tag_and_no_vector() -> None:
     sent = wire.encode_reply(Stage.FINISH, FinishReply(b"t" * 32))
-    assert sent.opened(Stage.FINISH, 3) == FinishReply(b"t" * 32)
+    assert wire.decode_reply(sent, Stage.FINISH, 3) == FinishReply(b"t" * 32)
     with pytest.raises(ProtocolError, match="carries a vector that was not asked for"):
-        replace(sent, vector=np.zeros(2, dtype=np.uint64)).opened(Stage.FINISH, 3)
+        wire.decode_reply(
+            replace(sent, vector=np.zeros(2, dtype=np.uint64)), Stage.FINISH, 3
+        )
 
 
 @pytest.mark.parametrize(
@@ -212,10 +215,10 @@ def test_keys_have_their_form(values: dict[str, Any], sentence: str | None) -> N
     sent = wire.encode_reply(Stage.KEYS, reply)
     assert ("columns" in sent.header) is bool(reply.columns)
     if sentence is None:
-        assert sent.opened(Stage.KEYS, 3) == reply
+        assert wire.decode_reply(sent, Stage.KEYS, 3) == reply
     else:
         with pytest.raises(ProtocolError, match=sentence):
-            sent.opened(Stage.KEYS, 3)
+            wire.decode_reply(sent, Stage.KEYS, 3)
 
 
 def test_a_credential_is_there_where_anything_was_signed() -> None:
@@ -235,7 +238,7 @@ def test_a_credential_is_there_where_anything_was_signed() -> None:
 def test_both_numbers_of_a_version_must_be_equal(
     protocol: int, plan_format: int
 ) -> None:
-    own = wire.own_versions()
+    own = wire.installed_versions()
     wire.require_same_versions(replace(own, package="9.9"), sender="a", receiver="b")
     other = replace(
         own, protocol=own.protocol + protocol, plan_format=own.plan_format + plan_format
@@ -257,7 +260,9 @@ def test_a_request_says_what_it_knows(request_: Request) -> None:
     sent = wire.encode_request(request_)
     assert ("wait" in sent.fields) is (request_.wait is not None)
     assert ("run" in sent.header) is (request_.run_id is not None)
-    assert wire.decode_request(sent) == replace(request_, versions=wire.own_versions())
+    assert wire.decode_request(sent) == replace(
+        request_, versions=wire.installed_versions()
+    )
 
 
 def test_bodies_are_read_as_they_were_written() -> None:
@@ -282,7 +287,7 @@ def test_bodies_are_read_as_they_were_written() -> None:
         for name, value in vars(body).items():
             if name == "release" and value is not None:
                 found = again.release
-                assert (*found.asked, found.values.tolist()) == (1, 4, [0, 1, 2])
+                assert (*found.attempt_id, found.values.tolist()) == (1, 4, [0, 1, 2])
             else:
                 assert getattr(again, name) == value
         assert "protocol" not in packet.header
@@ -305,11 +310,11 @@ def test_bodies_are_read_as_they_were_written() -> None:
     )
     assert set(reply.fields) == {"header", "tag"}  # nothing that is empty
     assert set(reply.header) == {"status", "round", "attempt"}
-    assert reply.opened(Stage.SUM, 3).masked.values.tolist() == [0, 1]
+    assert wire.decode_reply(reply, Stage.SUM, 3).masked.values.tolist() == [0, 1]
     with pytest.raises(
         ProtocolError, match="a message carries no vector, but must have one"
     ):
-        replace(reply, vector=None).opened(Stage.SUM, 3)
+        wire.decode_reply(replace(reply, vector=None), Stage.SUM, 3)
 
 
 def drafted(**values: Any) -> Plan:
@@ -371,8 +376,11 @@ def test_what_a_client_keeps_of_a_run_is_read_again(attempt: int) -> None:
     roster = Roster(attempt, ((3, bytes(32)), (5, b"k" * 32)))
     for known in (None, roster):
         party = Retry(7, 3, b"p" * 32, 2, 0, False, b"digest", roster=known)
-        assert wire.restored(Retry, wire.kept(party)) == party
-        assert wire.restored(Retry, wire.kept(party, "run_id"), run_id=7) == party
+        assert wire.unpack_fields(Retry, wire.pack_fields(party)) == party
+        assert (
+            wire.unpack_fields(Retry, wire.pack_fields(party, "run_id"), run_id=7)
+            == party
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""All commands of ``flwr-dpkmeans``."""

@@ -1,0 +1,1 @@
+"""A federation on machines of its own: nodes, server, guard, certificates, pages."""

@@ -1,0 +1,355 @@
+"""``flwr-dpkmeans node init|pin|check|start|status|dashboard|hash``.
+
+a party's node, which runs approved apps only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from flwr_dpkmeans.deploy import app_guard
+from flwr_dpkmeans.deploy.command_lines import parse
+from flwr_dpkmeans.deploy.findings import (
+    GUARDED,
+    Verdict,
+    app_hash,
+    flower_environment,
+    leave_no_core,
+)
+from flwr_dpkmeans.deploy.invitation import Invitation
+from flwr_dpkmeans.deploy.last_message import forget
+from flwr_dpkmeans.deploy.node_check import (
+    MOST_CLOCK_SECONDS,
+    UnansweredError,
+    ask,
+    check,
+)
+from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
+from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, init, pin
+from flwr_dpkmeans.deploy.owner_commands import as_json, owner_sees
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.node.identity import write_new
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.results.page import CONSOLE, rendered
+
+SUPERNODE = (sys.executable, "-I", str(Path(__file__).with_name("supernode.py")))
+"""Flower's SuperNode with what stands before it.
+
+It parses approved apps only, and ends when it cannot answer.
+"""
+EAGER = (*SUPERNODE, "--eager")
+"""The same with shorter waits: only where that is asked for."""
+_CONFIG, _PREFIX = "node-config.toml", "flwr-dpkmeans-"
+_LOOK_SECONDS = 0.05
+
+
+def node(arguments: Sequence[str]) -> int:
+    """Run the command: 1 if something is wrong.
+
+    ``start`` does not return, but becomes Flower's program.
+    """
+    given = parse("node", arguments)
+    try:
+        return _ran(given)
+    except app_guard.GuardError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _ran(given: argparse.Namespace) -> int:
+    if given.action == "hash":
+        print(app_hash(given.app))
+        return 0
+    if given.action == "init":
+        path = init(given)
+        print(f"wrote {path}, and {given.name} into {given.invitation}")
+        return _node(path, start=True, eager=given.eager) if given.start else 0
+    path = (
+        given.file.absolute() / SETTINGS_FILE
+        if given.file.is_dir()
+        else given.file.absolute()
+    )
+    if given.action == "pin":
+        print("\n".join(pin(NodeOptions.from_toml(path))))
+    elif given.action == "status":
+        seen = owner_sees(NodeOptions.from_toml(path))
+        told = seen | {key: as_json(seen[key]) for key in ("epsilon", "given")}
+        print(
+            json.dumps(told, indent=1)
+            if given.json
+            else rendered("status.j2", CONSOLE, **seen)
+        )
+        return 1 if seen["problems"] or seen["last"]["problem"] else 0
+    elif given.action == "dashboard":
+        from flwr_dpkmeans.deploy.dashboard import node_metrics, node_page, serve
+
+        return serve(
+            partial(node_page, path),
+            partial(node_metrics, path),
+            given.port,
+            given.token_file,
+        )
+    else:
+        start = given.action == "start"
+        return _node(
+            path,
+            start=start,
+            apps=given.apps,
+            eager=start and given.eager,
+            dry=start and given.dry_run,
+        )
+    return 0
+
+
+def _node(
+    path: Path,
+    *,
+    start: bool,
+    apps: bool = False,
+    eager: bool = False,
+    dry: bool = False,
+) -> int:
+    """Look, and start if nothing is wrong."""
+    options = NodeOptions.from_toml(path)
+    if apps and options.isolation is Isolation.SUBPROCESS:
+        raise app_guard.GuardError(
+            "--apps is for isolation = 'process' only: leave it out."
+        )
+    if start and not dry:
+        _wait(options, apps=apps)
+    findings = check(path, options, apps=apps, starting=start)
+    wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
+    for finding in findings:
+        print(finding, file=sys.stderr if start else sys.stdout, flush=True)
+    if start and not wrong:
+        environment = {} if dry else _environment(options, apps=apps)
+        config = options.home / _CONFIG if dry or apps else config_file(options)
+        command = (
+            apps_command(options)
+            if apps
+            else supernode_command(options, config, eager=eager)
+        )
+        if dry:
+            print(shlex.join(command))
+            return 0
+        leave_no_core()
+        # No process in between: signals, exit codes and systemd meet Flower's program
+        # itself.
+        os.execve(command[0], command, environment)
+    return 1 if wrong else 0
+
+
+def _wait(options: NodeOptions, *, apps: bool) -> None:
+    """Wait until nothing is missing, and say what for whenever that changes."""
+    told = ""
+    while what := _missing(options, apps=apps):
+        if what != told:
+            print(f"waiting for {what}", file=sys.stderr, flush=True)
+        told = what
+        time.sleep(1.0)
+
+
+def _missing(options: NodeOptions, *, apps: bool) -> str:
+    """The other parties, who are pinned as soon as all are in the invitation.
+
+    Then a SuperLink that knows this one.
+    """
+    both, path = options.isolation is Isolation.SUBPROCESS, options.invitation
+    if (
+        (both or apps)
+        and path
+        and ClientPolicy.from_toml(options.policy, base=DEPLOYED).pinned_peers is None
+    ):
+        if names := Invitation.from_toml(path).missing:
+            return f"{', '.join(names)} in {path}"
+        print("\n".join(pin(options)), file=sys.stderr, flush=True)
+    if apps:
+        return ""
+    try:
+        answer = ask(options)
+    except UnansweredError as error:
+        return str(error)
+    waits = (
+        options.key and not answer.knows_key and abs(answer.ahead) < MOST_CLOCK_SECONDS
+    )
+    return (
+        f"superlink {options.superlink} to register the key {options.key}.pub"
+        if waits
+        else ""
+    )
+
+
+def config_file(options: NodeOptions) -> Path:
+    """Write what the app is told of this node where nobody else reads it.
+
+    `ps` would show a command line to all.
+    """
+    lines = [
+        f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+        for key, value in options.node_config.items()
+    ]
+    content = "".join(lines).encode()
+    if options.isolation is Isolation.PROCESS:  # the home is the other user's
+        return _read_once(content)
+    path = options.home / _CONFIG
+    path.unlink(missing_ok=True)
+    return write_new(path, content)
+
+
+def _read_once(content: bytes) -> Path:
+    """Make a pipe that what this process becomes reads as a file.
+
+    Nothing of it stays, also if nobody reads it.
+    """
+    for left in Path(tempfile.gettempdir()).glob(
+        f"{_PREFIX}*"
+    ):  # its writer was killed, too
+        process = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if (
+            process.isdecimal()
+            and left.lstat().st_uid == os.geteuid()
+            and not _is_alive(int(process))
+        ):
+            shutil.rmtree(left, ignore_errors=True)
+    reader, folder = (
+        os.getpid(),
+        Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")),
+    )
+    os.mkfifo(folder / _CONFIG, 0o600)
+    if first := os.fork():
+        os.waitpid(first, 0)
+        return folder / _CONFIG
+    try:
+        # a child that Flower's program would have to wait for would stay behind as a
+        # zombie
+        if not os.fork():
+            os.setsid()
+            _write_once(folder / _CONFIG, content, reader)
+    finally:
+        os._exit(0)
+
+
+def _write_once(path: Path, content: bytes, reader: int) -> None:
+    """Write as soon as there is a reader, and remove the pipe with its folder."""
+    try:
+        while _is_alive(reader):
+            with contextlib.suppress(OSError):  # nobody reads yet
+                with os.fdopen(
+                    os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb"
+                ) as pipe:
+                    os.set_blocking(pipe.fileno(), True)
+                    pipe.write(content)
+                return
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it has become another user's
+        return True
+    return True
+
+
+def supernode_command(
+    options: NodeOptions, config: Path, *, eager: bool = False
+) -> list[str]:
+    """Flower's command line for a node."""
+    command = [
+        *((*EAGER, "--wait") if eager else SUPERNODE),
+        "--allowed-apps",
+        ",".join(options.allowed_apps),
+        "--superlink",
+        options.superlink,
+        "--isolation",
+        options.isolation.value,
+    ]
+    command += [
+        "--host",
+        options.host,
+        "--port",
+        str(options.port),
+        *(["--insecure"] if options.insecure else []),
+    ]
+    for flag, value in (
+        ("--root-certificates", options.root_certificates),
+        ("--auth-supernode-private-key", options.key),
+        ("--superexec-auth-secret-file", options.runtime_secret),
+    ):
+        command += [flag, str(value)] if value else []
+    return [*command, "--node-config", str(config)]
+
+
+def apps_command(options: NodeOptions) -> list[str]:
+    """Flower's command line for the program that starts apps, where it is not the
+    SuperNode that does.
+    """
+    guarded = options.home / GUARDED / app_guard.SUPEREXEC
+    command = [
+        str(guarded),
+        "--insecure",
+        "--runtime-api-address",
+        f"{options.host}:{options.port}",
+    ]
+    return [*command, "--superexec-auth-secret-file", str(options.runtime_secret)]
+
+
+def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
+    """That of Flower's programs, and guarded programs as the only ones that are found."""
+    own = flower_environment()
+    if options.isolation is Isolation.PROCESS and not apps:
+        return own | {"PATH": os.devnull}  # this half starts nothing
+    options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    app_guard.require_private(options.home)
+    forget(options.home)
+    return (
+        own
+        | {"FLWR_HOME": str(options.home)}
+        | guarded_environment(options.home, frozenset(options.allowed_apps))
+    )
+
+
+def guarded_environment(
+    home: Path, allowed: frozenset[str], app: str = app_guard.CLIENT_APP
+) -> dict[str, str]:
+    """Write guarded programs for apps into a private home, and return the variables
+    with which Flower uses them.
+    """
+    guard = app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log")
+    return app_guard.write_programs(guard, home / GUARDED, app)
+
+
+def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:
+    """Write settings as Flower's command line takes them, for a node or a run.
+
+    TOML, strings in quotes.
+
+    Examples
+    --------
+    >>> settings_text({"data-path": "/a b/rows.npy", "n-clusters": 3, "verbose": True})
+    "data-path='/a b/rows.npy' n-clusters=3 verbose=true"
+    """
+    words = []
+    for key, value in settings.items():
+        if isinstance(value, str) and {"'", "\n"} & set(value):
+            raise ConfigurationError(
+                f"the setting {key!r} is {value!r}: use a value without ' and line"
+                " breaks."
+            )
+        text = str(value).lower() if isinstance(value, bool) else repr(value)
+        words.append(f"{key}='{value}'" if isinstance(value, str) else f"{key}={text}")
+    return " ".join(words)

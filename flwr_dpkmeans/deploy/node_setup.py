@@ -1,0 +1,245 @@
+"""Makes a party's folder from an invitation, and pins the other parties once the
+invitation is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import shutil
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flwr_dpkmeans.data.files import is_clustered
+from flwr_dpkmeans.data.own_table import open_table
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.deploy.certificates import write_node_key
+from flwr_dpkmeans.deploy.command_lines import stated_dialect
+from flwr_dpkmeans.deploy.findings import (
+    HOST,
+    NoteError,
+    require_free,
+    require_outside_apps,
+    require_proposed,
+    require_writable,
+)
+from flwr_dpkmeans.deploy.invitation import Invitation
+from flwr_dpkmeans.deploy.node_check import NodeCheck
+from flwr_dpkmeans.deploy.node_options import NodeOptions, located_source
+from flwr_dpkmeans.errors import ConfigurationError, listed
+from flwr_dpkmeans.node import policy as policy_module
+from flwr_dpkmeans.node.identity import Identity, write_new
+
+SETTINGS_FILE = "node.toml"
+_FIRST_PORT, _N_PORTS = 9094, 20_000  # below those that systems take by themselves
+
+
+def init(given: argparse.Namespace) -> Path:
+    """Make the folder ``NAME`` with keys and strict files, write the party into the
+    invitation; return NODE.toml.
+
+    All of it or nothing: a ConfigurationError, also for an app that is not that of the
+    own copy, leaves no file behind.
+    """
+    require_proposed(given.app, given.invitation)
+    invitation, folder = (
+        Invitation.from_toml(given.invitation),
+        Path(given.folder, given.name).absolute(),
+    )
+    if folder.exists():
+        raise ConfigurationError(
+            f"{folder} exists and is left alone: give another --folder, or move it"
+            " away."
+        )
+    if not folder.parent.is_dir():
+        raise ConfigurationError(
+            f"--folder is {given.folder}, where no folder is: make it, or correct the"
+            " path."
+        )
+    require_outside_apps(folder)
+    require_writable(folder.parent)
+    identity, new = (
+        Identity.generate(),
+        Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent)),
+    )
+    try:
+        identity.save(new / "identity")
+        public = write_node_key(new / "key").with_name("key.pub").read_text()
+        party = (given.name, public, identity.public_key.hex())
+        invitation.with_party(
+            *party
+        )  # a name that is taken is told before anybody else sees anything
+        for name, text in (
+            ("ca.crt", invitation.certificate),
+            ("policy.toml", _policy(given.max_epsilon_total, len(invitation.parties))),
+            (SETTINGS_FILE, NodeOptions.to_toml(_settings(given, invitation))),
+            (
+                ".gitignore",
+                "*\n",
+                # a copy of the project may hold the folder, and no commit may hold the
+                # keys
+            ),
+        ):
+            write_new(new / name, text.encode())
+        for name in ("home", "ledger", "results"):
+            (new / name).mkdir(mode=0o700)
+        looks = NodeCheck(new, NodeOptions.from_toml(new / SETTINGS_FILE))
+        looks.rules.require_complete()
+        _ = looks.table  # what cannot be read is told now
+        new = new.rename(folder)
+        Invitation.add(given.invitation, *party)
+    except BaseException:
+        shutil.rmtree(new)
+        raise
+    if (data := looks.options.data_file) and (mode := data.stat().st_mode) & 0o007:
+        with contextlib.suppress(OSError):  # `check` asks for it, too
+            data.chmod(mode & ~0o007)
+    return folder / SETTINGS_FILE
+
+
+def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, Any]:
+    """What NODE.toml says.
+
+    The columns are read once, here, as no later row may decide on them.
+    """
+    settings: dict[str, Any] = {
+        "name": given.name,
+        "invitation": str(given.invitation.absolute()),
+        "app": str(given.app.absolute()),
+        "allowed_apps": [invitation.app],
+        "superlink": invitation.superlink,
+        "root_certificates": "ca.crt",
+        "key": "key",
+        "home": "home",
+        "data_path": located_source(given.data, Path.cwd()),
+        "data_id": given.name,
+        "policy": "policy.toml",
+        "ledger": "ledger/ledger.jsonl",
+        "identity": "identity",
+        "output": "results",
+        "port": _port(invitation, given.name),
+        "log_file": "results/log",
+    }
+    if given.query:
+        settings["query"] = given.query
+    stated = stated_dialect(given).stated()
+    if stated:
+        settings["file"] = {
+            name.replace("_", "-"): value for name, value in stated.items()
+        }
+    if given.schema and given.columns:
+        raise ConfigurationError(
+            "--schema says which columns are clustered, and so does --columns: leave"
+            " one out."
+        )
+    if given.schema:
+        digest = Schema.load(given.schema).digest
+        return settings | {
+            "table_schema": str(given.schema.absolute()),
+            "schema_digest": digest,
+        }
+    if given.columns:
+        return settings | {
+            "columns": [name.strip() for name in given.columns.split(",")]
+        }
+    if is_clustered(given.data):
+        raise ConfigurationError(
+            "nothing says which columns of a cluster's table are clustered: add"
+            " --columns."
+        )
+    dialect = stated_dialect(given)
+    table = open_table(given.data, dialect, query=given.query)
+    # Without names of its own a table has made-up ones, which must be those of all of
+    # its columns.
+    held = [
+        one.name
+        for one in table.columns
+        if not table.named or np.isfinite(one.numbers()).any()
+    ]
+    if not held:
+        raise ConfigurationError(
+            f"no column of {table} holds numbers, as where they are written 3,5 and not"
+            " 3.5: mend it, or add --schema."
+        )
+    print(
+        f"clustered are {listed(held)}, since nothing else is said: --columns or"
+        " --schema say it"
+    )
+    settings["columns"] = held
+    return settings | ({} if table.named else {"header": False})
+
+
+def _port(invitation: Invitation, name: str) -> int:
+    """A free one: parties that are made at once on one machine choose different ones,
+    as federations do.
+    """
+    parties = [*invitation.parties]
+    block = zlib.crc32(invitation.certificate.encode()) % max(
+        1, _N_PORTS // len(parties)
+    )
+    for port in range(
+        _FIRST_PORT + block * len(parties) + parties.index(name), 2**16, len(parties)
+    ):
+        with contextlib.suppress(ConfigurationError):
+            require_free(HOST, port)
+            return port
+    return _FIRST_PORT
+
+
+def _policy(total: float, n_parties: int) -> str:
+    """The example that lies beside `ClientPolicy`, with limits that let ordinary runs
+    through.
+    """
+    text = (Path(policy_module.__file__).with_name("policy.example.toml")).read_text(
+        encoding="utf-8"
+    )
+    limits = {
+        "max-epsilon-per-run": min(total, 4.0),
+        "max-epsilon-total": total,
+        "min-cohort": min(n_parties, 3),
+    }
+    for key, value in (limits | {"max-delta": 1e-4, "max-delta-total": 1e-3}).items():
+        text = re.sub(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
+    return text
+
+
+def pin(options: NodeOptions) -> list[str]:
+    """Write a complete invitation's identities into the policy, unless it pins them
+    already; what people compare.
+
+    A ConfigurationError says who is missing, or which identity is another one than was
+    pinned.
+    """
+    looks = NodeCheck(options.policy, options)
+    if (
+        invitation := looks.invitation
+    ) is None:  # read once, as it may change meanwhile
+        raise ConfigurationError(
+            "NODE.toml names no invitation that is there: add it, or pin by hand."
+        )
+    if invitation.missing:
+        raise ConfigurationError(
+            f"{options.invitation} is still without {', '.join(invitation.missing)}:"
+            " pass it on."
+        )
+    looks.require_invited()
+    with contextlib.suppress(NoteError):  # nobody is pinned yet
+        looks._identity()
+    if looks.rules.pinned_peers is None:
+        lines = [f'{name} = "{identity}"' for name, identity in invitation.pins.items()]
+        with options.policy.open("a", encoding="utf-8") as file:
+            file.write("\n".join(["", "[pinned-peers]", *lines, ""]))
+    NodeCheck(options.policy, options)._identity()
+    said = [f"{name}  {identity}" for name, identity in invitation.pins.items()]
+    return [
+        *said,
+        (
+            "compare by telephone, on each party's machine the same:"
+            f" {invitation.fingerprint}"
+        ),
+    ]

@@ -1,0 +1,453 @@
+"""Of ledgers, identities and schemas: what a node's owner looks at and decides."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from flwr_dpkmeans.data import files
+from flwr_dpkmeans.data.column_guess import toml_text
+from flwr_dpkmeans.data.columns import Column, Kind
+from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS, iso_date
+from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.own_table import draft, whole
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
+from flwr_dpkmeans.data.seen import Seen, Spread
+from flwr_dpkmeans.data.tables import Layout, look_by_schema
+from flwr_dpkmeans.deploy.command_lines import parse, stated_dialect
+from flwr_dpkmeans.deploy.last_message import LastMessage, utc
+from flwr_dpkmeans.deploy.ledger_report import LedgerReport, inspect_ledger
+from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.node.ledger import (
+    RESULT_TAKEN,
+    FileLedger,
+    LedgerEntry,
+    head_path,
+    total_delta,
+)
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+
+_NO_TERMINAL = 1000
+_ENDS = ("bounds", "least", "median", "largest")
+_LINE = re.compile(r"(?P<time>\S+) [A-Z]+ run (?P<run>\d+)[^:]*: (?P<message>.*)")
+_ON_PLANS = re.compile(
+    "asked for: .* under trust|allowed by |refused: |cannot answer: |the server has"
+    " stopped |the result is here|the result is not written: "
+)
+_MENDS = {
+    Kind.NUMBER: (
+        "state decimal, thousands or missing under [file], or say with map what a cell"
+        " means"
+    ),
+    Kind.DATE: "state dates under [file], such as '%d.%m.%Y', or missing",
+    Kind.CATEGORY: (
+        "add it to values, say with map which one it is, or list it in missing under"
+        " [file]"
+    ),
+    Kind.FLAG: (
+        "say with map whether it is true or false, or list it in missing under [file]"
+    ),
+    Kind.CYCLE: "say with map what it means, or list it in missing under [file]",
+}
+"""What the owner can do about cells that a column may not hold."""
+_COLUMNS = (
+    "data set",
+    "unit",
+    "run",
+    "plan",
+    "releases",
+    "epsilon",
+    "delta",
+    "first",
+    "last",
+    "result",
+)
+
+
+def ledger(arguments: Sequence[str]) -> int:
+    """Look at a ledger, or accept it: 1 if it is damaged, missing, or not what its head
+    file says.
+    """
+    options = parse("ledger", arguments)
+    report = inspect_ledger(options.path)
+    if options.action == "accept" and report.is_acceptable:
+        FileLedger(options.path).accept()
+        report = inspect_ledger(options.path)
+        print(
+            f"the ledger {options.path} is accepted with {len(report.entries)} entries,"
+            f" last checksum {report.head}: whatever is missing from it counts no"
+            " longer."
+        )
+        return 0
+    for problem in report.problems:
+        print(problem, file=sys.stderr)
+    if options.action == "show" and report.is_acceptable:
+        if options.json:
+            print(json.dumps(as_json(_runs(report)), indent=1))
+        else:
+            _print_table(report)
+    if report.problems:
+        return 1
+    if options.action != "show":
+        print(
+            f"the ledger {options.path} is sound: {len(report.entries)} entries, last"
+            f" checksum {report.head}."
+        )
+    if report.torn_bytes and not getattr(options, "json", False):
+        print(
+            f"its last {report.torn_bytes} bytes are an unfinished line, which was"
+            " never released."
+        )
+    return 0
+
+
+def schema(arguments: Sequence[str]) -> int:
+    """Write a skeleton beside a table's file, or say how a table reads.
+
+    1 if something of it is to be mended.
+    """
+    options = parse("schema", arguments)
+    if options.action == "check":
+        agreed = Schema.load(options.path)
+        layout = Layout(dialect=stated_dialect(options), query=options.query)
+        seen, opened = look_by_schema(options.table, agreed, layout)
+        print(printable(str(opened.reading)))
+        problems = _print_doubts(opened)
+        return max(problems, _tell_columns(agreed, seen))
+    target = schema_file(Path(options.path))
+    dialect = stated_dialect(options)
+    opened = files.open_table(options.path, dialect, may_guess=True)
+    skeleton, told = draft(whole(opened))
+    skeleton += file_table(dialect)
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(skeleton)
+    except FileExistsError as error:
+        raise ConfigurationError(
+            f"{target} exists and is left alone: move it away."
+        ) from error
+    print(
+        printable(f"wrote {target}: fill in its bounds and values ({opened.reading})")
+    )
+    _print_doubts(opened)
+    for sentence in told:
+        print(printable(sentence))
+    return 0
+
+
+def schema_file(table: Path) -> Path:
+    """Return where a table's schema is drafted: beside it, without any of its suffixes."""
+    return table.with_name(table.name.split(".")[0] or table.name).with_suffix(".toml")
+
+
+def file_table(dialect: Dialect) -> str:
+    """Return what is stated of a file as the table ``[file]`` of a schema.
+
+    Empty if nothing is.
+    """
+    lines = [
+        f"{name} = {_toml_value(value)}" for name, value in dialect.stated().items()
+    ]
+    return "\n".join(["", "[file]", *lines, ""]) if lines else ""
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, str):
+        return toml_text(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml_text, value))}]"
+    return json.dumps(value)
+
+
+def _print_doubts(opened: files.OpenTable) -> int:
+    """Print what the owner should know of how a table was read.
+
+    1 if records are no rows.
+    """
+    for doubt in opened.reading.doubts():
+        print(printable(doubt.sentence))
+    return int(opened.reading.tally.n_passed_over > 0)
+
+
+def _tell_columns(schema: Schema, seen: Sequence[Seen]) -> int:
+    """A row for each column, and what is to be mended.
+
+    On the owner's own terminal, which may show cells.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    heads = (
+        "column",
+        "kind",
+        "read",
+        "missing",
+        "unknown",
+        "outside the bounds",
+        *_ENDS,
+    )
+    table, problems = Table(*heads), list[str]()
+    for column, one in zip(schema.columns, seen, strict=True):
+        counts = [
+            _with_share(n, one.n_rows)
+            for n in (one.n_missing, one.n_unknown, one.n_outside)
+        ]
+        cells = [str(one.n_read), *counts, *_ends(column, one.spread)]
+        table.add_row(Text(printable(one.name)), column.kind.value, *cells)
+        values = [str(value) for value in column.values] + [
+            text for text, _ in column.map
+        ]
+        meant = [
+            f"{cell!r} ({nearest(cell, values).rstrip('.')})" if values else repr(cell)
+            for cell in one.spellings
+        ]
+        if one.n_unknown:
+            problems.append(
+                f"{one.name!r} may not hold {listed(meant)}: {_MENDS[column.kind]}"
+            )
+        if one.looks_foreign:
+            ends = column.bounds or column.limits
+            problems.append(
+                f"over {MOST_OUTSIDE:.0%} of {one.name!r} lie outside {ends}: another"
+                " unit?"
+            )
+        if not one.n_read:
+            has_commas = any(
+                cell.replace(",", "").isdecimal() for cell in one.spellings
+            )
+            commas = (
+                ": state decimal = ','"
+                if column.kind is Kind.NUMBER and has_commas
+                else ""
+            )
+            problems.append(f"not one cell of {one.name!r} can be read{commas}")
+    _print(table)
+    for problem in problems:
+        print(printable(problem))
+    return 1 if problems else 0
+
+
+def _with_share(n: int, n_rows: int) -> str:
+    """A number of cells, and which part of all it is."""
+    return f"{n} ({n / n_rows:.1%})" if n else "0"
+
+
+def _ends(column: Column, spread: Spread | None) -> list[str]:
+    """A column's bounds, and beside them the least, the middle and the largest of its
+    values.
+    """
+    if column.kind in (Kind.CATEGORY, Kind.FLAG):
+        return [""] * len(_ENDS)
+    values = [*column.limits]
+    values += [] if spread is None else [spread.low, spread.median, spread.high]
+    is_date = column.kind is Kind.DATE
+    if is_date and column.limits[1] - column.limits[0] >= SHOWN_AS_DAYS:
+        # A cell's own day, not the nearest midnight: else the year's last evening is in
+        # the next one.
+        values = list(map(math.floor, values))
+    low, high, *others = (
+        iso_date(value, *column.limits) if is_date else f"{value:.6g}"
+        for value in values
+    )
+    return [f"{low} to {high}", *(others or ["", "", ""])]
+
+
+def identity(arguments: Sequence[str]) -> int:
+    """Print a public key, alone in its line; the private key stays in the file."""
+    options = parse("identity", arguments)
+    if options.action == "new":
+        own = Identity.generate()
+        own.save(options.path)
+    else:
+        own = Identity.load(options.path)
+    print(own.public_key.hex())
+    return 0
+
+
+def owner_sees(options: NodeOptions) -> dict[str, Any]:
+    """What a node was asked, allowed, gave and refused, and what is left.
+
+    From policy, ledger, log and alerts.
+    """
+    policy, report = (
+        ClientPolicy.from_toml(options.policy, base=DEPLOYED),
+        inspect_ledger(options.ledger),
+    )
+    given, name, alerts = (
+        list(_runs(report)),
+        options.data_name,
+        options.home / "alerts.log",
+    )
+    place, left = options.ledger.resolve(), []
+    # Without a folder, or with a head that is left, something is gone.
+    is_new = place.parent.is_dir() and not (place.exists() or head_path(place).exists())
+    charged = [run["unit"] for run in given if run["data set"] == name]
+    problems = [] if is_new else list(report.problems)
+    message = LastMessage.of(options.home)
+    last = {
+        "received": utc(message.received),
+        "answered": utc(message.answered),
+        "problem": message.problem,
+    }
+    for unit in dict.fromkeys(
+        (*(policy.allowed_units or [unit.value for unit in PrivacyUnit]), *charged)
+    ):
+        spent = math.fsum(
+            run["epsilon"]
+            for run in given
+            if (run["data set"], run["unit"]) == (name, unit)
+        )
+        most = policy.max_epsilon_total
+        rest = (
+            most if math.isinf(most) else max(0.0, most - spent)
+        )  # inf - inf is no number
+        # Lines that are gone had costs, too.
+        left.append(
+            {
+                "data set": name,
+                "unit": unit,
+                "spent": spent,
+                "left": None if problems else rest,
+            }
+        )
+    return {
+        "name": options.name,
+        "pinned": dict(policy.pinned_peers or ()),
+        "epsilon": left,
+        "given": given,
+        "asked": list(_logged(options.log_file)),
+        "last": last,
+        "alerts": (
+            alerts.read_text(errors="replace").splitlines() if alerts.exists() else []
+        ),
+        "problems": problems,
+    }
+
+
+def as_json(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as JSON has them, which knows no infinity.
+
+    That is a string, as in the ledger's file.
+    """
+    return [
+        {key: str(value) if value == math.inf else value for key, value in row.items()}
+        for row in rows
+    ]
+
+
+def _logged(path: Path | None) -> Iterator[dict[str, str]]:
+    """What a node's log, as text or as JSON, says of plans: its time, run and words."""
+    for line in (
+        path.read_text(errors="replace").splitlines() if path and path.exists() else ()
+    ):
+        said = found.groupdict() if (found := _LINE.match(line)) else {}
+        if line.startswith("{"):
+            with contextlib.suppress(
+                ValueError
+            ):  # a full disk, or a kill, cuts a line off
+                said = json.loads(line)
+        if {"time", "run", "message"} <= said.keys() and _ON_PLANS.match(
+            str(said["message"])
+        ):
+            yield {key: str(said[key]) for key in ("time", "run", "message")}
+
+
+def _print_table(report: LedgerReport) -> None:
+    """Print one row per run, and a total per data set and unit of privacy.
+
+    Those of different units never add up.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for column in _COLUMNS:
+        number = column in ("releases", "epsilon", "delta")
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column, justify=justify, no_wrap=number, overflow="fold")
+    first = {
+        (one.data_id, one.unit, one.run_id): one for one in reversed(report.entries)
+    }
+    for (name, unit), group in itertools.groupby(
+        _runs(report), lambda run: (run["data set"], run["unit"])
+    ):
+        runs = list(group)
+        total = {
+            key: math.fsum(run[key] for run in runs) for key in ("releases", "epsilon")
+        }
+        total["delta"] = total_delta([first[name, unit, run["run"]] for run in runs])
+        totals = {
+            "data set": "total",
+            "unit": unit,
+            "run": f"{len(runs)} runs",
+            **total,
+        }
+        for row, style in (*((run, None) for run in runs), (totals, "bold")):
+            # A run's name is the server's choice: neither markup nor control characters
+            # reach the terminal.
+            cells = [
+                Text(printable(_cell(column, row.get(column, ""))))
+                for column in _COLUMNS
+            ]
+            table.add_row(*cells, style=style, end_section=row is totals)
+    _print(table)
+
+
+def _print(table: Any) -> None:
+    """Nothing is cut off: a terminal's narrow columns fold, and a file or pipe has no
+    width.
+    """
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else _NO_TERMINAL).print(table)
+
+
+def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
+    """What each run was charged for, by data set and unit, in the order of their first
+    charge.
+    """
+    groups: dict[tuple[str, str], dict[str, list[LedgerEntry]]] = {}
+    for entry in report.entries:
+        groups.setdefault((entry.data_id, entry.unit), {}).setdefault(
+            entry.run_id, []
+        ).append(entry)
+    for (data_id, unit), runs in groups.items():
+        for run_id, entries in runs.items():
+            first, last = entries[0], entries[-1]
+            # Other entries only note that key shares were given, or that the result has
+            # come.
+            n_releases = sum(entry.is_release for entry in entries)
+            row = (
+                data_id,
+                unit,
+                run_id,
+                first.plan_digest,
+                n_releases,
+                first.epsilon,
+                first.delta,
+                first.time,
+                last.time,
+                "yes" if last.attempt == RESULT_TAKEN else "no",
+            )
+            yield dict(zip(_COLUMNS, row, strict=True))
+
+
+def _cell(column: str, value: Any) -> str:
+    """As the table has it."""
+    if column == "plan":
+        return str(value)[:12]
+    formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
+    return format(
+        int(value) if column == "releases" else value, formats.get(column, "")
+    )

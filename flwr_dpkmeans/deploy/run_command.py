@@ -1,0 +1,349 @@
+"""``flwr-dpkmeans run``: `flwr run --stream`, after the checks that its ServerApp
+makes, and with a true exit code.
+
+Flower's own command takes a minute until a user reads what is wrong with a file, says
+of a misspelt key that the configuration is invalid, and ends with 0 however a run ends.
+All of its arguments are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+from flwr.cli.constant import (
+    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE,
+    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY,
+)
+from flwr.cli.flower_config import read_superlink_connection
+from flwr.common.config import (
+    get_fused_config_from_dir,
+    get_project_config,
+    parse_config_args,
+)
+from flwr.proto.control_pb2 import ListNodesRequest
+
+from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.deploy.app_guard import SERVER_APP
+from flwr_dpkmeans.deploy.command_lines import run_line
+from flwr_dpkmeans.deploy.findings import (
+    GUARDED,
+    HOST,
+    require_pairs,
+    require_proposed,
+    require_room,
+    require_writable,
+    search_path,
+)
+from flwr_dpkmeans.deploy.invitation import Invitation
+from flwr_dpkmeans.deploy.node_command import settings_text
+from flwr_dpkmeans.deploy.server_options import ServerOptions
+from flwr_dpkmeans.errors import ConfigurationError, PeerError, listed
+from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.sums.plan import Plan
+
+_FLWR = (sys.executable, "-m", "flwr.cli.app")
+_OWN_APP = f"{checked_strategy.__module__}:app"
+_STARTED = re.compile(r'(?:started run |"run-id": ")(\d+)')
+_PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
+_GONE = "unregistered"
+_WORDLESS = (
+    "Task failed with unknown error",
+    "No heartbeat received from the task",
+    "N/A",
+)
+_ENDED_OUTSIDE = (
+    "its ServerApp was ended from outside, such as with the SuperLink or by 'flwr"
+    " stop', or its machine stood still for a minute; what nodes have charged stays"
+    " charged, and parties may have the result: ask them before a new run."
+)
+_STOPPED = 130
+_GOES_ON = (
+    "only this command has ended: the run goes on and spends its budget, until 'flwr"
+    " stop {}'"
+)
+_OPEN = "stopped before Flower named a run: 'flwr list' says whether one was started"
+_LOCAL = (
+    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE,
+    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY,
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Check, run and stream.
+
+    The code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C.
+
+    Raises the sentences of the ServerApp, before anything is started; whatever is wrong
+    otherwise Flower says itself.
+    """
+    given, others = run_line().parse_known_intermixed_args(arguments)
+    if is_own(given.app):
+        for what in ("run_config", "federation_config"):
+            for text in getattr(given, what) or ():
+                require_pairs(f"--{what.replace('_', '-')}", text)
+    if given.server is None:
+        check(given)
+        return _streamed(
+            given.superlink, arguments, os.environ | {"PATH": search_path()}
+        )
+    options = ServerOptions.load(given.server)
+    require_proposed(Path(given.app), options.invitation)
+    try:
+        settings = parse_config_args(given.run_config)
+    except click.ClickException as error:
+        raise ConfigurationError(error.message) from error
+    require_started(options)
+    if is_own(given.app):
+        settings, plan = planned(options, Path(given.app), settings)
+        require_parties(options, plan.n_clients)
+    options.write_connection()
+    words = [
+        given.app,
+        *others,
+        *(["--run-config", settings_text(settings)] if settings else []),
+    ]
+    code = _streamed(
+        None,
+        [*words, *(["--format", given.format] if given.format else [])],
+        options.environment,
+    )
+    if code == 0 and is_own(given.app):  # others write what they will
+        print(
+            f"{settings['output']} has the server's report, each party's own folder its"
+            " result",
+            file=sys.stderr,
+        )
+    return code
+
+
+def check(given: argparse.Namespace) -> None:
+    """Make the checks of this package's own app, whose configuration they know.
+
+    Other apps have checks of their own.
+    """
+    if not is_own(given.app):
+        return
+    try:
+        stated = parse_config_args(given.run_config)
+        n_nodes = int(
+            parse_config_args(given.federation_config).get("num-supernodes", 0)
+        )
+        simulated = read_superlink_connection(given.superlink).address in _LOCAL
+    except (click.ClickException, OSError, KeyError, ValueError):
+        return  # Flower has sentences for files of its own
+    require_known(stated)
+    if simulated:  # of another SuperLink nobody knows here whether it simulates
+        checked_strategy(
+            get_fused_config_from_dir(Path(given.app).expanduser(), stated),
+            n_nodes,
+            simulated=True,
+        )
+
+
+def planned(
+    options: ServerOptions, app: Path, stated: Mapping[str, Any]
+) -> tuple[dict[str, Any], Plan]:
+    """What a run is to be told, and the plan that its ServerApp will draft of that.
+
+    Raised is what it would end with.
+
+    The ServerApp has another working directory, so that a path that is right here would
+    be wrong there.
+    """
+    require_known(stated)
+    settings = options.run_settings(stated)
+    try:
+        own = get_fused_config_from_dir(app, {})
+    except (click.ClickException, ValueError) as error:
+        raise ConfigurationError(
+            f"the configuration of {app} cannot be read ({error}): correct it."
+        ) from error
+    if missing := sorted({*settings, "bounds"} - own.keys()):
+        raise ConfigurationError(
+            f"{app} has no key {listed(missing)}, and Flower takes only keys that stand"
+            " in the app's pyproject.toml: put there what python -m flwr_dpkmeans"
+            " options --toml prints, and have the app approved."
+        )
+    fused = {**own, **settings}
+    for key in own.keys() & {"bounds", "server-data", "output"}:
+        value, path = fused[key], Path(str(fused[key])).expanduser()
+        if (
+            isinstance(value, str)
+            and value not in BUNDLED
+            and (key == "output" or (value and path.exists()))
+        ):
+            settings[key] = fused[key] = str(path.absolute())
+    strategy, output = (
+        checked_strategy(fused, 0, simulated=False),
+        Path(str(fused["output"])),
+    )
+    require_writable(output)
+    require_room(output)
+    return settings, strategy.draft(strategy.config.n_clients or 0)
+
+
+def require_started(options: ServerOptions) -> None:
+    """Refuse an app that came into the invitation after the server was started, whose
+    guard would refuse it.
+    """
+    guarded, app = (
+        options.home / GUARDED / SERVER_APP,
+        Invitation.from_toml(options.invitation).app,
+    )
+    if guarded.exists() and app not in guarded.read_text():
+        raise ConfigurationError(
+            f"the server runs another app than the invitation's {app}: end it and start"
+            " it again, between two runs; nodes come back by themselves."
+        )
+
+
+def require_parties(options: ServerOptions, n_clients: int) -> None:
+    """Refuse to wait for more parties than there are, or for a SuperLink that does not
+    run.
+    """
+    try:
+        with options.client() as client:
+            nodes = client.ListNodes(ListNodesRequest()).nodes_info
+    except httpx.TransportError as error:
+        raise PeerError(
+            f"the SuperLink does not answer at {HOST}:{options.port} ({error}): start"
+            " it by 'server start'."
+        ) from error
+    invited, known = (
+        [*Invitation.from_toml(options.invitation).parties],
+        sum(one.status != _GONE for one in nodes),
+    )
+    if n_clients > (most := max(len(invited), known)):
+        raise ConfigurationError(
+            f"num-clients is {n_clients}, but {len(invited)} parties are invited"
+            f" ({', '.join(invited)}) and {known} registered: give {most} at most."
+        )
+
+
+def is_own(app: str) -> bool:
+    """Whether an app is this package's, whose configuration is known here."""
+    try:
+        components = get_project_config(Path(app).expanduser())["tool"]["flwr"]["app"][
+            "components"
+        ]
+    except (click.ClickException, OSError, KeyError, ValueError):
+        return False
+    return not app.startswith("@") and bool(components["serverapp"] == _OWN_APP)
+
+
+def _streamed(
+    superlink: str | None, arguments: Sequence[str], environment: Mapping[str, str]
+) -> int:
+    command = [
+        *_FLWR,
+        "run",
+        *(one for one in arguments if one != "--stream"),
+        "--stream",
+    ]
+    run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment
+    ) as flower:
+        assert flower.stdout is not None
+        try:
+            for line in flower.stdout:
+                print(line, end="", flush=True)
+                if not run_id and (
+                    found := _STARTED.search(line)
+                ):  # later lines may be a party's words
+                    run_id = found.group(1)
+        except (
+            KeyboardInterrupt
+        ):  # Flower's own command ends by it, too; its SuperLink does not
+            print(
+                (
+                    _GOES_ON.format(" ".join(filter(None, (run_id, superlink))))
+                    if run_id
+                    else _OPEN
+                ),
+                file=sys.stderr,
+            )
+            return _STOPPED
+    if not run_id:
+        return flower.returncode or 1
+    if flower.returncode:
+        print(
+            f"the stream broke off; waiting for the end of run {run_id}",
+            file=sys.stderr,
+        )
+    ended = _end_of(
+        environment, *([superlink] if superlink else []), "--run-id", run_id
+    )
+    if ended["status"] == "finished:completed":
+        return 0
+    print(
+        printable(f"run {run_id} is {ended['status']}: {ended['status-details']}"),
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _end_of(environment: Mapping[str, str], *which: str) -> Mapping[str, Any]:
+    """What is said of a run that has ended, however often the SuperLink is killed
+    meanwhile.
+    """
+    heard = time.monotonic()
+    while time.monotonic() - heard < _PATIENCE_SECONDS:
+        with suppress(PeerError):
+            (run,) = listed_runs(environment, *which)
+            if run["status"].startswith("finished"):
+                return run
+            heard = time.monotonic()
+        time.sleep(_POLL_SECONDS)
+    return {
+        "status": "of unknown status",
+        "status-details": f"no answer for {_PATIENCE_SECONDS:g} s: see flwr list.",
+    }
+
+
+def listed_runs(environment: Mapping[str, str], *which: str) -> list[dict[str, Any]]:
+    """What ``flwr list`` says of runs.
+
+    One that was ended from outside has no words of its own.
+
+    A PeerError if nobody answers, or the only run that is asked for is not known.
+    """
+    command = [*_FLWR, "list", *which, "--format", "json"]
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        env=environment,
+    )
+    try:
+        runs = list(json.loads(done.stdout)["runs"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise PeerError(
+            "the SuperLink lists no runs now: see whether it is being started again,"
+            " then ask again."
+        ) from error
+    for run in runs:
+        if (
+            run["status"] in ("finished:failed", "finished:stopped")
+            and run["status-details"].rstrip(".") in _WORDLESS
+        ):
+            run["status-details"] = (
+                f"{run['status-details'].rstrip('.')}: {_ENDED_OUTSIDE}".removeprefix(
+                    "N/A: "
+                )
+            )
+    return runs

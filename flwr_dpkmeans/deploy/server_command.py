@@ -1,0 +1,793 @@
+"""``flwr-dpkmeans server init|check|start|status|dashboard``, ``results``.
+
+a SuperLink, and its parties by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.common.config import get_fused_config_from_dir
+from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.version import package_version
+from pydantic import TypeAdapter, ValidationError
+
+from flwr_dpkmeans.deploy.app_guard import (
+    SERVER_APP,
+    GuardError,
+    missing_seams,
+    require_private,
+)
+from flwr_dpkmeans.deploy.certificates import write_certificates
+from flwr_dpkmeans.deploy.command_lines import FIRST_PORT, N_PORTS, parse
+from flwr_dpkmeans.deploy.findings import (
+    HOST,
+    Finding,
+    NoteError,
+    Verdict,
+    app_hash,
+    found,
+    leave_no_core,
+    program,
+    require_days,
+    require_free,
+    require_outside_apps,
+    require_proposed,
+    require_room,
+    require_secret,
+    require_unchangeable,
+    require_writable,
+)
+from flwr_dpkmeans.deploy.invitation import Invitation, Name, Party
+from flwr_dpkmeans.deploy.last_message import answers_of
+from flwr_dpkmeans.deploy.node_command import guarded_environment
+from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.deploy.run_command import is_own, listed_runs, planned
+from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
+from flwr_dpkmeans.deploy.server_options import FILE, ServerOptions
+from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
+from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.node.identity import write_new
+from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.options import AUTO
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
+
+_VALID_DAYS, _LONGEST_NAME = 365, 80
+_MOST_RUNS = 100
+"""Newest ones, in which a party's last answer is looked for."""
+_TRIED = ("1.41", "1.42")
+_TIME_ERROR, _LONGEST_TIMEX = 5, 512
+"""What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes
+that it writes.
+"""
+_PARENT_DEATH_SIGNAL = 1
+"""What Linux's prctl sets."""
+_START_SECONDS, _LOOK_SECONDS = 180.0, 1.0
+"""The first one on a machine with much other work, where it was seen to take more than
+60 s.
+"""
+
+
+# -- the commands ----------------------------------------------------------------------
+
+
+def server(arguments: Sequence[str]) -> int:
+    """Run the command: 1 if something is wrong, or no SuperLink answers.
+
+    `start` returns the SuperLink's own code.
+    """
+    given = parse("server", arguments)
+    try:
+        return _ran(given)
+    except GuardError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _ran(given: argparse.Namespace) -> int:
+    if given.action == "init":
+        _init(given)
+        return 0
+    if given.action == "dashboard":
+        from flwr_dpkmeans.deploy.dashboard import serve, server_metrics, server_page
+
+        page, metrics = (
+            partial(server_page, given.folder),
+            partial(server_metrics, given.folder),
+        )
+        return serve(page, metrics, given.port, given.token_file)
+    options = ServerOptions.load(given.folder)
+    if given.action == "status":
+        return _show_status(options, as_json=given.json)
+    findings = check(given.folder / FILE, options, starting=given.action == "start")
+    for one in findings:
+        print(
+            one, file=sys.stderr if given.action == "start" else sys.stdout, flush=True
+        )
+    wrong = any(one.verdict is Verdict.WRONG for one in findings)
+    if given.action == "check" or wrong:
+        return int(wrong)
+    if given.dry_run:
+        print(shlex.join(options.command))
+        return 0
+    options.write_connection()
+    return (
+        _in_background(given.folder, options) if given.background else _serve(options)
+    )
+
+
+def _init(given: argparse.Namespace) -> None:
+    """Make everything that a server has, once, or nothing."""
+    folder, parties = given.folder.absolute(), given.parties
+    port = _free_port(folder) if given.port is None else given.port
+    address = given.address or f"{HOST}:{port}"
+    if not folder.exists():
+        require_writable(folder)
+    for name in parties:
+        try:
+            TypeAdapter(Name).validate_python(name)
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"parties has {name!r}: a name has letters, digits, '-' and '_', at"
+                " most 60, and begins with one of the first two."
+            ) from error
+    if len({*parties}) < len(parties):
+        raise ConfigurationError(
+            f"the parties are {', '.join(parties)}, of which one is there twice: name"
+            " each once."
+        )
+    federation = given.federation or re.sub("[^A-Za-z0-9]+", "-", folder.name).strip(
+        "-"
+    )
+    require_outside_apps(folder)
+    made = {"federation": federation, "superlink": address, "app": app_hash(given.app)}
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise ConfigurationError(
+            f"{folder} is there already and left alone: choose another folder."
+        ) from error
+    try:
+        (folder / "certificates").mkdir(mode=0o700)
+        write_new(
+            folder / FILE,
+            ServerOptions.to_toml(
+                {"app": str(given.app.absolute()), "port": port}
+            ).encode(),
+        )
+        write_new(
+            folder / ".gitignore", b"*\n"
+        )  # a copy of the project may hold the folder; no commit may hold keys
+        options = ServerOptions.load(folder)
+        hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)
+        write_certificates(options.certificates, hosts, _VALID_DAYS)
+        made |= {
+            "certificate": options.authority.read_text(),
+            "parties": {name: Party() for name in parties},
+        }
+        Invitation.of(made, options.invitation).save(options.invitation)
+        options.write_connection()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    print(
+        f"{folder} is made, for a SuperLink at {address}. Each party types, in its own"
+        " copy of the project:"
+    )
+    print(
+        "  flwr-dpkmeans node init NAME --invitation"
+        f" {shlex.quote(str(options.invitation))} --data FILE --start"
+    )
+    print(
+        f"and this machine: flwr-dpkmeans server start {shlex.quote(str(given.folder))}"
+        " --background"
+    )
+
+
+def _free_port(folder: Path) -> int:
+    """One that nothing listens on, from a place that the folder decides.
+
+    Another federation may not listen yet.
+    """
+    place = zlib.crc32(os.fsencode(folder)) % N_PORTS
+    for number in range(N_PORTS):
+        port = FIRST_PORT + (place + number) % N_PORTS
+        with suppress(ConfigurationError):
+            require_free(HOST, port)
+            return port
+    return FIRST_PORT + place
+
+
+def _serve(options: ServerOptions) -> int:
+    """Run the SuperLink until it ends, or a signal ends this process, and let parties
+    in meanwhile.
+
+    One that is killed is started again: ServerApps outlive it, and their runs go on.
+    """
+    seen, stop = 0, threading.Event()
+    with (options.state / "pid").open("a") as process_id:
+        if not lock(process_id.fileno(), wait=False):
+            raise ConfigurationError(
+                f"a `server start` for {options.state} runs already: one is enough."
+            )
+        process_id.truncate(0)
+        print(os.getpid(), file=process_id, flush=True)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: stop.set())
+        leave_no_core()
+        # In sessions of their own, so that Ctrl-C reaches each once.
+        ends = _ends_with_parent()
+        start = partial(subprocess.Popen, start_new_session=True, preexec_fn=ends)
+        own, allowed = (
+            options.environment,
+            frozenset({Invitation.from_toml(options.invitation).app}),
+        )
+        start_superlink = partial(start, options.command, env=own)
+        guarded = own | guarded_environment(options.home, allowed, SERVER_APP)
+        start_apps = partial(start, options.apps_command, env=guarded)
+        superlink, apps = start_superlink(), None
+        try:
+            apps = start_apps()
+            while superlink.poll() in (None, -signal.SIGKILL) and not stop.wait(
+                _LOOK_SECONDS
+            ):
+                if apps.poll() is not None:
+                    apps = start_apps()
+                with suppress(
+                    OSError
+                ):  # a full disk, or a pipe that nobody reads, takes no line
+                    if superlink.poll() == -signal.SIGKILL:
+                        superlink = start_superlink()
+                        print(
+                            "the SuperLink was killed and is started again; runs go on",
+                            file=sys.stderr,
+                            flush=True,
+                        )
+                    seen = _look(options, seen)
+        finally:
+            for process in filter(None, (apps, superlink)):
+                process.terminate()
+                process.wait()
+        process_id.truncate(0)
+    return superlink.returncode
+
+
+def _ends_with_parent() -> Callable[[], object] | None:
+    """What a new process calls, so that Linux ends it if its parent is killed, which
+    can end nothing itself any more.
+
+    At once, since a SuperLink that is asked to end waits for all whom it shows a log.
+    """
+    try:
+        return partial(
+            ctypes.CDLL(None).prctl, _PARENT_DEATH_SIGNAL, int(signal.SIGKILL)
+        )
+    except (OSError, AttributeError):  # not Linux
+        return None
+
+
+def _look(options: ServerOptions, seen: int) -> int:
+    """Let new parties in if the invitation has changed since `seen`, and return when it
+    did.
+    """
+    changed = (
+        options.invitation.stat().st_mtime_ns if options.invitation.exists() else -1
+    )
+    try:
+        for name in let_in(options) if changed != seen else ():
+            print(f"{name} is registered", flush=True)
+    except httpx.TransportError:
+        return 0  # the SuperLink does not answer yet, or no longer
+    except (DPKMeansError, httpx.HTTPError) as error:
+        print(f"nobody new is let in: {error}", file=sys.stderr, flush=True)
+    return changed
+
+
+def let_in(options: ServerOptions) -> list[str]:
+    """Register each invited party under its name, if its key was never registered.
+
+    Return the names.
+
+    So whom the operator has unregistered stays outside, and nobody takes another's
+    name, whatever the invitation says.
+    """
+    invited = Invitation.from_toml(options.invitation).parties
+    with options.client() as client:
+        known = {
+            node.public_key: node.name
+            for node in client.ListNodes(ListNodesRequest()).nodes_info
+        }
+        new = {
+            name: key
+            for name, party in invited.items()
+            if party.key and (key := _key(party)) not in known
+        }
+        for name in set(new) & set(known.values()):
+            del new[name]
+            print(
+                f"{name} has another key than it was registered with: see 'flwr"
+                " supernode register'",
+                file=sys.stderr,
+            )
+        for name, key in new.items():
+            client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+    return list(new)
+
+
+def _key(party: Party) -> bytes:
+    """A party's key as Flower has it."""
+    key = load_ssh_public_key((party.key or "").encode())
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    return public_key_to_bytes(key)
+
+
+def _in_background(folder: Path, options: ServerOptions) -> int:
+    """Start the command once more, as a process that outlives this one, and wait until
+    the SuperLink answers.
+    """
+    command, log = (
+        [program("flwr-dpkmeans"), "server", "start", str(folder)],
+        options.state / "log",
+    )
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    end, process_id = time.monotonic() + _START_SECONDS, options.state / "pid"
+    while not (
+        is_healthy(options.port, options.authority)
+        and process_id.read_text() == f"{process.pid}\n"
+    ):
+        if process.poll() is not None or time.monotonic() > end:
+            process.terminate()
+            raise ConfigurationError(
+                f"the SuperLink did not start within {_START_SECONDS:g} s: {log} says"
+                " why."
+            )
+        time.sleep(0.1)
+    print(
+        f"the SuperLink answers at {HOST}:{options.port}; log: {log}; to end it: kill"
+        f" {process.pid}"
+    )
+    return 0
+
+
+def is_healthy(port: int, authority: Path | None) -> bool:
+    """Whether a SuperLink on this machine answers, known by its authority.
+
+    None: without TLS.
+    """
+    verify, scheme = (
+        (False, "http")
+        if authority is None
+        else (ssl.create_default_context(cadata=authority.read_text()), "https")
+    )
+    try:
+        return httpx.get(
+            f"{scheme}://{HOST}:{port}/health",
+            timeout=1.0,
+            verify=verify,
+            trust_env=False,
+        ).is_success
+    except (httpx.HTTPError, OSError):
+        return False
+
+
+# -- what it looks at ------------------------------------------------------------------
+
+
+def check(path: Path, options: ServerOptions, *, starting: bool) -> list[Finding]:
+    """Look at everything that a server needs, one finding for each item.
+
+    Looks only, and changes nothing.
+    """
+    checks: dict[str, Callable[[], str]] = {
+        "file": lambda: _file(path),
+        "flower": _flower,
+        "tls": lambda: _tls(options),
+        "state": lambda: _state(options),
+        "app": lambda: require_proposed(options.app, options.invitation),
+        "parties": lambda: _parties(options),
+        "run": lambda: _run(options),
+        "port": lambda: _port(options, starting=starting),
+        "address": lambda: _address(options),
+        "clock": _clock,
+        "user": _user,
+    }
+    return [found(item, look) for item, look in checks.items()]
+
+
+def _file(path: Path) -> str:
+    require_unchangeable(path)
+    return f"{path} is complete, and nobody else can change it"
+
+
+def _flower() -> str:
+    if missing := missing_seams(SERVER_APP):
+        raise ConfigurationError(
+            f"Flower {package_version} has no {missing[0]} for the guard: install"
+            f" {_TRIED[0]}.0."
+        )
+    if package_version.rpartition(".")[0] not in _TRIED:
+        raise NoteError(
+            f"Flower {package_version} was not tried: {' and '.join(_TRIED)} were"
+        )
+    return f"Flower {package_version}"
+
+
+def _tls(options: ServerOptions) -> str:
+    """Shake hands with the files themselves, as a node will."""
+    invitation, key = (
+        Invitation.from_toml(options.invitation),
+        options.certificates / "server.key",
+    )
+    require_secret(key)
+    certificate, client = (
+        options.certificates / "server.pem",
+        ssl.create_default_context(cadata=invitation.certificate),
+    )
+    hosts = dict.fromkeys((HOST, invitation.superlink.rpartition(":")[0].strip("[]")))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    for host in hosts:
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ends = (
+            client.wrap_bio(back, there, server_hostname=host),
+            server.wrap_bio(there, back, server_side=True),
+        )
+        try:
+            for end in ends * 2:
+                with suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+        except ssl.SSLCertVerificationError as error:
+            raise ConfigurationError(
+                f"nodes would refuse {certificate} for {host!r}"
+                f" ({error.verify_message}): make one that the invitation's authority"
+                " signs for it."
+            ) from error
+    for file in (certificate, options.authority):
+        known = x509.load_pem_x509_certificate(file.read_bytes())
+        require_days(str(file), known.not_valid_before_utc, known.not_valid_after_utc)
+    return f"nodes know {' and '.join(hosts)} by the invitation's authority"
+
+
+def _state(options: ServerOptions) -> str:
+    database = options.state / "state.db"
+    require_writable(options.state)
+    if options.state.exists():
+        require_private(options.state)
+    if database.exists():
+        try:
+            with closing(
+                sqlite3.connect(f"file:{database}?mode=rw", uri=True)
+            ) as state:
+                state.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise ConfigurationError(
+                f"{database} cannot be used ({error}): mend its rights, or put a backup"
+                " back."
+            ) from error
+    return (
+        f"{options.state} can be written;"
+        f" {require_room(options.state, options.results)}"
+    )
+
+
+def _parties(options: ServerOptions) -> str:
+    invitation = Invitation.from_toml(options.invitation)
+    if missing := invitation.missing:
+        n_all = len(invitation.parties)
+        raise NoteError(
+            f"{n_all - len(missing)} of {n_all} have written their keys; not yet:"
+            f" {listed(missing)}"
+        )
+    return (
+        f"{listed(invitation.parties)}; every party should read this fingerprint:"
+        f" {invitation.fingerprint}"
+    )
+
+
+def _run(options: ServerOptions) -> str:
+    """Whether a run of the app as it is could be planned among all parties.
+
+    Its own configuration may say otherwise.
+    """
+    if not (options.app.is_dir() and is_own(str(options.app))):
+        return (
+            "not looked at: only an app of this package in its own folder says what it"
+            " runs"
+        )
+    own = get_fused_config_from_dir(options.app, {})
+    try:
+        _, plan = planned(
+            options,
+            options.app,
+            {"bounds": "private"} if own.get("bounds", AUTO) == AUTO else {},
+        )
+    except DPKMeansError as error:
+        raise NoteError(
+            f"without a --run-config it would end at once: {error}"
+        ) from error
+    return (
+        f"as the app is, {plan.n_clients} parties can run it at epsilon"
+        f" {plan.config.epsilon:g}"
+    )
+
+
+def _port(options: ServerOptions, *, starting: bool) -> str:
+    if is_healthy(options.port, options.authority):
+        if starting:
+            raise ConfigurationError(
+                f"the SuperLink at {HOST}:{options.port} runs already: it needs no"
+                " other one."
+            )
+        return f"our SuperLink answers at {HOST}:{options.port}"
+    return require_free(HOST, options.port)
+
+
+def _address(options: ServerOptions) -> str:
+    invitation = Invitation.from_toml(options.invitation)
+    address, known = (
+        invitation.superlink,
+        ssl.create_default_context(cadata=invitation.certificate),
+    )
+    host, port = address.rpartition(":")[0].strip("[]"), address.rpartition(":")[2]
+    try:
+        with (
+            socket.create_connection((host, int(port)), timeout=_LOOK_SECONDS) as line,
+            known.wrap_socket(line, server_hostname=host),
+        ):
+            return (
+                f"what nodes know this server by answers at {address}, where they"
+                " will ask"
+            )
+    except ssl.SSLError as error:
+        raise ConfigurationError(
+            f"what answers at {address}, where nodes will ask, is not this server"
+            f" ({error.reason}): correct superlink in the invitation, or end what"
+            " listens there."
+        ) from error
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"nodes cannot find {host!r} ({error.strerror}): correct superlink in the"
+            " invitation."
+        ) from error
+    except OSError as error:
+        if (host, port) == (HOST, str(options.port)):
+            return f"{address} is this machine alone: nodes elsewhere need another one"
+        raise NoteError(f"nothing answers at {address} yet ({error})") from error
+
+
+def _clock() -> str:
+    """By the system's own word: there is nobody to ask before the nodes come, each of
+    which then compares its own.
+    """
+    why = "a node whose clock is 5 s ahead of this one, or 305 s behind it, is refused"
+    try:
+        is_set = (
+            ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_LONGEST_TIMEX))
+            != _TIME_ERROR
+        )
+    except (OSError, AttributeError):  # not Linux
+        raise NoteError(f"not known; {why}") from None
+    if not is_set:
+        raise NoteError(f"nothing keeps it right, such as NTP does, and {why}")
+    return "the system keeps it right"
+
+
+def _user() -> str:
+    if os.geteuid() == 0:
+        raise NoteError(
+            "this is root, so the invitation's app may do anything here: take another"
+            " user"
+        )
+    return "apps that are run here do so as a user who is not root"
+
+
+# -- what it sees ----------------------------------------------------------------------
+
+
+def status(options: ServerOptions) -> dict[str, Any]:
+    """Who is there, by name, and each run with its sentence."""
+    is_up, nodes = is_healthy(options.port, options.authority), dict[bytes, NodeInfo]()
+    parties: list[dict[str, Any]] = []
+    if is_up:
+        try:
+            with options.client() as client:
+                nodes = {
+                    node.public_key: node
+                    for node in client.ListNodes(ListNodesRequest()).nodes_info
+                }
+        except httpx.TransportError:  # killed at this moment
+            is_up = False
+    for name, party in Invitation.from_toml(options.invitation).parties.items():
+        unknown = (
+            ("not registered" if is_up else "not known")
+            if party.key
+            else "has not written its keys"
+        )
+        parties.append(
+            _party(name, nodes.pop(_key(party), None) if party.key else None, unknown)
+        )
+    for (
+        node
+    ) in nodes.values():  # such as a party's old key, until the operator unregisters it
+        if node.status != "unregistered":
+            parties.append(
+                _party(f"{node.name or node.node_id} (key not invited)", node)
+            )
+    runs = [read_progress(place) for place in runs_below(options.results)[:_MOST_RUNS]]
+    for line in parties:
+        answers = answers_of(runs, {line["name"], line["node"]} - {""})
+        line["answered"], line["silent"] = answers.last, answers.n_silent
+    return {
+        "superlink": is_up,
+        "parties": parties,
+        "runs": _runs(options) if is_up else [],
+    }
+
+
+def _party(name: str, node: NodeInfo | None, unknown: str = "") -> dict[str, Any]:
+    if node is None:
+        return {"name": name, "node": "", "status": unknown, "since": ""}
+    name = printable(
+        name, _LONGEST_NAME
+    )  # whoever reaches the port may have registered it
+    since = {"online": node.last_activated_at, "offline": node.last_deactivated_at}.get(
+        node.status, node.registered_at
+    )
+    return {
+        "name": name,
+        "node": str(node.node_id),
+        "status": node.status,
+        "since": since,
+    }
+
+
+def _runs(options: ServerOptions) -> list[dict[str, str]]:
+    """Each run's id, when it was last heard of, its status, and why it ended, the first
+    one first.
+    """
+    told = []
+    for run in sorted(
+        listed_runs(options.environment), key=lambda run: str(run["pending-at"])
+    ):
+        when = next(
+            run[at]
+            for at in ("finished-at", "running-at", "starting-at", "pending-at")
+            if run[at] != "N/A"
+        )
+        why = (
+            run["status-details"]
+            .removeprefix("ServerApp failed with exception: ")
+            .removesuffix("N/A")
+        )
+        told.append(
+            {
+                "run": run["run-id"],
+                "when": when,
+                "status": run["status"],
+                "why": printable(why),
+            }
+        )
+    return told
+
+
+def _party_line(party: dict[str, Any]) -> str:
+    """A party in one line, and whether it is online and silent.
+
+    Such a node may be dead inside.
+    """
+    since = f" since {party['since'][:19]}" if party["since"] else ""
+    answered = (
+        f", answered last at {party['answered'][:19]}" if party["answered"] else ""
+    )
+    line = f"{party['name']:<19} {party['status']}{since}{answered}"
+    if party["silent"]:
+        line += (
+            f"; ALERT: silent in its last {party['silent']} run(s), so its owner should"
+            " look at 'node status'"
+        )
+    return line
+
+
+def _show_status(options: ServerOptions, *, as_json: bool) -> int:
+    now = status(options)
+    if as_json:
+        print(json.dumps(now, indent=1))
+    else:
+        print(
+            f"the SuperLink {'answers' if now['superlink'] else 'does not answer'} at"
+            f" {HOST}:{options.port}"
+        )
+        for one in now["parties"]:
+            print(_party_line(one))
+        for one in now["runs"]:
+            print(*one.values())
+    return 0 if now["superlink"] else 1
+
+
+def results(arguments: Sequence[str]) -> int:
+    """Print a line for each party's result.
+
+    Its run, when it ended, what it cost or why it failed, its page.
+    """
+    place, failed = parse("results", arguments).place, []
+    if not place.exists():
+        raise ConfigurationError(f"{place} does not exist: correct its path.")
+    if (place / FILE).is_file():
+        options = ServerOptions.load(place)
+        place = options.results
+        if is_healthy(options.port, options.authority):
+            try:
+                failed = [run for run in _runs(options) if run["why"]]
+            except PeerError as error:  # what lies in the folder is told all the same
+                print(f"runs that failed are not told: {error}", file=sys.stderr)
+    elif place.suffix == ".toml" or (place / "node.toml").is_file():
+        place = NodeOptions.from_toml(
+            place if place.is_file() else place / "node.toml"
+        ).output
+    lines = [(run["when"][:19], " ".join(run.values())) for run in failed]
+    for file in place.rglob(f"run-*/*/{REPORT_FILE}"):
+        try:
+            report, page = (
+                PrivacyReport.from_dict(json.loads(file.read_text())),
+                (file.parent / PAGE_FILE).absolute(),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            lines.append(("", f"{file} is no report ({type(error).__name__})"))
+            continue
+        when = (
+            report.provenance.finished.replace("T", " ").replace("+00:00", "Z")
+            if report.provenance
+            else ""
+        )
+        lines.append(
+            (
+                when[:19],
+                (
+                    f"{file.parent.parent.name.removeprefix('run-')} {when}"
+                    f" {report.line} {page}"
+                ),
+            )
+        )
+    print(
+        *(
+            line
+            for _, line in sorted(
+                lines or [("", f"no run has left anything in {place}")]
+            )
+        ),
+        sep="\n",
+    )
+    return 0

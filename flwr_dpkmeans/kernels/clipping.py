@@ -1,0 +1,131 @@
+"""Clipping of rows, vectors and steps to a norm, in exact arithmetic.
+
+Clipped rows and vectors are within the bound, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.kernels.grid import FloatArray, toward_zero
+
+SHADE = 1.0 - 2.0**-30
+"""Factor that makes every computed factor too small.
+
+A norm of 2^24 entries is computed with a relative error of some 2^-37.
+"""
+# The relative error of a computed and rescaled norm stays below 2^-50: at most six
+# roundings of 2^-53.
+_NORM_SLACK = 2.0**-50
+# Below it the clipped coordinates would be subnormal numbers, whose rounding the slack
+# does not cover.
+_SMALLEST_RADIUS = 2.0**-1000
+
+
+@lru_cache(maxsize=64)
+def largest_square_within(radius: float) -> float:
+    """The largest float64 that is at most radius^2, radius >= 0.
+
+    Rounding lets no point beyond the radius through.
+    """
+    if not radius >= 0.0:
+        raise ConfigurationError(
+            f"radius is {radius!r}, but it must be at least 0: give a distance in data"
+            " units, or None to drop no point."
+        )
+    square = float(radius) * float(radius)
+    if math.isfinite(square) and Fraction(square) > Fraction(radius) ** 2:
+        square = math.nextafter(square, 0.0)
+    return square
+
+
+def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
+    """Pull rows (n, d) farther than `radius` from the origin back to the ball.
+
+    Toward zero on the grid, exactly: FedDP-KMeans, section 3, where every record is
+    clipped to the data radius Delta. Rows inside the ball are unchanged.
+    """
+    rows = np.asarray(points, dtype=np.float64)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    # Negated, so that a norm that is not a number is clipped as well.
+    far = ~(squares <= largest_square_within(radius))
+    if not far.any():
+        return rows
+    clipped = rows.copy()
+    factors = (radius * SHADE) / np.sqrt(squares[far])
+    clipped[far] = toward_zero(rows[far] * factors[:, None])
+    return clipped
+
+
+def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float:
+    """The factor, at most 1, that brings a vector's norm down to `bound`.
+
+    The norm is L1 or L2, by its `order`.
+    """
+    flat = np.ravel(np.asarray(vector, dtype=np.float64))
+    norm = _norm(flat, order)
+    # The computed norm may be a little too small, so vectors within the shade of the
+    # bound are scaled as well.
+    if norm <= bound * SHADE:
+        return 1.0
+    return bound * SHADE * SHADE / norm
+
+
+def _norm(values: FloatArray, order: int) -> float:
+    """L1 or L2 norm of values (n,)."""
+    if order == 1:
+        return float(np.abs(values).sum())
+    return math.sqrt(float(values @ values))
+
+
+def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> FloatArray:
+    """Scale a vector of any shape down to a norm of at most `bound`, on the grid.
+
+    FedDP-KMeans, appendix G.4.
+    """
+    values = np.asarray(vector, dtype=np.float64)
+    return toward_zero(values * clip_factor(vector, bound, order=order))
+
+
+def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
+    """Scale every row of steps (k, d) that is longer than the radius down to it.
+
+    In exact arithmetic, with one radius of at least 0, or one for each row (FastLloyd,
+    section 5.3.5, "radius clipping"). Shorter rows come back unchanged. Norms are
+    correctly rounded sums (`math.fsum`), hence equal on all machines.
+    """
+    clipped = np.array(steps, dtype=np.float64)
+    # Each row over a power of two, so that scaling is exact and squares neither
+    # overflow nor vanish.
+    exponents = np.frexp(np.max(np.abs(clipped), axis=1, initial=0.0))[1]
+    scaled = np.ldexp(clipped, -exponents[:, None])
+    squares = scaled * scaled
+    radii = np.broadcast_to(radius, len(clipped))
+    # A radius out of range becomes infinity or 0, which compares rightly.
+    with np.errstate(all="ignore"):
+        limits = np.ldexp(radii, -exponents)
+    for index in range(len(clipped)):
+        norm = math.sqrt(math.fsum(squares[index].tolist()))
+        if not _is_longer(scaled[index], norm, float(limits[index])):
+            continue
+        row_radius = float(radii[index])
+        length = row_radius if row_radius > _SMALLEST_RADIUS else 0.0
+        unit = scaled[index] * ((1.0 - _NORM_SLACK) / norm)
+        clipped[index] = unit * length
+    return clipped
+
+
+def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
+    """Compare the exact norm with the radius; `norm` is its float64 approximation."""
+    if norm <= radius * (1.0 - _NORM_SLACK):
+        return False
+    if norm > radius * (1.0 + _NORM_SLACK):
+        return True
+    exact_squares = (Fraction(value) ** 2 for value in row.tolist())
+    return sum(exact_squares, Fraction(0)) > Fraction(radius) ** 2

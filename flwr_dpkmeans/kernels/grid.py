@@ -1,0 +1,40 @@
+"""The grid of multiples of 2^-16, on which sums are exact in any order.
+
+Rounding toward zero never increases an L1 or L2 norm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+LabelArray = npt.NDArray[np.int32]
+GRID_BITS = 16
+GRID = 2.0**GRID_BITS
+"""Steps of the grid in a unit."""
+
+
+def is_on_grid(values: FloatArray) -> bool:
+    """Say whether all values are multiples of 2^-16."""
+    scaled = values * GRID
+    return bool((np.rint(scaled) == scaled).all())
+
+
+def toward_zero(values: npt.ArrayLike) -> FloatArray:
+    """Round to multiples of 2^-16 toward zero."""
+    steps = np.trunc(np.asarray(values, dtype=np.float64) * GRID)
+    rounded: FloatArray = steps / GRID
+    # A negative zero would be a different bit pattern of the same number.
+    rounded += 0.0
+    return rounded
+
+
+def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> FloatArray:
+    """Round to the nearest multiple of 2^-fraction_bits, halves to the even one.
+
+    There are 0 to 52 fraction bits.
+    """
+    scale = 2.0**fraction_bits
+    steps = np.rint(np.asarray(values, dtype=np.float64) * scale)
+    return np.asarray(steps / scale)

@@ -1,0 +1,70 @@
+"""Sums of the points of each label, exact on the grid for up to 10^11 points."""
+
+from __future__ import annotations
+
+import copy
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
+
+# Up to so many entries a matrix of zeros and ones costs less than a sparse one.
+_SMALL_MATRIX = 1 << 14
+# Up to here one pass per feature costs less than setting up a sparse matrix.
+_FEW_FEATURES = 4
+# From here on adding a row costs more than a turn of a loop.
+_WIDE = 1 << 12
+
+
+def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> None:
+    """Add points (n, d) to the rows of `sums` with their labels, in place."""
+    if points.shape[1] < _WIDE:
+        sums += sum_by_label(points, labels, len(sums))
+        return
+    # A block has few of such rows: a table of their sums alone would be as large as all
+    # sums, for each block.
+    for label, row in zip(labels.tolist(), points, strict=True):
+        sums[label] += row
+
+
+def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
+    """Sum the points (n, d) with each label below `n_rows`: (n_rows, d).
+
+    Exact on the grid, so that their order does not matter.
+    """
+    n_points, n_features = points.shape
+    if n_rows == 1:
+        return np.asarray(np.ones((1, n_points)) @ points, dtype=np.float64)
+    if n_features <= _FEW_FEATURES:
+        return _sum_by_column(points, labels, n_rows)
+    if n_rows * n_points <= _SMALL_MATRIX:
+        membership = (labels == np.arange(n_rows)[:, None]).astype(np.float64)
+        return np.asarray(membership @ points, dtype=np.float64)
+    sparse = copy.copy(_sparse_membership(n_rows, n_points))
+    sparse.indices = labels.astype(np.int32, copy=False)
+    return np.asarray(sparse @ points, dtype=np.float64)
+
+
+def _sum_by_column(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
+    """Sum one feature after another."""
+    sums = np.zeros((n_rows, points.shape[1]))
+    for column in range(points.shape[1]):
+        weights = points[:, column]
+        sums[:, column] = np.bincount(labels, weights=weights, minlength=n_rows)
+    return sums
+
+
+@lru_cache(maxsize=4)
+def _sparse_membership(n_rows: int, n_points: int) -> Any:
+    """Build a sparse matrix whose column i says in which row point i is summed.
+
+    Building one costs as much as a product, so its indices are replaced each time.
+    """
+    from scipy.sparse import csc_array
+
+    indices = np.zeros(n_points, dtype=np.int32)
+    starts = np.arange(n_points + 1, dtype=np.int32)
+    values = np.ones(n_points)
+    return csc_array((values, indices, starts), shape=(n_rows, n_points))

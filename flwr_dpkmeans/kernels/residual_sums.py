@@ -1,0 +1,131 @@
+"""What a client sums in a round of refinement.
+
+Residuals are clipped, not dropped: the radius may come from earlier releases, so each
+is divided by it before it is sent, the sensitivity is 1 whatever the radius is, and a
+false radius costs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.kernels import blocks
+from flwr_dpkmeans.kernels.blocks import row_blocks
+from flwr_dpkmeans.kernels.clipping import SHADE
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
+from flwr_dpkmeans.kernels.label_sums import add_by_label
+
+_SMALLEST_RADIUS = 2.0**-16
+
+
+@dataclass(frozen=True)
+class ResidualSums:
+    """What one client sums over its rows."""
+
+    sums: FloatArray = field(repr=False)
+    """(k, d), of clipped residuals, in radii.
+
+    One row adds a vector of Euclidean norm at most 1 to one row of it.
+    """
+    counts: FloatArray = field(repr=False)
+    """(k,), of all rows of each cluster, clipped or not."""
+    squares: FloatArray = field(repr=False)
+    """(k,), of the clipped residuals, in squared radii.
+
+    One row adds at most 1 to one entry.
+    """
+
+
+def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
+    """Divide residuals (n, d) by the radius and pull those beyond it back to length 1.
+
+    On the grid, with a radius of at least 2^-16. Rounding is toward zero: every row
+    that is returned has a norm of at most 1, whatever the radius is.
+    """
+    units = residuals.copy()
+    _divide(units, radius, np.empty(units.shape))
+    # A negative zero would be a different bit pattern of the same number.
+    return units / GRID + 0.0
+
+
+def _divide(
+    residuals: FloatArray, radius: float | FloatArray, scratch: FloatArray
+) -> FloatArray:
+    """Turn residuals (n, d) into unit residuals in whole steps of the grid, in place.
+
+    Returns their squared lengths (n,), from before.
+    """
+    ones = np.ones(residuals.shape[1])
+    squares: FloatArray = np.square(residuals, out=scratch) @ ones
+    at_least = np.fmax(radius, _SMALLEST_RADIUS)
+    # Maximum, so that a norm that is not a number gives a row that is refused later
+    # rather than a long one; a power of two changes no digit of the product.
+    factors = SHADE / np.maximum(np.sqrt(squares), at_least) * GRID
+    common = SHADE / at_least * GRID
+    far = np.flatnonzero(factors != common)
+    if np.ndim(radius) or 4 * len(far) > len(factors):
+        residuals *= factors[:, None]
+    else:
+        # One number for all is twice as fast as one for each row.
+        pulled = residuals[far] * factors[far, None]
+        residuals *= common
+        residuals[far] = pulled
+    np.trunc(residuals, out=residuals)
+    return squares
+
+
+def residual_sums(
+    rows: FloatArray,
+    labels: LabelArray,
+    centers: FloatArray,
+    radius: float | FloatArray,
+    n_rows: int,
+    *,
+    drop: bool = False,
+) -> ResidualSums:
+    """Sum the clipped residuals of points on the grid, cluster by cluster.
+
+    Counts the points and sums their squares, too. The result has `n_rows` rows, those
+    beyond the 1 to `n_rows` centers (else `DataError`) being 0. A label beyond the
+    centers counts as the last: an error would depend on the rows. There is one radius,
+    or one for each center. `drop` leaves rows beyond the radius out of all three sums,
+    as FastLloyd does, instead of pulling them back.
+    """
+    n_features = rows.shape[1]
+    if not 1 <= len(centers) <= n_rows:
+        raise DataError(
+            f"there are {len(centers)} centers, but there must be from 1 to {n_rows}:"
+            " give as many as planned."
+        )
+    if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
+        radius = float(radius[0])
+    sums = np.zeros((n_rows, n_features))
+    counts = np.zeros(n_rows)
+    squares = np.zeros(n_rows)
+    ones = np.ones(n_features)
+    # Written again by each block: fresh pages cost as much as a step.
+    height = min(len(rows), blocks.block_length(4 * n_features))
+    all_steps = np.empty((height, n_features))
+    all_scratch = np.empty((height, n_features))
+    for part in row_blocks(len(rows), 4 * n_features):
+        clusters = np.minimum(labels[part], len(centers) - 1)
+        steps = all_steps[: len(clusters)]
+        scratch = all_scratch[: len(clusters)]
+        np.take(centers, clusters, axis=0, out=steps, mode="clip")
+        np.subtract(rows[part], steps, out=steps)
+        bound = radius[clusters] if isinstance(radius, np.ndarray) else radius
+        lengths = _divide(steps, bound, scratch)
+        if drop:
+            inside = lengths <= bound**2
+            steps = steps[inside]
+            clusters = clusters[inside]
+        add_by_label(sums, steps, clusters)
+        counts += np.bincount(clusters, minlength=n_rows)
+        # Row by row on the grid, so that one row's part does not depend on the others.
+        lengths = np.square(steps, out=scratch[: len(steps)]) @ ones
+        on_grid = np.trunc(lengths / GRID)
+        squares += np.bincount(clusters, weights=on_grid, minlength=n_rows)
+    return ResidualSums(sums / GRID, counts, squares / GRID)

@@ -1,0 +1,402 @@
+"""Expected excess cost, simulated on public synthetic data of the asked shape, and the
+curves that are made of it.
+
+No private row is involved.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.data.columns import Kind
+from flwr_dpkmeans.data.schema import Scale, Schema
+from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
+from flwr_dpkmeans.kernels.grid import round_to_grid
+from flwr_dpkmeans.kmeans.cost import cost_per_point
+from flwr_dpkmeans.planner.request import PlanningRequest
+from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
+from flwr_dpkmeans.secagg.ring import encode
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.plan import Plan, make_noise_source
+from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.threads import one_thread
+
+Array = NDArray[np.float64]
+
+CENTRE_RANGE = 0.7
+"""Centres of the synthetic clusters are uniform in [-0.7, 0.7]^d, so that few rows meet
+the walls of the box.
+"""
+MOST_ROWS = 20_000
+_MOST_CELLS = 2_000_000
+_MOST_CLIENTS = 500
+_MOST_BYTES = 256_000_000
+_SMALLEST_COST = 2.0**-32
+
+_FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+MOST_EPSILON = 100.0
+"""Where the search gives up, unless the curve itself goes beyond."""
+_DOUBLINGS = 6
+_BISECTIONS = 4
+"""Of a factor of two: the answer is within 2^(1/16), or 4%, which is finer than the
+simulation's own spread.
+"""
+
+
+@dataclass(frozen=True)
+class SimulatedSize:
+    """How many rows are simulated, and how often each counts."""
+
+    n_parts: int
+    rows_per_part: int
+    repeats: int
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that are drawn."""
+        return self.n_parts * self.rows_per_part
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticData:
+    """Points, (n_rows, n_features) on the grid of the box, of a mixture of equal
+    clusters with these centres.
+    """
+
+    points: Array
+    centres: Array
+    size: SimulatedSize
+
+    @property
+    def parts(self) -> tuple[Array, ...]:
+        """One table at record level, where it does not matter who holds a row.
+
+        Else one per simulated client.
+        """
+        return tuple(np.split(self.points, self.size.n_parts))
+
+
+@dataclass(frozen=True)
+class Excess:
+    """How far the cost is above the optimum, as a fraction of it, over the seeds.
+
+    `low` is the best.
+    """
+
+    mean: float
+    standard_error: float
+    low: float
+    high: float
+
+
+Curve = tuple[tuple[float, Excess], ...]
+"""Excess by epsilon or by number of clusters, ascending."""
+
+
+def simulated_size(request: PlanningRequest) -> SimulatedSize:
+    """Choose how many rows to draw.
+
+    Above the cap each row (at client level each client) stands for several equal ones:
+    its statistic is multiplied before the noise of the full size is added. Sums are
+    linear, so only the sampling of the mixture is coarser.
+    """
+    cap = max(
+        min(MOST_ROWS, _MOST_CELLS // request.n_features), 20 * request.n_clusters
+    )
+    if request.unit is PrivacyUnit.RECORD:
+        repeats = math.ceil(request.n_examples / cap)
+        return SimulatedSize(1, round(request.n_examples / repeats), repeats)
+    repeats = math.ceil(request.n_clients / _MOST_CLIENTS)
+    clients = round(request.n_clients / repeats)
+    rows = max(1, request.n_examples // request.n_clients)
+    return SimulatedSize(clients, min(rows, max(20, cap // clients)), repeats)
+
+
+def draw_mixture(request: PlanningRequest, n_clusters: int, seed: int) -> SyntheticData:
+    """Draw one public data set of the asked shape, but with so many clusters."""
+    size, d = simulated_size(request), request.n_features
+    generator = np.random.default_rng([seed, n_clusters, d])
+    centres = generator.uniform(-CENTRE_RANGE, CENTRE_RANGE, (n_clusters, d))
+    labels = generator.integers(0, n_clusters, size.n_rows)
+    points = np.clip(
+        centres[labels] + generator.normal(0.0, request.spread, (size.n_rows, d)),
+        -1.0,
+        1.0,
+    )
+    if request.schema is not None:
+        points, centres = (
+            _by_schema(request.schema, each) for each in (points, centres)
+        )
+    return SyntheticData(round_to_grid(points), centres, size)
+
+
+def _by_schema(schema: Schema, points: Array) -> Array:
+    """What rows in [-1, 1]^d become under a schema.
+
+    Flags are 0 or 1, a category has one value, columns their weights.
+
+    Private deviations are taken to be equal parts of the columns' ranges, as those of
+    these rows are.
+    """
+    columns = tuple(column for column in schema.columns if column.weight)
+    rows, place = (points + 1.0) / 2.0, 0
+    for column in columns:
+        own = rows[:, place : place + len(column.features)]
+        if column.kind is Kind.CATEGORY:
+            own[:] = np.eye(own.shape[1])[own.argmax(axis=1)]
+        elif column.kind is Kind.FLAG:
+            own.round(out=own)
+        elif column.kind is Kind.CYCLE:
+            directions = 2.0 * own - 1.0
+            lengths = np.hypot(directions[:, :1], directions[:, 1:])
+            own[:] = (directions / np.maximum(lengths, _SMALLEST_COST) + 1.0) / 2.0
+        own *= column.range[1] - column.range[0]
+        own += column.range[0]
+        place += own.shape[1]
+    scale = Scale.BOUNDS if schema.scale is Scale.STANDARD else schema.scale
+    return Schema(columns=columns, scale=scale).bounds.scale(rows)
+
+
+def scaled_spread(request: PlanningRequest) -> float:
+    """Deviation of a synthetic cluster's rows per scaled coordinate.
+
+    Under a schema, columns fill a part of the box.
+    """
+    if request.schema is None:
+        return request.spread
+    data = draw_mixture(
+        request, request.n_clusters, int(request.options.get("random_state", 0))
+    )
+    # Radii shrink by steps, so they stay wide of clusters whose rows are all alike.
+    return max(
+        math.sqrt(optimal_cost(data) / request.n_features), request.spread / 10.0
+    )
+
+
+def optimal_cost(data: SyntheticData) -> float:
+    """Cost per row of the non-private optimum.
+
+    Lloyd's algorithm from the mixture's own centres, until it settles.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        # With hardly more rows than clusters some are empty, which is no concern here.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = KMeans(len(data.centres), init=data.centres, n_init=1).fit(data.points)
+    # As many clusters as rows cost nothing, of which no fraction can be said.
+    return max(cost_per_point(data.points, model.cluster_centers_), _SMALLEST_COST)
+
+
+def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
+    """Play a final plan on synthetic parts, with the plan's own rounds and seeded
+    noise.
+
+    With one repeat, one part per client and ``dropout="retry"`` these are the centroids
+    of ``FederatedKMeans(engine="direct")``. Parts, (n_i, n_features), lie in the scaled
+    box, on the grid.
+    """
+    state, source = initial_state(plan), make_noise_source(plan, "server")
+    for index, step in enumerate(build_algorithm(plan).rounds, start=1):
+        if step.profiles:
+            continue  # synthetic rows have nothing beside the points
+        planned = plan.round_at(index)
+        # All noises together have the variance of so many of one.
+        share = planned.model.released_factor(plan.shares)
+        noise = draw_noise(planned.blocks, source, plan.fraction_bits, share=share)
+        sent = [
+            np.concatenate(
+                [*map(np.ravel, step.statistic(part, state.view(step.reads)))]
+            )
+            for part in parts
+        ]
+        total = np.sum(
+            [encode(flat, plan.fraction_bits).values for flat in sent],
+            axis=0,
+            dtype=np.uint64,
+        )
+        released = as_released(
+            total * np.uint64(repeats) + noise, planned.blocks, plan.fraction_bits
+        )
+        state = step.advance(state, released)
+    return state
+
+
+class Simulator:
+    """Simulated excess over epsilon and k.
+
+    Every candidate sees the same data sets and starts.
+
+    `on_point` is called once for each algorithm, epsilon and k that was simulated.
+    """
+
+    def __init__(
+        self, request: PlanningRequest, on_point: Callable[[], None] = lambda: None
+    ) -> None:
+        self._request, self._on_point = request, on_point
+        rows = simulated_size(request).n_rows
+        kept = max(1, _MOST_BYTES // (8 * rows * request.n_features))
+        self._data = lru_cache(maxsize=min(kept, request.seeds))(
+            partial(draw_mixture, request)
+        )
+        self._optimum = cache(
+            lambda n_clusters, seed: optimal_cost(self._data(n_clusters, seed))
+        )
+        self.excess = cache(self._simulated)
+
+    def by_epsilon(self, algorithm: str) -> Curve:
+        """Excess from an eighth to eight times the asked epsilon, where there is a
+        plan.
+        """
+        asked, k = self._request.epsilon, self._request.n_clusters
+        return _known(
+            (asked * factor, self.excess(algorithm, asked * factor, k))
+            for factor in _FACTORS
+        )
+
+    def by_n_clusters(self, algorithm: str) -> Curve:
+        """Excess from a quarter to four times the asked number of clusters, where there
+        is a plan.
+        """
+        ks, epsilon = n_clusters_grid(self._request), self._request.epsilon
+        return _known((float(k), self.excess(algorithm, epsilon, k)) for k in ks)
+
+    def _simulated(
+        self, algorithm: str, epsilon: float, n_clusters: int
+    ) -> Excess | None:
+        """Mean and range over the seeds; None if no plan follows from these values."""
+        request = self._request
+        self._on_point()
+        try:
+            plan = request.draft(
+                algorithm,
+                epsilon=epsilon,
+                n_clusters=n_clusters,
+                noise="seeded",
+                max_epsilon=None,
+            )
+        except (LocalMisuseError, BudgetError):
+            return None
+        base = int(request.options.get("random_state", 0))
+        with one_thread():
+            return _summary(
+                self._one(plan, n_clusters, base + index)
+                for index in range(request.seeds)
+            )
+
+    def _one(self, plan: Plan, n_clusters: int, seed: int) -> float:
+        data = self._data(n_clusters, seed)
+        state = run_plan(replace(plan, seed=seed), data.parts, data.size.repeats)
+        return (
+            cost_per_point(data.points, state.centroids)
+            / self._optimum(n_clusters, seed)
+            - 1.0
+        )
+
+
+def _summary(values: Iterable[float]) -> Excess:
+    """Mean with its standard error, and range.
+
+    a run below the optimum has found a better one, by a hair.
+    """
+    listed = np.maximum(0.0, list(values))
+    error = float(np.std(listed, ddof=1)) / math.sqrt(len(listed))
+    return Excess(float(listed.mean()), error, float(listed.min()), float(listed.max()))
+
+
+def _known(points: Iterable[tuple[float, Excess | None]]) -> Curve:
+    """The points of a curve that have a plan."""
+    return tuple((value, excess) for value, excess in points if excess is not None)
+
+
+def n_clusters_grid(request: PlanningRequest) -> tuple[int, ...]:
+    """Numbers of clusters of the curve: a quarter to four times the asked one, of at
+    least two rows each.
+    """
+    k = request.n_clusters
+    most = max(k, request.n_examples // 2)
+    return tuple(
+        sorted(
+            {
+                value
+                for value in (max(2, k // 4), max(2, k // 2), k, 2 * k, 4 * k)
+                if value <= most
+            }
+        )
+    )
+
+
+def expected_points(request: PlanningRequest, n_candidates: int) -> int:
+    """About how many points are simulated: both grids, which share one, and the
+    bisection.
+    """
+    return n_candidates * (len(_FACTORS) + len(n_clusters_grid(request)) + _BISECTIONS)
+
+
+def n_clusters_for_target(
+    known: Curve, excess_at: Callable[[int], Excess | None], target: float, asked: int
+) -> tuple[int, int] | None:
+    """Smallest and largest k, around the `asked` one or the nearest that does, with a
+    mean excess of at most `target`.
+
+    From a curve; above its largest k that does, by bisection to within a tenth. None if
+    no point of it does.
+    """
+    good = [int(k) for k, excess in known if excess.mean <= target]
+    bad = [int(k) for k, excess in known if excess.mean > target]
+    if not good:
+        return None
+    near = min(good, key=lambda k: abs(k - asked))
+    low, high = (
+        max((k for k in bad if k < near), default=0),
+        min((k for k in bad if k > near), default=max(good) + 1),
+    )
+    low, most = min(k for k in good if k > low), max(k for k in good if k < high)
+    while high - most > max(1, most // 10):
+        excess = excess_at(middle := (most + high) // 2)
+        most, high = (
+            (middle, high)
+            if excess is not None and excess.mean <= target
+            else (most, middle)
+        )
+    return low, most
+
+
+def epsilon_for_target(
+    known: Curve, excess_at: Callable[[float], Excess | None], target: float
+) -> float | None:
+    """Smallest epsilon with a mean excess of at most `target`, by bisection of its
+    logarithm, from an ascending curve.
+
+    From a 64th of the smallest known one to `MOST_EPSILON`; None if nothing is known,
+    or nothing is enough.
+    """
+
+    def enough(epsilon: float) -> bool:
+        excess = excess_at(epsilon)
+        return excess is not None and excess.mean <= target
+
+    epsilons = [epsilon for epsilon, _ in known]
+    if not epsilons:
+        return None
+    tried = sorted(
+        {epsilons[0] / 2.0**_DOUBLINGS, *epsilons, max(MOST_EPSILON, epsilons[-1])}
+    )
+    place = next(
+        (place for place, epsilon in enumerate(tried) if enough(epsilon)), None
+    )
+    if place is None or place == 0:
+        return None if place is None else tried[0]
+    low, high = tried[place - 1 : place + 1]
+    for _ in range(math.ceil(_BISECTIONS + math.log2(math.log2(high / low)))):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,1 @@
+"""What the package costs, and how true the errors are that it prints."""

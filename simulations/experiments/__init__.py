@@ -1,0 +1,1 @@
+"""What one experiment is: its configuration, data, run, measures and table of results."""

@@ -1,0 +1,1 @@
+"""Figures of results tables, and those that the pages show."""

@@ -1,0 +1,1 @@
+"""FastLloyd (Diaa, Humphries, Kerschbaum): Table 3, and utility beside a reference."""

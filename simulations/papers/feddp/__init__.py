@@ -1,0 +1,1 @@
+"""FedDP-KMeans (Scott, Lampert, Saulpic): its cost above the optimum, seconds, memory."""

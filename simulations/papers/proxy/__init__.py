@@ -1,0 +1,1 @@
+"""ProxyLloyd: what its ingredients are worth, its utility, and its page's pictures."""
