@@ -235,51 +235,6 @@ def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None
     assert "\n" not in repr(model)
 
 
-def test_shades_follow_the_difference_from_the_mean_of_all_centres() -> None:
-    """The means are (1/6, -1/6, 1/12), the largest difference 2/3."""
-    (table,) = page_module._centres(result_of().model, 10)
-    assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 2, -3], [-2, 3, -2], [0, 0, 1]]
-
-
-def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
-    """Twelve from -1 to 1, whose mean is 0."""
-    model = Model(
-        np.linspace([-1.0], [1.0], 12),
-        np.full(12, 1e4),
-        Bounds((-1.0,), (1.0,)),
-        report_of(12, 1),
-    )
-    first, second = page_module._centres(model, 200)
-    steps = [-3, -2, -2, -1, -1, 0, 0, 1, 1, 2, 2, 3]
-    assert (first[2], second[2]) == (
-        ("column", *(f"cluster {j}" for j in range(10))),
-        ("column", "cluster 10", "cluster 11"),
-    )
-    assert (first[3], second[3]) == (
-        [[0] * 10, [0] * 10, steps[:10]],
-        [[0, 0], [0, 0], steps[10:]],
-    )
-    assert second[1][2] == ("feature 0", "0.818", "1")
-    (cut,) = page_module._centres(model, 10)
-    assert cut[0].endswith("with noise; 10 of 12 clusters")
-    square = Model(
-        np.eye(10),
-        np.full(10, 1e4),
-        Bounds((-1.0,), (1.0,)),
-        report_of(10, 10, algorithm="lloyd"),
-    )
-    (whole,) = page_module._centres(square, 10)
-    # Without noise there is no deviation to tell.
-    assert whole[0].endswith("units of the data")
-    assert [row[0] for row in whole[1][:2]] == ["size in records", "feature 0"]
-    assert whole[1][0] == ("size in records", *["10,000"] * 10)
-    assert cut[3] == first[3]
-    (alike,) = page_module._centres(
-        replace(model, scaled=np.zeros((2, 1)), counts=np.full(2, 1e4)), 10
-    )
-    assert alike[3] == [[0, 0]] * 3
-
-
 def test_released_figures_by_hand() -> None:
     own = [
         Figure("all", "age", "mean", "", 1234.5, 0.5, noise=False),

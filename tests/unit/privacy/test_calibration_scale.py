@@ -253,15 +253,6 @@ def test_search_refuses_what_is_not_a_number() -> None:
         first_private(lambda scale: math.nan, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("start", [0.05, 0.2, 1.0])
-def test_newton_steps_end_at_the_root(start: float) -> None:
-    """From either side: delta = 1e-6 at epsilon = 1 is met to the last digits, so the
-    search beside it is short.
-    """
-    mu = calibration._refine_mu(1.0, 1e-6, start)
-    assert calibration.gaussian_delta(1.0, mu) == pytest.approx(1e-6, rel=1e-9, abs=0.0)
-
-
 @pytest.mark.parametrize("counted", [True, False])
 def test_iterations_get_what_a_count_left_of_epsilon(counted: bool) -> None:
     """All of it, not only the share that was set aside for them.
