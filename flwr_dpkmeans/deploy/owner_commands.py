@@ -444,9 +444,11 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
 
 
 def _cell(column: str, value: Any) -> str:
-    """As the table has it."""
+    """As the table has it: of a run's name not the node, whose own ledger this is."""
     if column == "plan":
         return str(value)[:12]
+    if column == "run":
+        return str(value).split("/")[0]
     formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
     return format(
         int(value) if column == "releases" else value, formats.get(column, "")

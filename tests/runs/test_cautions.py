@@ -26,8 +26,12 @@ from support.flat import flat_estimator
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, PrivacyWarning
-from flwr_dpkmeans.fitted import warn_once
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    PlanError,
+    PrivacyWarning,
+    warn_once,
+)
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
@@ -549,8 +553,8 @@ def test_private_bounds_that_no_histogram_supports_end_the_run(
     with pytest.raises(
         PlanError,
         match=(
-            rf"found no values of columns {name}.* give bounds, or a bounds_domain, or"
-            r" raise"
+            rf"found no values of columns {name}.* give bounds, or a domain of"
+            r" PrivateBounds, or raise"
         ),
     ):
         km.fit(parts)

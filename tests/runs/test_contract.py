@@ -350,7 +350,8 @@ def test_algorithms_without_server_data_refuse_it(algorithm: str) -> None:
 @pytest.mark.parametrize("trust", SERVER_NOISE)
 def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
     with pytest.raises(
-        PlanError, match="choose noise_kind='gaussian' or client_sampling_rate=1"
+        PlanError,
+        match=r"choose noise_kind='gaussian' or ClientLevel\(sampling_rate=1\)",
     ):
         fitted(("feddp_kmeans", trust, "client", "paper"), client_sampling_rate=0.5)
     with pytest.raises(

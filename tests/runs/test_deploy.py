@@ -35,12 +35,12 @@ from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
-from simulations.deploy.__main__ import expected_duration, main, run_settings
-from simulations.deploy.collected import collect
-from simulations.deploy.credentials import make_credentials
-from simulations.deploy.sites import Site, default_policy, known_facts, make_sites
-from simulations.deployment import PROJECT
-from simulations.flower_processes import DeploymentError
+from simulations.flower.__main__ import expected_duration, main, run_settings
+from simulations.flower.collected import collect
+from simulations.flower.credentials import make_credentials
+from simulations.flower.deployment import PROJECT
+from simulations.flower.flower_processes import DeploymentError
+from simulations.flower.sites import Site, default_policy, known_facts, make_sites
 
 
 def handshake(authority: Path, certificate: Path, key: Path, name: str) -> None:
@@ -177,7 +177,7 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     # As it is typed; tests/runs/test_deployment_tls.py calls it.
     words = [
         "-m",
-        "simulations.deploy",
+        "simulations.flower",
         "--algorithm",
         "fastloyd",
         "--data",

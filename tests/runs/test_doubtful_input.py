@@ -23,8 +23,7 @@ from flwr_dpkmeans import (
     federate,
 )
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, InputWarning
-from flwr_dpkmeans.fitted import warn_once
+from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn_once
 
 SEEDED: dict[str, Any] = {"noise": "seeded", "random_state": 1, "epsilon": 20.0}
 

@@ -26,8 +26,8 @@ from flwr_dpkmeans.errors import (
     PlanError,
     PrivacyWarning,
     RefusalError,
+    warn_once,
 )
-from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION

@@ -46,8 +46,8 @@ from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from simulations.deploy.credentials import make_credentials
-from simulations.flower_processes import free_ports
+from simulations.flower.credentials import make_credentials
+from simulations.flower.flower_processes import free_ports
 
 SCHEMA = (
     '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind ='

@@ -72,7 +72,7 @@ class KeysReply:
     a cohort that this node would refuse before anybody pays for it; else empty.
     """
     columns: str = ""
-    """Digest of its column names in the order that the run agrees on (`sums.plan`).
+    """Digest of its column names in the order that the run agrees on (`sums.checks.columns`).
 
     Empty without names.
     """
@@ -88,7 +88,7 @@ class KeysReply:
         return Credential(self.identity, self.plan_digest, self.signature)
 
 
-_FORMS: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
+MESSAGES: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
     {
         Stage.KEYS: (None, KeysReply),
         Stage.SHARE: (messages.ShareRequest, messages.ShareReply),
@@ -155,7 +155,9 @@ def _fields_of(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     )
 
 
-def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packet:
+def write_message(
+    message: Any, header: dict[str, Any], parts: dict[str, Any]
+) -> Packet:
     """A message after what is in every header and packet.
 
     Each field by its type, under its name.
@@ -180,7 +182,7 @@ def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packe
     return Packet({"header": json.dumps(header), **parts}, vector)
 
 
-def _read(message: Any, packet: Packet) -> Any:
+def read_message(message: Any, packet: Packet) -> Any:
     values: dict[str, Any] = {}
     for name, kind, needed in _fields_of(message):
         if kind is int:
@@ -218,16 +220,16 @@ def encode_request(request: Request) -> Packet:
     parts: dict[str, Any] = {} if request.plan is None else {"plan": request.plan}
     if request.wait is not None:
         parts["wait"] = request.wait
-    return _write(request.body, header, parts)
+    return write_message(request.body, header, parts)
 
 
 def decode_request(packet: Packet) -> Request:
     """Undo `encode_request`."""
     stage, header = packet.choice("stage", Stage), packet.header
-    form, _ = _FORMS[stage]
+    form, _ = MESSAGES[stage]
     plan = packet.blob("plan") if "plan" in packet.fields else b""
     versions = stated_versions(header) if form is None else None
-    body = None if form is None else _read(form, packet)
+    body = None if form is None else read_message(form, packet)
     return Request(stage, body, plan or None, header.get("run"), packet.wait, versions)
 
 
@@ -236,7 +238,7 @@ def encode_reply(stage: Stage, reply: Any) -> Packet:
     header: dict[str, Any] = {"status": Status.OK.value}
     if stage is Stage.KEYS:
         header |= vars(installed_versions())
-    return _write(reply, header, {})
+    return write_message(reply, header, {})
 
 
 def decode_reply(packet: Packet, stage: Stage, node: int) -> Any:
@@ -244,15 +246,15 @@ def decode_reply(packet: Packet, stage: Stage, node: int) -> Any:
 
     a key of another version is not parsed.
     """
-    _, form = _FORMS[stage]
+    _, form = MESSAGES[stage]
     if stage is Stage.KEYS:
         require_same_versions(
             stated_versions(packet.header),
             sender=f"node {node}",
             receiver="the server",
         )
-        return _checked_keys(_read(form, packet))
-    reply = _read(form, packet)
+        return _checked_keys(read_message(form, packet))
+    reply = read_message(form, packet)
     if stage is Stage.UNMASK and len(reply.signature) not in (0, SIGNATURE_BYTES):
         raise ProtocolError(
             f"a client signed the survivors with {len(reply.signature)} bytes"
@@ -271,7 +273,7 @@ def decode_reply(packet: Packet, stage: Stage, node: int) -> Any:
 def encode_failure(failure: Failure) -> Packet:
     """A refusal in the place of a reply."""
     told = _text(failure.sentence, LONGEST_SENTENCE)
-    return _write(
+    return write_message(
         None,
         {"status": failure.status.value, "code": failure.code, "sentence": told},
         {},

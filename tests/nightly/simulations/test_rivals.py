@@ -66,7 +66,7 @@ CENTERS = np.array([[-0.5, 0.5, 0.0, 0.25], [0.5, -0.5, 0.25, 0.0]])
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered() -> Iterator[None]:
-    """Known here alone: other tests count what is registered."""
+    """PublicFacts here alone: other tests count what is registered."""
     register_rivals()
     yield
     for name in NAMES:

@@ -13,8 +13,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deployment import LogLine
-from simulations.flower_processes import DeploymentError
+from simulations.flower.deployment import DeploymentError, LogLine
+from simulations.flower.relay import Traffic
 from simulations.papers.fastlloyd import table3
 from simulations.papers.fastlloyd.round_cost import (
     Estimate,
@@ -26,7 +26,6 @@ from simulations.papers.fastlloyd.superlink_cost import (
     measure_over_superlink,
     read_cost,
 )
-from simulations.relay import Traffic
 
 
 @pytest.fixture

@@ -87,7 +87,10 @@ PUBLIC = {
     ("baselines/pooled.py", "_from_leading_directions"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_k_fed"): "hands a seed to `run_kmeans`",
-    ("sums/wire.py", "terms_digest"): "leaves the seed out of what is compared",
+    (
+        "sums/wire/plan_text.py",
+        "terms_digest",
+    ): "leaves the seed out of what is compared",
     ("baselines/central.py", "_noisy"): "a random projection, which protects nothing",
     ("data/partition.py", "MixtureClients.means"): "data of a simulation",
     ("data/partition.py", "MixtureClients.server_points"): "data of a simulation",
@@ -101,7 +104,7 @@ PUBLIC = {
         "kmeans/public_points.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
-    ("sums/task.py", "RunConfig.unseeded"): "removes the seed",
+    ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
     (
         "algorithms/server_points.py",
         "_client_bounds",

@@ -1,45 +1,27 @@
 """What the benchmarks of FedDP-KMeans share.
 
-The paper's mixture, one fit on it, worker processes and result files.
+The paper's mixture, and one fit on it.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import json
-import logging
-import re
-import sys
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
-from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
-from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PrivacyWarning
+from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
-from flwr_dpkmeans.results.writer import write_whole
-from flwr_dpkmeans.threads import one_thread
 from simulations.experiments.configuration import algorithm_value
-from simulations.experiments.workers import one_thread_from_now_on
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
-
-JobT = TypeVar("JobT")
-ResultT = TypeVar("ResultT")
 
 N_CLUSTERS = 10
 DELTA = 1e-6
@@ -176,116 +158,6 @@ def run_fit(fit: Fit) -> Fitted:
     )
 
 
-_NUMBER = re.compile(r"\d[\d.,]*(?:e[+-]?\d+)?")
-
-
-def run_jobs(
-    function: Callable[[JobT], ResultT],
-    jobs: Sequence[JobT],
-    *,
-    workers: int,
-    chunk: int,
-    description: str,
-) -> list[ResultT]:
-    """Run jobs in worker processes of one thread each, with a progress bar on stderr.
-
-    Neighbouring jobs should share a seed: `chunk` of them go to one worker, which draws
-    their data once. Without workers all run in this process, of one thread too.
-    """
-    console = Console(stderr=True)
-    shown = partial(track, total=len(jobs), description=description, console=console)
-    of_job = partial(_with_warnings, function)
-    if workers == 0:
-        with one_thread():
-            return _results(shown(map(of_job, jobs)), console)
-    with ProcessPoolExecutor(workers, initializer=_prepare_worker) as pool:
-        return _results(shown(pool.map(of_job, jobs, chunksize=chunk)), console)
-
-
-def _with_warnings(
-    function: Callable[[JobT], ResultT], job: JobT
-) -> tuple[ResultT, list[str]]:
-    """A job's result, and the texts of what estimators warned of, which would break up
-    the bar.
-    """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PrivacyWarning)
-        result = function(job)
-    sentences = []
-    for warning in caught:
-        if issubclass(warning.category, PrivacyWarning):
-            sentences.append(str(warning.message))
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    return result, sentences
-
-
-def _results(
-    finished: Iterable[tuple[ResultT, list[str]]], console: Console
-) -> list[ResultT]:
-    """The results; of hundreds of fits each warning is shown once, whatever its numbers
-    are.
-    """
-    results, shown = [], set[str]()
-    for result, sentences in finished:
-        results.append(result)
-        for sentence in sentences:
-            text = _NUMBER.sub("", sentence)
-            if text not in shown:
-                shown.add(text)
-                console.print(
-                    f"PrivacyWarning: {sentence}", highlight=False, markup=False
-                )
-    return results
-
-
-def _prepare_worker() -> None:
-    """Limit BLAS and OpenMP to one thread for the life of a worker.
-
-    The libraries must be loaded before.
-    """
-    import sklearn.cluster  # noqa: F401
-
-    logging.disable(logging.CRITICAL)
-    one_thread_from_now_on()
-
-
-def encoded_tables(
-    name: str, options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
-) -> dict[str, bytes]:
-    """Encode rows as NAME.csv, and rows with the options they were made with as
-    NAME.json.
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    plain = json.dumps(
-        {"options": dict(options), "rows": list(rows)}, indent=1, allow_nan=False
-    )
-    return {
-        f"{name}.csv": text.getvalue().encode(),
-        f"{name}.json": plain.encode() + b"\n",
-    }
-
-
-def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files that are all encoded already, each whole or not at all, and say where
-    they are.
-    """
-    for path in [
-        write_whole(folder / name, content) for name, content in files.items()
-    ]:
-        print(path, file=sys.stderr)
-
-
-def wide_console() -> Console:
-    """Print tables without folding them where the output is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 160)
-
-
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     """Add the options that change the paper's federation."""
     parser.add_argument(
@@ -314,32 +186,3 @@ def setting_from(options: argparse.Namespace, unit: str) -> Setting:
         rows=options.rows or paper.rows,
         missing=options.missing,
     )
-
-
-def require_seeds(seeds: int) -> None:
-    """Refuse a benchmark over nothing."""
-    if seeds < 1:
-        raise ConfigurationError(
-            f"seeds is {seeds}, but at least 1 is needed for a mean: give one such"
-            " as 5."
-        )
-
-
-RESUMES = "stopped; the same command continues"
-
-
-def exit_code(run: Callable[[], int | None], stopped: str = "") -> int:
-    """Run a command; a mistake of the caller is one sentence on stderr and exit code 2.
-
-    With a sentence for it, so is Ctrl-C, whose code is 130.
-    """
-    try:
-        return run() or 0
-    except DPKMeansError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        if not stopped:
-            raise
-        print(stopped, file=sys.stderr)
-        return 130

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flwr_dpkmeans.deploy.findings import program
 from flwr_dpkmeans.deploy.node_command import EAGER, settings_text
-from simulations.relay import HOST
+from simulations.flower.relay import HOST
 
 __all__ = [
     "Credentials",

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
-from simulations.flower_commands import Credentials
-from simulations.relay import HOST
+from simulations.flower.flower_commands import Credentials
+from simulations.flower.relay import HOST
 
 _VALID_DAYS = 7
 

@@ -20,7 +20,7 @@ from flwr_dpkmeans.data.partition import partition_indices
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from simulations.flower_commands import NodeConfig
+from simulations.flower.flower_commands import NodeConfig
 
 DATA_ENDINGS = (".csv", ".npy", ".npz", ".parquet")
 DEFAULT_NODES = 3
@@ -64,7 +64,7 @@ class Site:
 
     @property
     def node_config(self) -> NodeConfig:
-        """What its SuperNode is started with; no message of the server can change it."""
+        """What its SuperNode is started with; no message of the server changes it."""
         return {
             "data-path": str(self.data),
             "data-id": self.data.stem,

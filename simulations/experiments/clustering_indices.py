@@ -54,11 +54,9 @@ def _davies_bouldin(seen: Clustering) -> float:
 
     if seen.n_found == 1:
         return math.inf
-    return (
-        0.0
-        if seen.n_found == len(seen.points)
-        else float(davies_bouldin_score(seen.points, seen.clusters))
-    )
+    if seen.n_found == len(seen.points):
+        return 0.0
+    return float(davies_bouldin_score(seen.points, seen.clusters))
 
 
 def _calinski_harabasz(seen: Clustering) -> float:
@@ -67,11 +65,9 @@ def _calinski_harabasz(seen: Clustering) -> float:
 
     if seen.n_found == 1:
         return 0.0
-    return (
-        1.0
-        if seen.n_found == len(seen.points)
-        else float(calinski_harabasz_score(seen.points, seen.clusters))
-    )
+    if seen.n_found == len(seen.points):
+        return 1.0
+    return float(calinski_harabasz_score(seen.points, seen.clusters))
 
 
 def _dunn(seen: Clustering) -> float:
@@ -81,14 +77,22 @@ def _dunn(seen: Clustering) -> float:
     if seen.n_found == 1:
         return 0.0
     # Centred, so that distances do not lose digits.
-    points, clusters = seen.points - seen.points.mean(axis=0), seen.clusters
-    gap, diameter, start = math.inf, 0.0, 0
+    points = seen.points - seen.points.mean(axis=0)
+    clusters = seen.clusters
+    gap = math.inf
+    diameter = 0.0
+    start = 0
     for distances in pairwise_distances_chunked(points, working_memory=_WORKING_MEMORY):
-        same = clusters[start : start + len(distances), None] == clusters
-        gap = min(gap, float(distances.min(where=~same, initial=math.inf)))
-        diameter = max(diameter, float(distances.max(where=same, initial=0.0)))
-        start += len(distances)
-    return gap / diameter if diameter > 0.0 else math.inf
+        end = start + len(distances)
+        is_same = clusters[start:end, None] == clusters
+        between = float(distances.min(where=~is_same, initial=math.inf))
+        within = float(distances.max(where=is_same, initial=0.0))
+        gap = min(gap, between)
+        diameter = max(diameter, within)
+        start = end
+    if diameter == 0.0:
+        return math.inf
+    return gap / diameter
 
 
 def _bcss(seen: Clustering) -> float:
@@ -96,14 +100,15 @@ def _bcss(seen: Clustering) -> float:
     from scipy.sparse import csr_array
 
     n_points = len(seen.points)
-    members = csr_array(
-        (np.ones(n_points), (seen.clusters, np.arange(n_points))),
-        (len(seen.centroids), n_points),
-    )
-    counts = np.bincount(seen.clusters, minlength=len(seen.centroids))
+    n_clusters = len(seen.centroids)
+    positions = (seen.clusters, np.arange(n_points))
+    members = csr_array((np.ones(n_points), positions), (n_clusters, n_points))
+    counts = np.bincount(seen.clusters, minlength=n_clusters)
+    is_full = counts > 0
     # From centred points, because a difference of large sums would lose digits.
     sums = members @ (seen.points - seen.points.mean(axis=0))
-    return float(((sums**2).sum(axis=1)[counts > 0] / counts[counts > 0]).sum())
+    squares = (sums**2).sum(axis=1)
+    return float((squares[is_full] / counts[is_full]).sum())
 
 
 def _empty_clusters(seen: Clustering) -> int:
@@ -124,20 +129,18 @@ def _centroid_error(seen: Clustering) -> float | None:
             f" centroids have {seen.centroids.shape[1]}: give both the same."
         )
     squared_distances = cdist(seen.centroids, seen.reference, "sqeuclidean")
-    return float(squared_distances[linear_sum_assignment(squared_distances)].mean())
+    matching = linear_sum_assignment(squared_distances)
+    return float(squared_distances[matching].mean())
 
 
 def _contingency(seen: Clustering) -> Array | None:
     """Points of each label and each cluster that is not empty."""
     from sklearn.metrics.cluster import contingency_matrix
 
-    return (
-        None
-        if seen.labels is None
-        else np.asarray(
-            contingency_matrix(seen.labels, seen.clusters), dtype=np.float64
-        )
-    )
+    if seen.labels is None:
+        return None
+    counts = contingency_matrix(seen.labels, seen.clusters)
+    return np.asarray(counts, dtype=np.float64)
 
 
 def _accuracy(seen: Clustering) -> float | None:
@@ -147,17 +150,16 @@ def _accuracy(seen: Clustering) -> float | None:
     counts = _contingency(seen)
     if counts is None:
         return None
-    return float(
-        counts[linear_sum_assignment(counts, maximize=True)].sum() / len(seen.points)
-    )
+    matching = linear_sum_assignment(counts, maximize=True)
+    return float(counts[matching].sum() / len(seen.points))
 
 
 def _purity(seen: Clustering) -> float | None:
     """Share of points with the commonest label of their cluster."""
     counts = _contingency(seen)
-    return (
-        None if counts is None else float(counts.max(axis=0).sum() / len(seen.points))
-    )
+    if counts is None:
+        return None
+    return float(counts.max(axis=0).sum() / len(seen.points))
 
 
 METRICS: Mapping[str, Callable[[Clustering], float | None]] = MappingProxyType(

@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 from flwr_dpkmeans.deploy.findings import search_path
 from flwr_dpkmeans.errors import PeerError
-from simulations import ray_processes
-from simulations.ray_processes import end_marked, is_supported
-from simulations.relay import HOST
+from simulations.flower import ray_processes
+from simulations.flower.ray_processes import end_marked, is_supported
+from simulations.flower.relay import HOST
 
 START_TIMEOUT = 180.0
 """Seconds that the SuperLink, and then each SuperNode, may take to be ready."""
