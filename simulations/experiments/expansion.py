@@ -29,8 +29,7 @@ from simulations.experiments.composition import (
 from simulations.experiments.configuration import job_key, require_valid
 from simulations.experiments.datasets import OWN, require_source
 
-_BESIDE = Path(__file__).resolve().parents[1] / "conf"
-CONFIGURATION = _BESIDE if _BESIDE.is_dir() else _BESIDE.parents[1] / "conf"
+CONFIGURATION = Path(__file__).resolve().parents[2] / "conf"
 EXPERIMENT, EPSILON = "experiment", "privacy.epsilon"
 _COMMON = (EXPERIMENT, "output", "workers", "data_dir", "other_code", "sweep.figures")
 """Keys that say something of a sweep as a whole."""

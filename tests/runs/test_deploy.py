@@ -197,6 +197,21 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     assert not (tmp_path / "new" / "superlink").exists()
 
 
+def test_its_name_before_says_where_it_is_now(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "simulations.deploy", "--output", str(PROJECT)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "python -m simulations.deploy is now python -m simulations.flower"
+    )
+    assert "not empty" in done.stderr
+
+
 def test_run_configurations_are_read_as_flower_reads_them() -> None:
     assert run_settings(["a-b=1 c='x y'", 'd="z" e=true a-b=2']) == {
         "a-b": 2,

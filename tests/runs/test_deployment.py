@@ -22,14 +22,14 @@ from flwr_dpkmeans.deploy.app_guard import digest_of
 from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.flower import deployment, flower_commands
-from simulations.flower.deployment import Deployment, DeploymentError, deployed
+from simulations.flower.deployment import Deployment, deployed
 from simulations.flower.flower_commands import (
     Credentials,
     connection_text,
     superlink_command,
     supernode_command,
 )
-from simulations.flower.flower_processes import free_ports
+from simulations.flower.flower_processes import DeploymentError, free_ports
 from simulations.flower.ray_processes import is_supported, marked_processes
 from simulations.flower.relay import HOST, Traffic, relayed
 

@@ -20,8 +20,10 @@ from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import ClientLevel, Cohort
-from simulations.flower.ray_engine import RayBackend, RaySuperLink, run_on_ray
+from simulations.flower.ray_engine import run_on_ray
 from simulations.flower.ray_processes import marked_processes
+from simulations.flower.ray_settings import RayBackend
+from simulations.flower.ray_superlink import RaySuperLink
 
 pytestmark = pytest.mark.ray
 

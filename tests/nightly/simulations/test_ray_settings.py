@@ -15,12 +15,7 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
-from simulations.flower.ray_engine import (
-    EngineError,
-    RaySuperLink,
-    failure_of,
-    run_on_ray,
-)
+from simulations.flower.ray_engine import failure_of, run_on_ray
 from simulations.flower.ray_processes import is_supported, marked_processes
 from simulations.flower.ray_settings import (
     RayBackend,
@@ -29,6 +24,7 @@ from simulations.flower.ray_settings import (
     environment,
     federation_config,
 )
+from simulations.flower.ray_superlink import EngineError, RaySuperLink
 
 LOG = Path("flwr.log")
 CONFIG: dict[str, Any] = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3}

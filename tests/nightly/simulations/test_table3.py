@@ -13,7 +13,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.flower.deployment import DeploymentError, LogLine
+from simulations.flower.deployment import LogLine
+from simulations.flower.flower_processes import DeploymentError
 from simulations.flower.relay import Traffic
 from simulations.papers.fastlloyd import table3
 from simulations.papers.fastlloyd.round_cost import (
