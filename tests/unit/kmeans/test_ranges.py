@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from flwr_dpkmeans.kmeans import ranges
 from flwr_dpkmeans.kmeans.ranges import (
     BULK_DEVIATIONS,
     COARSE_FAILURE,
@@ -703,8 +702,3 @@ def test_what_columns_share_may_be_two_octaves() -> None:
         assert (found.ranges[0][8], found.ranges[1][8]) == (
             (-WIDEST, WIDEST) if unheard else (-1.0, 11.0)
         )
-
-
-def test_windows_are_as_wide_as_a_quarter_of_the_bins() -> None:
-    widths = [ranges._window_widths(n_bins) for n_bins in (2, 4, 7, 8, 32, 121)]
-    assert widths == [[1], [1], [1], [1, 2], [1, 2, 4, 8], [1, 2, 4, 8, 16]]
