@@ -38,7 +38,7 @@ from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
-from flwr_dpkmeans.fitted import (
+from flwr_dpkmeans.estimators.fitted import (
     CURATED,
     lacks_names,
     n_rows_of,

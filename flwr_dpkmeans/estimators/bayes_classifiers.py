@@ -26,7 +26,7 @@ from flwr_dpkmeans.data.points import Bounds, doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
-from flwr_dpkmeans.fitted import (
+from flwr_dpkmeans.estimators.fitted import (
     CURATED,
     n_rows_of,
     name_columns,
