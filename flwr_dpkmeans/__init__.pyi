@@ -23,7 +23,7 @@ from flwr_dpkmeans.estimators.bayes_classifiers import DPNaiveBayes as DPNaiveBa
 from flwr_dpkmeans.estimators.bayes_classifiers import (
     FederatedNaiveBayes as FederatedNaiveBayes,
 )
-from flwr_dpkmeans.estimators.federated_kmeans import DPKMeans as DPKMeans
+from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
 from flwr_dpkmeans.flower.client_app import client_app as client_app
 from flwr_dpkmeans.flower.client_app import (

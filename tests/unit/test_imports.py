@@ -179,7 +179,7 @@ def test_the_law_fires(name: str, target: str) -> None:
         ("sums.statement", "from flwr.app import Context"),
         ("flower.settings", "import ray"),
         ("flower.kmeans_client", "def f():\n    import matplotlib.pyplot as plt"),
-        ("estimators.base", "from hydra import main"),
+        ("estimators.clustering", "from hydra import main"),
         ("data.tables", "import importlib\nimportlib.import_module('flwr')"),
     ],
 )
