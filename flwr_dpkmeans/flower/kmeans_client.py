@@ -23,7 +23,7 @@ from flwr_dpkmeans.algorithms.measure import (
 )
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.identifiers import doubtful_columns
+from flwr_dpkmeans.data.doubts.identifiers import doubtful_columns
 from flwr_dpkmeans.data.points import (
     Bounds,
     frame_columns,

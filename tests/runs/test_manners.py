@@ -31,7 +31,7 @@ from flwr_dpkmeans import (
     estimator,
     federate,
 )
-from flwr_dpkmeans.data.columns import Column
+from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,

@@ -20,8 +20,9 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import FederatedKMeans, federate
-from flwr_dpkmeans.data import raw_table, rows
-from flwr_dpkmeans.data.raw_table import RawColumn, joined_column
+from flwr_dpkmeans.data import rows
+from flwr_dpkmeans.data.files import raw_table
+from flwr_dpkmeans.data.files.raw_table import RawColumn, joined_column
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import (

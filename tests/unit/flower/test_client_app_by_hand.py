@@ -25,7 +25,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout
 from flwr_dpkmeans.errors import (

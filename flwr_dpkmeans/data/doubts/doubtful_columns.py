@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.data.identifiers import FEWEST_OF_AN_ID, counts_up
+from flwr_dpkmeans.data.doubts.identifiers import FEWEST_OF_AN_ID, counts_up
 from flwr_dpkmeans.errors import column_names
 
 MOST_LOOKED_AT = 2_000

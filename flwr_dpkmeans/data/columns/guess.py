@@ -18,18 +18,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import plain_number
-from flwr_dpkmeans.data.columns import Kind
-from flwr_dpkmeans.data.dates import days_of, hours_of
-from flwr_dpkmeans.data.doubtful_columns import are_codes
-from flwr_dpkmeans.data.identifiers import (
+from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.dates import days_of, hours_of
+from flwr_dpkmeans.data.doubts.doubtful_columns import are_codes
+from flwr_dpkmeans.data.doubts.identifiers import (
     FEWEST_OF_AN_ID,
     counts_up,
     is_called_id,
     is_called_index,
     words_of,
 )
-from flwr_dpkmeans.data.raw_table import RawColumn
+from flwr_dpkmeans.data.files.cells import plain_number
+from flwr_dpkmeans.data.files.raw_table import RawColumn
 
 DRAFT_WEIGHT = 0.5
 """Of categories and flags: with 1, two or more of them hide kinds that numbers show.
