@@ -57,7 +57,10 @@ PLACES = (PACKAGE,)
 # Seedable generators, by file and function. What is drawn there is public, or data of a
 # simulation.
 PUBLIC = {
-    ("data/seen.py", "Spread.of"): "which values a median is of, for the owner alone",
+    (
+        "data/columns/seen.py",
+        "Spread.of",
+    ): "which values a median is of, for the owner alone",
     (
         "algorithms/lloyd_family.py",
         "_Packed.packed_state.initial_state",
