@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 from flwr_dpkmeans.data import files
 from flwr_dpkmeans.data.column_guess import toml_text
-from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS
+from flwr_dpkmeans.data.columns import Column, Kind
+from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS, iso_date
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.own_table import draft, whole
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Column, Kind, Schema, Seen, iso_date
-from flwr_dpkmeans.data.seen import Spread
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
+from flwr_dpkmeans.data.seen import Seen, Spread
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.deploy.command_lines import parse, stated_dialect
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
@@ -443,9 +444,11 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
 
 
 def _cell(column: str, value: Any) -> str:
-    """As the table has it."""
+    """As the table has it: of a run's name not the node, whose own ledger this is."""
     if column == "plan":
         return str(value)[:12]
+    if column == "run":
+        return str(value).split("/")[0]
     formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
     return format(
         int(value) if column == "releases" else value, formats.get(column, "")

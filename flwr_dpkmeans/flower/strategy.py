@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore.privacy_accounting import PrivacySpent
 
+from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
@@ -191,6 +192,8 @@ class PrivateKMeans(Strategy):
             "n_clients": n_clients,
         }
         given = flat_options(options)
+        if isinstance(given["algorithm"], str):
+            algorithm_entry(given["algorithm"])
         # A missing server data set is said in `start`, since `from_config` brings it
         # later.
         if server_data is not None:
@@ -776,9 +779,9 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
     ) -> None:
         for name in options.keys() - _SUM_OPTIONS:
             valid = {*_SUM_OPTIONS, "epsilon", "clip", "largest", "most_examples"}
-            raise ConfigurationError(
-                f"SecureSum has no option {name!r}: {nearest(name, valid)}"
-            )
+            answer = foreign_names.answer(name, taken=valid)
+            mend = f", as {answer}." if answer else f": {nearest(name, valid)}"
+            raise ConfigurationError(f"SecureSum has no option {name!r}{mend}")
         values = {name: array.numpy() for name, array in arrays.items()}
         _require_summable(values)
         exact = epsilon is None
@@ -836,8 +839,8 @@ _SUM_OPTIONS = frozenset(
     )
 )
 """Options of `SecureSum` besides those that it names."""
-_MOST_WHOLE = 2**53
-"""Whole numbers beyond have no double of their own."""
+_MOST_WHOLE = 2**52
+"""Whole numbers beyond have, with a sum of as much, no double of their own."""
 
 
 def _require_summable(values: Mapping[str, Any]) -> None:
@@ -859,7 +862,7 @@ def _require_summable(values: Mapping[str, Any]) -> None:
         if largest > _MOST_WHOLE:
             raise ConfigurationError(
                 f"array {name!r} begins with {largest}, but whole numbers are summed"
-                " exactly up to 2^53 only: begin with zeros, and add the first values"
+                " exactly up to 2^52 only: begin with zeros, and add the first values"
                 " to the result."
             )
 

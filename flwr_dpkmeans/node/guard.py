@@ -199,7 +199,7 @@ class NodeGuard(Guard):
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
         self._admit(plan, cost_of(plan), Past())
-        self._admit(plan, cost_of(plan), Past(), self._n_plans_today())
+        self._admit(plan, cost_of(plan), Past(), self._n_plans_today(digest))
         spent, limit = (
             self.require_allowed(plan).epsilon,
             self.settings.policy.max_epsilon_total,
@@ -210,14 +210,16 @@ class NodeGuard(Guard):
             extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
         )
 
-    def _n_plans_today(self) -> int:
-        """Note that a plan of this run is looked at, and return of how many others that
+    def _n_plans_today(self, digest: bytes) -> int:
+        """Note that a plan is looked at, and return how many others were whose runs
         released nothing.
         """
         most = self.settings.policy.plans_per_day
         if most is None:
             return 0
-        return self.settings.ledger.note_plan(self.data_id, self.entry_run, most)
+        return self.settings.ledger.note_plan(
+            self.data_id, self.entry_run, digest.hex(), most
+        )
 
     def _spent(self, epsilon: float) -> str:
         """What runs have cost, with the limit that it is held against if there is one,

@@ -203,6 +203,15 @@ class PlanNote:
     """ISO format in UTC."""
     data_id: str
     run_id: str
+    plan: str = ""
+    """Its digest: the plans of a run that released nothing tell as much as plans of as
+    many runs.
+    """
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What is counted once: nodes of one host that share a ledger look at one plan."""
+        return self.run_id, self.plan
 
 
 Admit = Callable[[Past], None]
@@ -277,15 +286,15 @@ class MemoryLedger:
         Called before a run begins.
         """
 
-    def note_plan(self, data_id: str, run_id: str, most: int) -> int:
+    def note_plan(self, data_id: str, run_id: str, plan: str, most: int) -> int:
         """Note that a plan is held against what a data set's runs have cost, and return
         of how many others it was.
 
-        They are runs of the last 24 hours that released nothing. With `most` of them
-        nothing is added any more.
+        They are plans of the last 24 hours whose runs released nothing. With `most` of
+        them nothing is added any more.
         """
         with self._guard:
-            note = PlanNote(utc_now(), data_id, _run_of(run_id))
+            note = PlanNote(utc_now(), data_id, _run_of(run_id), plan)
             self._plans, n_others = self._noted(self._plans, note, most)
             return n_others
 
@@ -301,11 +310,10 @@ class MemoryLedger:
             if datetime.fromisoformat(other.time) >= earliest
             and other.run_id not in charged
         ]
-        others = {other.run_id for other in today if other.data_id == note.data_id} - {
-            note.run_id
-        }
+        others = {other.key for other in today if other.data_id == note.data_id}
+        others.discard(note.key)
         if len(others) < most:
-            today = [other for other in today if other.run_id != note.run_id]
+            today = [other for other in today if other.key != note.key]
             today.append(note)
         return today, len(others)
 
@@ -717,7 +725,7 @@ class FileLedger(MemoryLedger):
             self._take(complete + line)
             append_head(self._path, self._chain.checksums)
 
-    def note_plan(self, data_id: str, run_id: str, most: int) -> int:
+    def note_plan(self, data_id: str, run_id: str, plan: str, most: int) -> int:
         """Note a plan on disk, for the processes of later messages.
 
         See `MemoryLedger.note_plan`.
@@ -729,7 +737,7 @@ class FileLedger(MemoryLedger):
             locked(plans_path(self._path), exclusive=True) as descriptor,
         ):
             notes = _parse_notes(read_all(descriptor))
-            note = PlanNote(utc_now(), data_id, _run_of(run_id))
+            note = PlanNote(utc_now(), data_id, _run_of(run_id), plan)
             today, n_others = self._noted(notes, note, most)
             lines = "".join(f"{json.dumps(vars(other))}\n" for other in today)
             os.ftruncate(descriptor, 0)

@@ -422,8 +422,8 @@ class ClientPolicy:
         ),
         of_past=True,
     )
-    """Most runs within 24 hours whose plan is held against what is left, without a
-    release that pays for the answer.
+    """Most plans within 24 hours that are held against what is left, without a release
+    that pays for the answer.
 
     The answers tell what runs elsewhere have cost; it comes before those limits, so
     that its refusals tell nothing.

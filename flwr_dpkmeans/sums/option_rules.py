@@ -27,6 +27,13 @@ def require_integer(
     """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number),
     from `low` to `most`.
     """
+    if name in ("max_iter", "max-iter") and value == -1:
+        # What other libraries take for rounds without an end.
+        raise ConfigurationError(
+            f"{name} is -1, but each round costs a part of the budget, so that no"
+            " run goes on without a limit: give 5, or leave it out for the"
+            " algorithm's own number."
+        )
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or value < low:

@@ -332,7 +332,7 @@ def _round_of(seen: Seen, plan: Plan) -> Round:
 
 
 def _with_targets(game: Game) -> Game:
-    """Choose a typical row, an outlier and a canary, and take the rows out of the pool."""
+    """Choose a typical row, an outlier and a canary; take the rows out of the pool."""
     from sklearn.cluster import KMeans
 
     pool = game.pool

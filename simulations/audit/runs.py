@@ -116,7 +116,11 @@ def run_directly(
     parts = neighbours.present if present else neighbours.absent
     try:
         run = run_watched(
-            case.plan, parts, scale=in_box, server_points=case.kept, watch=watch
+            case.plan,
+            parts,
+            scale=in_box,
+            server_points=case.private_points,
+            watch=watch,
         )
     except _Enough:
         attempts = tuple(

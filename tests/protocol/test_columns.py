@@ -86,6 +86,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_tables_with_the_same_names_in_any_order_are_put_in_order(
     options: dict[str, Any],

@@ -140,6 +140,7 @@ def require_result(
 POSITIONS = [("keys", -1), ("sum", 1), ("sum", 2), ("sum", N_ROUNDS), ("finish", -1)]
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 @pytest.mark.parametrize(
     "answers_lost", [False, True], ids=["request-lost", "reply-lost"]
@@ -658,6 +659,7 @@ MALFORMED: dict[str, Callable[[Message], Message]] = {
 }
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_a_malformed_reply_counts_as_a_dropout(
     monkeypatch: pytest.MonkeyPatch, kind: str

@@ -293,6 +293,7 @@ OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", OTHER_PLANS)
 def test_a_plan_that_does_not_follow_from_its_configuration_is_refused(
     kind: str,
@@ -832,6 +833,7 @@ FINAL_PLANS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", FINAL_PLANS)
 def test_a_wrong_final_plan_is_refused(kind: str) -> None:
     change, word = FINAL_PLANS[kind]

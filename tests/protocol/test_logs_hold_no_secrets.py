@@ -493,6 +493,7 @@ LEAKS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("what", LEAKS)
 def test_the_search_finds_what_is_planted(
     what: str, watch: Watch, monkeypatch: pytest.MonkeyPatch

@@ -612,6 +612,7 @@ def lose_one_reply(federation: Federation, node: int) -> None:
     federation.faults.on_reply = on_reply
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("n_examples", [300, None])
 @pytest.mark.parametrize("trust", TRUST)
 def test_honest_parties_that_pin_each_other(trust: str, n_examples: int | None) -> None:

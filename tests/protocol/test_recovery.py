@@ -111,6 +111,7 @@ def expected(
     return plain_lloyd(start_of(federation.plan), rounds)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
     parts = grid_parts(SIZES)
@@ -138,6 +139,7 @@ def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
     assert np.array_equal(results[0], results[1])
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("trust", TRUSTS)
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(

@@ -233,6 +233,7 @@ def test_a_missing_column_is_a_position_for_the_operator_and_a_name_on_the_node(
     assert not FileLedger(folder / "ledger0").entries()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("column", "cell", "kept"),
     [("age", "", 0), ("since", "31.01.20", 0), ("ward", "a", 295)],

@@ -113,24 +113,55 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"flwr-dpkmeans {__version__}\n"
 
 
-def test_another_package_of_the_name_simulations_is_nothing_to_it(
-    tmp_path: Path,
-) -> None:
+IN_A_FOLDER_WITH_SIMULATIONS = """
+import sys, warnings
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.__main__ import COMMANDS, main
+
+warnings.simplefilter("ignore")
+open("table.csv", "w").write("a,b\\n" + "1,2\\n3,4\\n" * 20)
+parts = [[[0.1, 0.2], [0.8, 0.9]] * 9, [[0.1, 0.3], [0.9, 0.9]] * 9]
+model = FederatedKMeans(2, bounds=(0, 4), epsilon=5.0)
+model.fit([[[1, 2], [3, 4]] * 20] * 2).save("model.json")
+SAID = {
+    "plan --n 200 --d 2 --k 2 --seeds 2 --algorithm fastlloyd": 0,
+    "options": 0,
+    "predict model.json table.csv -o labels.csv": 0,
+    "schema draft table.csv": 0,
+    "identity new identity.key": 0,
+    "identity show identity.key": 0,
+    "ledger verify ledger.jsonl": 1,
+    "node check node.toml": 1,
+    "server check .": 1,
+    "results": 0,
+    "run missing": 1,
+}
+assert {line.split()[0] for line in SAID} == set(COMMANDS)
+for line, code in SAID.items():
+    assert main(line.split()) == code, line
+FederatedKMeans(2, algorithm="optimal", bounds=(0, 1)).fit(parts)
+FederatedKMeans(2).plan(200, 2, 3, seeds=2, algorithms=["fastlloyd"])
+assert "simulations" not in sys.modules
+print("all there")
+"""
+
+
+def test_a_folder_may_have_a_package_of_the_name_simulations(tmp_path: Path) -> None:
+    """Every command, a forecast and a baseline work in it, and nothing of it is
+    imported.
+    """
     (tmp_path / "simulations").mkdir()
-    (tmp_path / "simulations" / "__init__.py").touch()
-    path = {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "flwr_dpkmeans", "node", "check", "node.toml"]
+    (tmp_path / "simulations" / "__init__.py").write_text("raise RuntimeError('mine')")
     done = subprocess.run(
-        command,
+        [sys.executable, "-c", IN_A_FOLDER_WITH_SIMULATIONS],
         cwd=tmp_path,
-        env=os.environ | path,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 1
-    assert "node.toml" in done.stderr
-    assert "simulations" not in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "all there"
 
 
 def test_a_reader_that_has_enough_is_no_mistake() -> None:

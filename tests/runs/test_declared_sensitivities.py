@@ -142,6 +142,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("case", "discovers"), CASES, ids=str)
 def test_no_neighbours_move_a_round_beyond_what_it_declares(
     case: Case, discovers: bool

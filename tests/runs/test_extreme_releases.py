@@ -220,6 +220,7 @@ def test_every_algorithm_is_tried() -> None:
     assert {plan_of(name)[0].task.name for name in MAKERS} == set(TASKS)
 
 
+@pytest.mark.sample(57)
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("name", MAKERS)
 def test_no_release_ends_a_run(name: str, kind: str) -> None:
@@ -313,6 +314,7 @@ def continued(plan: Plan, kind: str) -> tuple[Plan | None, str]:
 WITH_ROWS = [name for name in MAKERS if name not in (*OF_ARRAYS, "naive_bayes")]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["alternating", "anything"])
 @pytest.mark.parametrize("name", WITH_ROWS)
 def test_no_release_leads_to_a_state_in_which_a_row_counts_for_more_than_was_declared(

@@ -224,6 +224,7 @@ def test_sampled_plans_cost_what_was_asked_for(
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("unit", "rounds", "epsilon"), pairs(UNITS, (0, 2), (0.5, 1.0, 3.0))
 )
@@ -562,6 +563,7 @@ def test_client_level_finds_the_clusters_too() -> None:
     assert np.sort(nearest)[:4].max() < 0.25
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [2, 5])
 def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     """Appendix H.3: 100 clients with 1000 rows each, ten components, epsilon 1."""
@@ -933,6 +935,7 @@ def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) ->
 # -- engines ---------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("trust", "unit", "kind", "rate"),
     [

@@ -159,6 +159,7 @@ def test_the_total_is_exactly_epsilon(
     assert spent / whole == pytest.approx(share, rel=1e-3)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize("kind", ["gaussian", "paper"])
 @pytest.mark.parametrize("rate", [1.0, 0.5])

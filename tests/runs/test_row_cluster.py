@@ -82,6 +82,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(row_cluster._ENGINES, "ray", here)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("run", BY_RECORD, ids=name_of)
 def test_blocks_that_are_summed_elsewhere_give_the_same_bits(run: Run) -> None:
@@ -466,6 +467,7 @@ finally:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "needed"),
     [pytest.param("ray", "ray.data", marks=pytest.mark.ray), ("dask", "distributed")],

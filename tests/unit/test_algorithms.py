@@ -298,6 +298,7 @@ def adversarial_rows(
     return np.rint(np.clip(rows, -1.0, 1.0) * GRID) / GRID
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LLOYD_FAMILY)
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (2, 2), (3, 3), (2, 6)])
 def test_adding_or_removing_a_row_never_exceeds_a_bound(
@@ -434,6 +435,7 @@ def test_registry_says_what_the_rounds_do() -> None:
     assert clusterings()["lloyd"].noise is NoiseShape.NONE
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("post_processing", PostProcessing)
 @pytest.mark.parametrize("n_clusters", [1, 3])
 def test_rows_count_for_no_more_however_far_from_the_box_centroids_are(

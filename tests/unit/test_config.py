@@ -64,7 +64,7 @@ INTEGERS = [
     ("n_clusters", math.inf, "integer", "give 10"),
     ("n_examples", 0, "at least 1", "give 1000"),
     ("n_features", 0, "at least 1", "give 2"),
-    ("max_iter", -1, "at least 0", "give 5"),
+    ("max_iter", -2, "at least 0", "give 5"),
     ("random_state", -1, "at least 0", "give 7"),
     ("n_clients", 1, "at least 2", "give 10"),
     ("min_clients", 1, "at least 2", "give 2"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,6 +134,23 @@ def test_others_packages_stay_where_they_belong() -> None:
         for path in MODULES
         for sentence in foreign(module_name(path), imports_in(path))
     ] == []
+
+
+def test_nothing_names_a_module_of_the_experiments_to_load_it() -> None:
+    """As an entry point, or a command's function, would: they are in no wheel."""
+    named = [
+        (module_name(path), node.value)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"simulations[.:][\w.:]+", node.value)
+    ]
+    assert named == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    points = [project["scripts"], *project.get("entry-points", {}).values()]
+    targets = [target for group in points for target in group.values()]
+    assert [target for target in targets if target.startswith("simulations")] == []
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from flwr_dpkmeans.flower.client_app import layout_of
 from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
-from simulations.deploy.credentials import make_credentials
+from simulations.flower.credentials import make_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = [

@@ -122,6 +122,7 @@ SHAPES = pairs([150, 1797, 48842], [1, 2, 64], [1, 3, 15])
 SETTINGS = list(itertools.product((0.1, 1.0, 3.0), (None, 1, 4), ("step", "constant")))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("n", "d", "k"), SHAPES)
 def test_fastlloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
     delta = 1.0 / (n * math.log(n))
@@ -295,6 +296,7 @@ def multipliers_of(plan: Plan, indices: Sequence[int]) -> list[float]:
     ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd"])
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_worst_case_equals_independent_composition(
@@ -449,6 +451,7 @@ def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> No
 # -- what is charged before the rounds are known ---------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("retries", [0, 1, 3])
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd"])
 def test_what_is_charged_before_a_count_covers_whatever_follows_from_it(
@@ -1037,6 +1040,7 @@ def test_own_plan_survives_the_wire_and_is_accepted(name: str) -> None:
     verify_plan(received)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PLANS)
 def test_every_tampered_number_is_refused(name: str) -> None:
     document = json.loads(dump_plan(built(name)))

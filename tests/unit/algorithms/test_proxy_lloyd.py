@@ -599,6 +599,7 @@ def test_surplus_noise_of_all_shares_shrinks_more() -> None:
 SIZES: dict[str, float] = {"nothing": 0.0, "noise": 1.0, "much": 1e4, "vast": 2.0**40}
 
 
+@pytest.mark.sample(19)
 @pytest.mark.parametrize("sign", [-1.0, 0.0, 1.0])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
@@ -666,6 +667,7 @@ def is_planned(d: int, k: int, n: int, epsilon: float) -> bool:
     return True
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 50.0, 1000.0])
 @pytest.mark.parametrize(
     ("n", "d", "k"),

@@ -197,6 +197,7 @@ def labelled(task: str) -> tuple[PrivateSum, Any]:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("task", TASKS)
 def test_no_neighbours_move_a_table_beyond_what_it_declares(task: str) -> None:
     step, statistic = labelled(task)

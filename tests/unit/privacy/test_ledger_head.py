@@ -81,11 +81,7 @@ def require_stopped(path: Path, sentence: str) -> None:
 
 def test_the_tests_that_the_documentation_names_exist() -> None:
     tests = Path(__file__).parents[2]
-    source = "".join(
-        place.read_text()
-        for folder in ("unit/privacy", "protocol")
-        for place in (tests / folder).glob("*.py")
-    )
+    source = "".join(path.read_text() for path in tests.rglob("test_*.py"))
     names = set(
         re.findall(
             r"`(test_\w+)`",

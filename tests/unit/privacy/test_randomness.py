@@ -418,6 +418,7 @@ def run(name: str, engine: str, **more: Any) -> None:
     assert model.privacy_.is_private is (model.noise != "seeded")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 @pytest.mark.parametrize("name", RUNS)
 def test_a_secure_run_uses_seeded_generators_for_public_things_only(

@@ -210,6 +210,7 @@ def solved(
     return None if found.status == 2 else round(found.fun)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("n", "degree", "counted_on", "colluding"), SMALL)
 def test_no_part_is_smaller_and_no_two_are_read(
     n: int, degree: int, counted_on: int, colluding: int
