@@ -9,17 +9,22 @@ purpose:
   peers answered.
 * ``BudgetError``: what was asked would cost more privacy than this party allows.
 
-Each message is one sentence with the value, the bound and the mend.
+Each message is one sentence with the value, the bound and the mend. Warnings are shown
+at the caller's line.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import numbers
+import sys
 import unicodedata
+import warnings
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -320,3 +325,47 @@ def require_ranges(
         raise ConfigurationError(
             f"{who} has lower bound {low} and upper bound {high}, but {problem}."
         )
+
+
+def frames_to_caller() -> int:
+    """How many frames up from whoever calls this the first one outside of the package
+    is, as `warnings` counts.
+    """
+    frame, count = sys._getframe(1), itertools.count(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
+        "flwr_dpkmeans"
+    ):
+        frame = frame.f_back
+        next(count)
+    return next(count)
+
+
+def warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> None:
+    """Warn once for each line with a `fit`, in a notebook each time a cell runs.
+
+    Or always, if Python was told so.
+    """
+    if not sentences:
+        return
+    caller, shell = sys._getframe(frames_to_caller() - 1), sys.modules.get("IPython")
+    cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
+    rule = next(
+        (rule for rule in warnings.filters if issubclass(category, rule[2])), None
+    )
+    say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
+    for sentence in dict.fromkeys(sentences):
+        place = caller.f_code.co_filename, caller.f_lineno, cell
+        say(sentence, place, category)  # type: ignore[arg-type]  # a class can be hashed
+
+
+@lru_cache(maxsize=1024)
+def warn_once(
+    sentence: str,
+    _place: tuple[str, int, int],
+    category: type[Warning] = PrivacyWarning,
+) -> None:
+    """Warn the caller of `fit` once at a place.
+
+    Scikit-learn empties Python's own memory of that in each fit.
+    """
+    warnings.warn(sentence, category, stacklevel=frames_to_caller())

@@ -37,7 +37,7 @@ from flwr_dpkmeans.algorithms.server_points import is_private, squared_unit
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.fitted import (
     CURATED,
     lacks_names,
@@ -48,7 +48,6 @@ from flwr_dpkmeans.fitted import (
     require_no_others,
     require_rows,
     tables_in,
-    warn,
 )
 from flwr_dpkmeans.flower.engines import (
     ENGINES,
@@ -80,12 +79,13 @@ from flwr_dpkmeans.results.writer import (
     result_files,
     write_folder,
 )
-from flwr_dpkmeans.sums.draft import require_server_data, require_supported
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels
-from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import RunConfig
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.planner import Forecast
@@ -239,7 +239,10 @@ class _PrivateClustering(
             else self.schema_.lengths
         )
         cost, has_warned = 0.0, False
-        for table in tables_in(X) or [X]:
+        tables = tables_in(X) or [X]
+        if not any(map(n_rows_of, tables)):
+            require_rows(tables[0])
+        for table in tables:
             rows, _ = ordered(self, table, quiet=has_warned)
             has_warned = has_warned or lacks_names(self, table)
             cost += sum_of_squares(rows / lengths, self.cluster_centers_ / lengths)
@@ -276,6 +279,10 @@ class _PrivateClustering(
         return tags
 
     def _fit(self, tables: Tables, y: Any) -> None:
+        with run_options.objects_options():
+            self._fit_run(tables, y)
+
+    def _fit_run(self, tables: Tables, y: Any) -> None:
         config, server_points = self._config(self._given(), tables)
         labels = self._labels(y, tables, config)
         if config.algorithm in NOT_FEDERATED:
@@ -409,7 +416,8 @@ class _PrivateClustering(
         ENGINES.find(self.engine)
         has_server_data = self.server_data is not None
         require_server_data(
-            kind := run_options.task_kind(algorithm), has_server_data=has_server_data
+            kind := run_options.task_kind(algorithm, run_options.clustering_names()),
+            has_server_data=has_server_data,
         )
         if not issubclass(kind, KMeansTask) and algorithm not in NOT_FEDERATED:
             raise ConfigurationError(
@@ -837,8 +845,9 @@ class FederatedKMeans(_PrivateClustering):
             schema = given["bounds"] = schema.clustered  # nor a profile
         tables = Tables.of(X, schema=schema)
         warn(self._doubts(tables), InputWarning)
-        config, server_points = self._config(given, tables)
-        found = ENGINES[self.engine](config, tables.parts, server_points)
+        with run_options.objects_options():
+            config, server_points = self._config(given, tables)
+            found = ENGINES[self.engine](config, tables.parts, server_points)
         warn(found.privacy.warnings)
         curve = found.state.extras.get(COST_CURVE, np.zeros(0))
         # In scaled units where the features have bounds of different widths.

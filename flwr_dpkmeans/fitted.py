@@ -1,14 +1,9 @@
-"""What the estimators share: rows in the order of the fit, refusals, and warnings at
-the caller's line.
-"""
+"""What the estimators share: rows in the order of the fit, and refusals."""
 
 from __future__ import annotations
 
-import itertools
-import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,25 +16,12 @@ from flwr_dpkmeans.data.points import (
     validate_columns,
 )
 from flwr_dpkmeans.data.schema import Encoded
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.sums.draft import DECLARED_ROOM
+from flwr_dpkmeans.errors import ConfigurationError, DataError, frames_to_caller
+from flwr_dpkmeans.sums.checks.plausible import DECLARED_ROOM
 from flwr_dpkmeans.sums.round import Array
 
 CURATED = {"unit": "record", "trust": "curator", "masking": False, "max_retries": 0}
 """Settings of a run over one table."""
-
-
-def frames_to_caller() -> int:
-    """How many frames up from whoever calls this the first one outside of the package
-    is, as `warnings` counts.
-    """
-    frame, count = sys._getframe(1), itertools.count(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
-        "flwr_dpkmeans"
-    ):
-        frame = frame.f_back
-        next(count)
-    return next(count)
 
 
 def tables_in(X: Any) -> list[Any] | None:
@@ -137,34 +119,3 @@ def require_no_others(given: Mapping[str, Any]) -> None:
         )
     for name in given.keys() - {"sample_weight"}:
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
-
-
-def warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> None:
-    """Warn once for each line with a `fit`, in a notebook each time a cell runs.
-
-    Or always, if Python was told so.
-    """
-    if not sentences:
-        return
-    caller, shell = sys._getframe(frames_to_caller() - 1), sys.modules.get("IPython")
-    cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
-    rule = next(
-        (rule for rule in warnings.filters if issubclass(category, rule[2])), None
-    )
-    say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
-    for sentence in dict.fromkeys(sentences):
-        place = caller.f_code.co_filename, caller.f_lineno, cell
-        say(sentence, place, category)  # type: ignore[arg-type]  # a class can be hashed
-
-
-@lru_cache(maxsize=1024)
-def warn_once(
-    sentence: str,
-    _place: tuple[str, int, int],
-    category: type[Warning] = PrivacyWarning,
-) -> None:
-    """Warn the caller of `fit` once at a place.
-
-    Scikit-learn empties Python's own memory of that in each fit.
-    """
-    warnings.warn(sentence, category, stacklevel=frames_to_caller())

@@ -4,9 +4,10 @@ in their place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from string import Formatter
 
-PYTHON: Mapping[str, str] = {
+PYTHON = {
     "n_clusters": "n_clusters=10",
     "epsilon": "epsilon=1.0",
     "n_init": "algorithm=ProxyLloydOptions(n_init=5)",
@@ -16,6 +17,11 @@ PYTHON: Mapping[str, str] = {
     "server_data": "server_data",
 }
 """How an option is written as an argument."""
+FLAT = PYTHON | {
+    "n_init": "n_init=5",
+    "tolerance": "tolerance=0.01",
+}
+"""How it is written where each option of an algorithm has a name of its own."""
 KEYS: Mapping[str, str] = {
     "n_clusters": "n-clusters=10",
     "epsilon": "epsilon=1.0",
@@ -27,6 +33,7 @@ KEYS: Mapping[str, str] = {
 }
 """How it is written as a key of a run's configuration."""
 
+_ALTERNATIVE = ", or give {"
 _SEEDS = "the seed of what is public is random_state: give {random_state}"
 _ALL_ROWS = (
     "every round looks at all rows (a sample of them would need more noise): leave"
@@ -78,22 +85,44 @@ _ANSWERS: Mapping[str, str] = {
 }
 
 
-def answer(name: str, spelt: Mapping[str, str] = PYTHON) -> str:
+def answer(
+    name: str,
+    spelt: Mapping[str, str] = PYTHON,
+    *,
+    taken: Collection[str] | None = None,
+) -> str:
     """What is said of a name of another library's option, without the name.
 
-    "" where nothing is known of it.
+    "" where nothing is known of it, or where it names what is not taken there.
 
     Parameters
     ----------
     name : str
         As an argument; hyphens are taken for underscores.
     spelt : mapping
-        How options are written there: `PYTHON` or `KEYS`.
+        How options are written there: `PYTHON`, `FLAT` or `KEYS`.
+    taken : collection of str, optional
+        Arguments that may be given there; None: all.
 
     Examples
     --------
     >>> answer("k"), answer("n-jobs", KEYS)[:27]
     ('the number of clusters is n_clusters: give n_clusters=10', 'all processors are used, an')
+    >>> answer("k", taken=["n_classes"]), answer("tol", taken=["bounds"])[-12:]
+    ('', 'leave it out')
     """
     template = _ANSWERS.get(name.replace("-", "_"), "")
+    if not _is_taken(template, spelt, taken):
+        template = template.partition(_ALTERNATIVE)[0]
+    if not _is_taken(template, spelt, taken):
+        return ""
     return template.format(**spelt)
+
+
+def _is_taken(
+    template: str, spelt: Mapping[str, str], taken: Collection[str] | None
+) -> bool:
+    """Whether all that an answer names may be given."""
+    named = [field for _, field, _, _ in Formatter().parse(template) if field]
+    arguments = {spelt[field].partition("=")[0] for field in named}
+    return taken is None or arguments <= set(taken)

@@ -25,7 +25,7 @@ from flwr_dpkmeans.data.classes import distinct_labels
 from flwr_dpkmeans.data.points import Bounds, doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import schema_of
-from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning
+from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
 from flwr_dpkmeans.fitted import (
     CURATED,
     n_rows_of,
@@ -35,7 +35,6 @@ from flwr_dpkmeans.fitted import (
     require_no_others,
     require_rows,
     tables_in,
-    warn,
 )
 from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
 from flwr_dpkmeans.kernels.grid import round_to_grid

@@ -10,7 +10,9 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
@@ -20,28 +22,31 @@ import numpy as np
 
 import flwr_dpkmeans
 from flwr_dpkmeans import foreign_names
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
+from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTask
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
-from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import (
-    Dropout,
-    Options,
-    Settings,
-    require_integer,
-    rule_of,
-    whole,
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    LocalMisuseError,
+    nearest,
+    nearest_name,
 )
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, TASKS, RunConfig, Task
+from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, require_integer, rule_of, whole
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.settings import Dropout, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 
 SPREADS_SHARE = 0.05
 """Of the budget, for the private deviations of a schema's standard scale."""
 DEFAULT_ALGORITHM = "proxy_lloyd"
 AUTO = "auto"
 """What a file or a command line says where an option is left to the run."""
+_INTERNAL = ("feddp_choose_k",)
+"""Algorithms that only a method of an estimator runs (`FederatedKMeans.choose_k`)."""
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
 _OF_CLIENTS = ("examples_per_client", *CLIP_BOUNDS[2:])
@@ -71,6 +76,10 @@ _FOLLOWING = {
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
 """Options of a run that follow from arguments of the estimator."""
+_FOLLOWING_ROWS = ("feature_names", "schema_digest", "n_clients", "allow_unnamed")
+"""Those of them that follow from tables and a schema, whatever is learnt."""
+_CLUSTERS = frozenset(("algorithm",))
+"""What an estimator that clusters takes, and no other one."""
 _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
 
 
@@ -225,12 +234,6 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
                 if isinstance(given, Group)
                 else _flat_algorithm(given, arguments)
             )
-        elif name == "max_iter" and given == -1:
-            raise ConfigurationError(
-                "max_iter is -1, but each round costs a part of the budget, so that no"
-                " run goes on without a limit: give 5, or leave it out for the"
-                " algorithm's own number."
-            )
         elif name == "random_state":
             values[name] = seed_of(given)
         elif name == "cohort":
@@ -319,7 +322,7 @@ def unknown_argument(
     """Say where an argument that an estimator with these `parameters` has not is gone,
     or which one is nearest.
     """
-    answer = foreign_names.answer(name)
+    answer = foreign_names.answer(name, taken=parameters)
     if answer:
         return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
     elsewhere = _moved(name, value, parameters)
@@ -339,6 +342,8 @@ def _moved_names(parameters: Collection[str]) -> set[str]:
     """Options that are written inside of an argument's value, by the names that people
     know.
     """
+    if not _CLUSTERS & set(parameters):
+        return set()
     groups = [group for group in GROUPS if group.argument in parameters]
     grouped = {
         option.name
@@ -346,7 +351,9 @@ def _moved_names(parameters: Collection[str]) -> set[str]:
         for option in fields(group)
         if _flat_name(option) == option.name
     }
-    of_algorithms = {name for kind in _clusterings() for name in _names_of(kind)}
+    of_algorithms = set[str]()
+    if "algorithm" in parameters:
+        of_algorithms.update(*map(_names_of, _clusterings()))
     return (grouped | of_algorithms) - set(parameters)
 
 
@@ -361,6 +368,10 @@ def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
 
     "" where it never had one.
     """
+    if not _CLUSTERS & set(parameters):
+        if name in _FOLLOWING_ROWS:
+            return f"{name} is no argument of its own: {_FOLLOWING[name]}"
+        return ""
     for group in GROUPS:
         for option in fields(group):
             if _flat_name(option) == name:
@@ -373,6 +384,8 @@ def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
                 return f"{name} is no argument of its own: give {given}"
     if name in _FOLLOWING:
         return f"{name} is no argument of its own: {_FOLLOWING[name]}"
+    if "algorithm" not in parameters:
+        return ""
     kinds = [kind for kind in _clusterings() if name in _names_of(kind)]
     homes = {
         kind.option_class().__name__: kind.option_class().__module__ for kind in kinds
@@ -429,13 +442,27 @@ def _is_number(value: str | float) -> bool:
     return not isinstance(value, str) or value.isdecimal()
 
 
-def task_kind(name: object) -> type[Task]:
-    """Look an algorithm up by name, those that need all rows in one place included."""
+def clustering_names() -> set[str]:
+    """Names of the algorithms that an estimator runs."""
+    return {kind.name for kind in _clusterings()} | {*NOT_FEDERATED}
+
+
+def task_kind(name: object, offered: Collection[str] | None = None) -> type[Task]:
+    """Look an algorithm up by name, those that need all rows in one place included.
+
+    Where the name is unknown, one of `offered` is suggested, or of all.
+    """
     if not isinstance(name, str):
         raise ConfigurationError(
             f"algorithm is {name!r}, but it must be a name: give a string."
         )
-    return NOT_FEDERATED[name] if name in NOT_FEDERATED else algorithm_entry(name)
+    if offered is not None and name not in (*TASKS, *NOT_FEDERATED):
+        raise ConfigurationError(
+            f"algorithm is {name!r}, which is not known: {nearest(name, offered)}"
+        )
+    if name in NOT_FEDERATED:
+        return NOT_FEDERATED[name]
+    return TASKS.find(name, *NOT_FEDERATED)
 
 
 def parse_config(**values: Any) -> RunConfig:
@@ -447,17 +474,18 @@ def parse_config(**values: Any) -> RunConfig:
     for an unknown name, the nearest valid one.
     """
     catalogue = _catalogue(_kinds())
+    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name in values:
         if name not in catalogue:
-            answer = foreign_names.answer(name)
+            taken = _spelt_names(kind if "algorithm" in values else None)
+            answer = foreign_names.answer(name, foreign_names.FLAT, taken=taken)
             if answer:
                 raise ConfigurationError(
                     f"there is no parameter {name!r}, as {answer}."
                 )
             raise ConfigurationError(
-                f"there is no parameter {name!r}: {nearest(name, _spelt_names())}"
+                f"there is no parameter {name!r}: {nearest(name, taken)}"
             )
-    kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.parameter_names()):
             raise ConfigurationError(
@@ -597,8 +625,9 @@ def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     }
 
 
-def _spelt_names() -> set[str]:
-    """Options that people write by these names.
+def _spelt_names(kind: type[Task] | None) -> set[str]:
+    """Options that people write by these names, and that an algorithm takes, or where
+    none was chosen some algorithm.
 
     Neither what follows from others, nor flat names of objects' parts.
     """
@@ -609,9 +638,47 @@ def _spelt_names() -> set[str]:
         if _flat_name(option) != option.name
     }
     stated = {option.name for option in fields(Settings) if rule_of(option) is not None}
-    named = {"algorithm", "n_clusters", "bounds", *stated}
-    named |= {name for kind in _clusterings() for name in _names_of(kind)}
+    named = {"bounds", *stated}
+    if kind is None:
+        named.add("algorithm")
+    for one in _clusterings() if kind is None else [kind]:
+        named |= _names_of(one) | {"n_clusters"} & set(one.parameter_names())
     return named - parts - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}
+
+
+@contextmanager
+def objects_options() -> Iterator[None]:
+    """Name options as an estimator takes them in what is refused within the block.
+
+    There they are parts of objects, such as the share of PrivateBounds; elsewhere they
+    have names of their own, as ``bounds_share``.
+    """
+    try:
+        yield
+    except LocalMisuseError as error:
+        error.args = (in_objects(str(error)), *error.args[1:])
+        raise
+
+
+def in_objects(sentence: str) -> str:
+    """A sentence in which parts of objects have the names that they have there.
+
+    Examples
+    --------
+    >>> in_objects("bounds_share is 2, but it must be smaller")
+    'share of PrivateBounds is 2, but it must be smaller'
+    >>> in_objects("choose client_sampling_rate=1.0.")
+    'choose ClientLevel(sampling_rate=1.0).'
+    """
+    for group in reversed(GROUPS):
+        for option in fields(group):
+            flat = _flat_name(option)
+            if flat != option.name:
+                words = f"{option.name} of {group.__name__}"
+                call = rf"{group.__name__}({option.name}=\1)"
+                sentence = re.sub(rf"\b{flat}=(\w+(?:\.\w+)*)", call, sentence)
+                sentence = re.sub(rf"\b{flat}\b", words, sentence)
+    return sentence
 
 
 def option_defaults() -> dict[str, Any]:
@@ -711,7 +778,11 @@ def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
 
 def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
-    kinds = [task_kind(owner) for owner in _catalogue(_kinds())[option].owners]
+    kinds = [
+        task_kind(owner)
+        for owner in _catalogue(_kinds())[option].owners
+        if owner not in _INTERNAL
+    ]
     owners = [repr(kind.name) for kind in kinds if not kind.door]
     doors = sorted({kind.door for kind in kinds if kind.door})
     mend = f"choose {' or '.join(owners)}" if owners else f"use {' or '.join(doors)}"

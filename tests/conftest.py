@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import gc
 import logging
 import os
 import random
 import sys
+import time
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 # Before NumPy is imported: threads of small matrices wait for each other, and two
@@ -19,6 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support import nightly
 
 from flwr_dpkmeans.log import Place, placed
 
@@ -75,16 +79,58 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def pytest_runtest_setup() -> None:
-    """Another project's losses of one release, which tests ask for again and again, and
-    nothing changes, are kept.
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Nightly tests run where they are named, and end where their time does."""
+    options = config.option
+    if options.markexpr == nightly.DESELECTED and nightly.is_named(config.args):
+        options.markexpr = ""
+    if options.seconds is not None:
+        options.deadline = time.time() + options.seconds
+        options.seconds = None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Modules of which no test would run are not even imported."""
+    deselected = config.option.markexpr == nightly.DESELECTED
+    return True if deselected and collection_path == nightly.FOLDER else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whatever lies in the folder of nightly tests is one."""
+    if nightly.FOLDER in item.path.parents:
+        item.add_marker(pytest.mark.nightly)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin a test only while there is time."""
+    nightly.skip_after(item.config.option.deadline)
+    _remember_losses()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which files no time was left for: a skipped test has not passed."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    late = [report for report in skipped if nightly.OUT_OF_TIME in str(report.longrepr)]
+    files = sorted({report.nodeid.partition("::")[0] for report in late})
+    if files:
+        terminalreporter.section(f"not run, for lack of time: {len(late)} tests")
+        terminalreporter.write_line("\n".join(files))
+
+
+def _remember_losses() -> None:
+    """Compute another project's losses of one release once.
+
+    Tests ask for them again and again, and nothing changes them.
     """
     numerical = sys.modules.get("dp_accounting.pld.privacy_loss_distribution")
-    if numerical is not None and not hasattr(
-        numerical.from_gaussian_mechanism, "cache_info"
-    ):
-        kept = functools.lru_cache(maxsize=1024)(numerical.from_gaussian_mechanism)
-        numerical.from_gaussian_mechanism = kept  # type: ignore[attr-defined]
+    if numerical is None:
+        return
+    computed = numerical.from_gaussian_mechanism
+    if not hasattr(computed, "cache_info"):
+        remembered = functools.lru_cache(maxsize=1024)(computed)
+        numerical.from_gaussian_mechanism = remembered  # type: ignore[attr-defined]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,14 +142,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="run the tests in an order of this seed",
     )
+    parser.addoption(
+        "--seconds",
+        type=float,
+        default=None,
+        help="begin no test after so many seconds, and say which did not begin",
+    )
+    parser.addoption("--deadline", type=float, default=None, help=argparse.SUPPRESS)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Whole federations first: they wait most, so nothing should have to wait for them
     at the end.
     """
+    nightly.mark_all_but_samples(items)
     seed = config.getoption("--shuffle")
     if seed is not None:
         random.Random(seed).shuffle(items)

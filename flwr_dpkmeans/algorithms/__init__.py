@@ -21,7 +21,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
 from flwr_dpkmeans.algorithms.moments import HistogramsTask, MomentsTask, RadiiTask
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydTask
-from flwr_dpkmeans.sums.task import TASKS, ServerData, Task, register
+from flwr_dpkmeans.sums.public_facts import ServerData
+from flwr_dpkmeans.sums.task import TASKS, Task, register
 
 __all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
 

@@ -35,10 +35,13 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     Sensitivity,
 )
+from flwr_dpkmeans.sums.option_rules import real, whole
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Settings, real, whole
-from flwr_dpkmeans.sums.task import PublicFacts, Result, Task
+from flwr_dpkmeans.sums.settings import Settings
+from flwr_dpkmeans.sums.task import Task
 
 _REACH = 2.0**8
 """The clip norm in the ring, whose steps are 2^-16.
@@ -76,16 +79,25 @@ _EXACT_STEP = 2.0**-24
 _GRID_STEP = 2.0**-16
 _MOST_MOVED = 2.0**46
 """No honest sum comes near it; beyond, a state's digest would overflow."""
-_CLIPPED, _CAPPED, _LEFT_OUT = range(3)
+_CLIPPED, _CAPPED, _LEFT_OUT, _ROUNDED = range(4)
 """Entries of the array `_CHANGED_PARTS`."""
+_N_COUNTS = 4
 _CHANGED_PARTS = "changed_parts"
 _COUNTED = Sensitivity(
     Norm.L2,
-    math.sqrt(2.0),
+    math.sqrt(3.0),
     PrivacyUnit.CLIENT,
-    "S31: one client's part is clipped, its weight capped, or both, or it is left out",
+    "S31: one client's part is clipped, capped, rounded, or all of it, or is left out",
     nonnegative=True,
 )
+_MOST_LOST = 2.0**-10
+"""A part that loses more of its length to rounding is counted."""
+_MOST_EXACT_WHOLE = 2.0**52
+"""First values and sums of whole numbers reach it at most, so that a double holds both
+together to the last digit.
+"""
+_REAL_KINDS = "biuf"
+"""Kinds of types, as NumPy names them, that an app may answer."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +197,11 @@ class ArraySumTask(Task):
     def size(self) -> int:
         """Numbers in all arrays together."""
         return sum(self.sizes)
+
+    @property
+    def _types(self) -> tuple[str, ...]:
+        """The type that each array comes back as."""
+        return self.dtypes or ("float64",) * len(self.arrays)
 
     @property
     def norm_bound(self) -> float | None:
@@ -315,6 +332,7 @@ class ArraySumTask(Task):
                 f"the app must answer the arrays {self.arrays!r}: correct names and"
                 " shapes."
             )
+        self._require_real(answer)
         with np.errstate(
             over="ignore", invalid="ignore"
         ):  # what is not finite is left out, and said
@@ -323,6 +341,15 @@ class ArraySumTask(Task):
                 for name in before
             ]
         return np.concatenate([*moves, [self._weight(n_examples)]])
+
+    def _require_real(self, answer: Mapping[str, Any]) -> None:
+        """Refuse arrays of a type that has no real numbers."""
+        for name, array in answer.items():
+            dtype = np.asarray(array).dtype
+            if dtype.kind not in _REAL_KINDS:
+                raise LocalMisuseError(
+                    f"the app answers {dtype} for array {name!r}: answer real numbers."
+                )
 
     def _weight(self, n_examples: Any) -> float:
         if not self.most_examples:
@@ -402,11 +429,10 @@ class ArraySumTask(Task):
         )
         values = start + state["moved"] * (scale.unit / scale.reach)
         parts = np.split(values, np.cumsum(self.sizes)[:-1])
-        types = self.dtypes or ("float64",) * len(self.arrays)
         return {
             name: _typed(part.reshape(shape), dtype)
             for (name, shape), part, dtype in zip(
-                self.arrays, parts, types, strict=True
+                self.arrays, parts, self._types, strict=True
             )
         }
 
@@ -423,7 +449,14 @@ class ArraySumTask(Task):
             f" (clip{stated}) where it is longer, so that the result may be too small:"
             " each client's own log says whether its part was."
         )
-        return sentence, *self._weight_cautions()
+        return sentence, self._caution_of_left_out(), *self._weight_cautions()
+
+    def _caution_of_left_out(self) -> str:
+        examples = ", or without a number of examples of at least 0,"
+        return (
+            f"A part that is not finite{examples if self.most_examples else ''} adds"
+            " nothing: its client's own log says so."
+        )
 
     def _weight_cautions(self) -> tuple[str, ...]:
         if not self.most_examples:
@@ -441,8 +474,8 @@ class ExactArraySumTask(ArraySumTask):
     """The same without noise: not private.
 
     Nothing is clipped unless a clip is stated. Values are rounded to the nearest step
-    of the ring, and whole numbers stay whole. How many parts were clipped, capped or
-    left out is summed beside them.
+    of the ring, and whole numbers stay whole. How many parts were clipped, capped, left
+    out or lost to rounding is summed beside them.
     """
 
     name = "exact_array_sum"
@@ -479,6 +512,7 @@ class ExactArraySumTask(ArraySumTask):
         return _Scale(_power_of_two_above(bound), reach)
 
     def planned(self, public: PublicFacts) -> Sequence[tuple[Block, ...]]:
+        self._require_whole_sums(public.n_clients)
         reach = self.scale(public.n_clients).reach
         because = "S31: no entry that one client adds is larger"
         moves = Sensitivity(
@@ -491,7 +525,7 @@ class ExactArraySumTask(ArraySumTask):
             "updates": ((self.size,), moves, reach),
             "weights": ((1,), weighs, reach),
         }
-        shapes[_CHANGED_PARTS] = ((3,), _COUNTED, 1.0)
+        shapes[_CHANGED_PARTS] = ((_N_COUNTS,), _COUNTED, 1.0)
         if not self.most_examples:
             del shapes["weights"]
         blocks = [
@@ -500,25 +534,62 @@ class ExactArraySumTask(ArraySumTask):
         ]
         return [tuple(blocks)] * self.max_rounds
 
+    def _require_whole_sums(self, n_clients: int) -> None:
+        """Refuse a bound with which sums of whole numbers would lose their last digit."""
+        n_parts = n_clients * self.max_rounds
+        most = _MOST_EXACT_WHOLE / n_parts
+        unit = self.scale(n_clients).unit
+        if "int64" in self.dtypes and unit > most:
+            name = "clip" if self.largest is None else "largest"
+            bound = self.clip if self.largest is None else self.largest
+            raise ConfigurationError(
+                f"{name} is {bound:g}, but parts of {n_clients} clients in"
+                f" {self.max_rounds} rounds that are whole numbers add up to the last"
+                f" digit only up to {most:g} each: lower it, or begin with floats."
+            )
+
     def beginning(self) -> State:
-        return super().beginning().changed(**{_CHANGED_PARTS: np.zeros(3)})
+        return super().beginning().changed(**{_CHANGED_PARTS: np.zeros(_N_COUNTS)})
 
     def released_part(self, part: _Part, scale: _Scale) -> list[Array]:
-        changed = np.zeros(3)
-        moves, weight = np.zeros(self.size), 0.0
+        changed = np.zeros(_N_COUNTS)
         if self.why_left_out(part, scale):
             changed[_LEFT_OUT] = 1.0
-        else:
-            changed[_CLIPPED] = bool(self._clip_remarks(part))
-            changed[_CAPPED] = part.weight > 1.0
+            nothing = [np.zeros(self.size), np.zeros(1)]
+            return [*nothing[: 1 + bool(self.most_examples)], changed]
+        changed[_CLIPPED] = bool(self._clip_remarks(part))
+        changed[_CAPPED] = part.weight > 1.0
+        changed[_ROUNDED] = self._lost_share(part, scale) > _MOST_LOST
+        rounded = [round_to_grid(self._weighted(part, scale))]
+        if self.most_examples:
             weight = min(part.weight, 1.0)
-            moves = (
-                self._unclipped(part, scale)
-                if self.clip is None
-                else self._clipped(part, scale)
-            )
-        weights = [round_to_grid([weight * scale.reach])] if self.most_examples else []
-        return [round_to_grid(moves * weight), *weights, changed]
+            rounded.append(round_to_grid([weight * scale.reach]))
+        return [*rounded, changed]
+
+    def _weighted(self, part: _Part, scale: _Scale) -> Array:
+        """A part as it stands in the ring, not yet rounded to its steps."""
+        if self.clip is None:
+            moves = self._unclipped(part, scale)
+        else:
+            moves = self._clipped(part, scale)
+        return moves * min(part.weight, 1.0)
+
+    def _lost_share(self, part: _Part, scale: _Scale) -> float:
+        """The share of a part's length that rounding takes, 1 where nothing is left."""
+        exact = self._weighted(part, scale)
+        largest = float(np.abs(exact).max())
+        if largest == 0.0:
+            # Some are so small that not even a double holds them here.
+            return float(part.largest > 0.0 and part.weight > 0.0)
+        missing = (self._rounded(exact, scale) - exact) / largest
+        return float(np.linalg.norm(missing) / np.linalg.norm(exact / largest))
+
+    def _rounded(self, exact: Array, scale: _Scale) -> Array:
+        """What is left of a part in the result: arrays of whole numbers have no other."""
+        rounded = round_to_grid(exact)
+        factor = scale.unit / scale.reach
+        is_whole = np.repeat([dtype == "int64" for dtype in self._types], self.sizes)
+        return np.where(is_whole, np.rint(rounded * factor) / factor, rounded)
 
     def _unclipped(self, part: _Part, scale: _Scale) -> Array:
         return part.moves * (scale.reach / scale.unit)
@@ -555,23 +626,58 @@ class ExactArraySumTask(ArraySumTask):
         """Nothing beforehand: released counts say what happened."""
         return ()
 
+    def remarks(self, vector: Array, n_clients: int) -> tuple[str, ...]:
+        part, scale = _Part.of(vector), self.scale(n_clients)
+        remarks = super().remarks(vector, n_clients)
+        if self.why_left_out(part, scale):
+            return remarks
+        lost = self._lost_share(part, scale)
+        if lost <= _MOST_LOST:
+            return remarks
+        sentence = (
+            f"this client's part has values up to {part.largest:.3g}, weight"
+            f" {min(part.weight, 1.0):.3g}, but values are rounded to"
+            f" {self._steps(scale)}: that took {lost:.2g} of its length."
+        )
+        return *remarks, sentence
+
     def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
         """How many parts are not in the sum as they were answered, and what to do."""
-        n_clipped, n_capped, n_left_out = map(round, state[_CHANGED_PARTS].tolist())
+        counts = map(round, state[_CHANGED_PARTS].tolist())
+        n_clipped, n_capped, n_left_out, n_rounded = counts
         n_parts = plan.n_clients * self.max_rounds
-        most = self.largest or self.scale(plan.n_clients).unit
+        scale = self.scale(plan.n_clients)
+        most = self.largest or scale.unit
+        parts = f"of {n_parts} parts that clients added"
         sentences = {
-            f"{n_clipped} of {n_parts} parts that clients added were longer than clip={self.clip or 0.0:g} and were scaled down to it, so that the result is not that of the answers: leave clip out, or raise it.": (
-                n_clipped
-            ),
-            f"{n_capped} of {n_parts} parts came from more than most_examples={self.most_examples} examples and were weighed as if from so many: raise most_examples.": (
-                n_capped
-            ),
-            f"{n_left_out} of {n_parts} parts that clients added were left out, as they were not finite, had a value above {most:g} or no number of examples of at least 0: the clients' own logs say which; state largest= where values are larger.": (
-                n_left_out
-            ),
+            f"{n_clipped} {parts} were longer than clip={self.clip or 0.0:g} and were"
+            " scaled down to it, so that the result is not that of the answers: leave"
+            " clip out, or raise it.": n_clipped,
+            f"{n_capped} of {n_parts} parts came from more than"
+            f" most_examples={self.most_examples} examples and were weighed as if from"
+            " so many: raise most_examples.": n_capped,
+            f"{n_left_out} {parts} were left out, as they were not finite, had a value"
+            f" above {most:g} or no number of examples of at least 0: the clients' own"
+            " logs say which; state largest= where values are larger.": n_left_out,
+            f"{n_rounded} {parts} lost more than a thousandth of their length, or all"
+            f" of it, as values are rounded to {self._steps(scale)}:"
+            f" {self._finer_steps}.": n_rounded,
         }
         return tuple([sentence for sentence, n in sentences.items() if n > 0])
+
+    def _steps(self, scale: _Scale) -> str:
+        whole = ", in arrays of whole numbers to those"
+        return f"{scale.step:.3g}{whole if 'int64' in self.dtypes else ''}"
+
+    @property
+    def _finer_steps(self) -> str:
+        bound = "state largest=" if self.clip is None else "lower clip"
+        examples = ", and lower most_examples towards what clients have"
+        floats = ", or begin with floats" if "int64" in self.dtypes else ""
+        return (
+            f"{bound} no higher than the largest values need"
+            f"{examples if self.most_examples else floats}"
+        )
 
 
 def _power_of_two_above(bound: float) -> float:

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
-from flwr_dpkmeans.data.schema import Column, Kind, Schema, iso_date
+from flwr_dpkmeans.data.columns import Column, Kind
+from flwr_dpkmeans.data.dates import iso_date
+from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -29,10 +31,11 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, PROFILE_ROUND
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import PublicFacts, RunConfig
 
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]

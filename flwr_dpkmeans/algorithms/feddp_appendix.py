@@ -35,10 +35,11 @@ from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import GRID, is_on_grid, round_to_grid
 from flwr_dpkmeans.kernels.projected_sums import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import PublicFacts, RunConfig, ServerFacts
 
 PARTS, SHIFTS, ZOOM = "parts", "shifts", "zoom"
 MOVED = (PARTS, SHIFTS, ZOOM)

@@ -30,7 +30,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.kernels.blocks import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import is_on_grid
 from flwr_dpkmeans.kmeans import ranges
-from flwr_dpkmeans.kmeans.centre_errors import WIDEST, half_widths
+from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, WIDEST, half_widths
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -40,26 +40,15 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
-from flwr_dpkmeans.sums.draft import whole_multiplier
-from flwr_dpkmeans.sums.plan import COUNT, Plan, PlannedRound
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, flag, whole
+from flwr_dpkmeans.sums.outcome import COUNT, CountedRows, Discoveries, Result
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.price import whole_multiplier
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import (
-    Box,
-    EvaluationKind,
-    Options,
-    Settings,
-    flag,
-    whole,
-)
-from flwr_dpkmeans.sums.task import (
-    TASKS,
-    CountedRows,
-    Discoveries,
-    PublicFacts,
-    Result,
-    RunConfig,
-    Task,
-)
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
@@ -349,15 +338,19 @@ class KMeansTask(Task):
         beside.pop(CENTRE_DEVIATION, None)
         scaled = state.centroids
         centroids = in_callers_units(plan, scaled)
-        return Result(
-            {
-                "centroids": centroids,
-                "cluster_centers_error": centre_half_widths(plan, state),
-                "scaled": scaled,
-                "counts": state.counts,
-                **beside,
-            }
-        )
+        half_widths = centre_half_widths(plan, state)
+        deviation, _ = counts_std(plan)
+        errors = {"centroids": half_widths}
+        if deviation > 0.0:
+            errors["counts"] = np.full(len(scaled), NORMAL_QUANTILE * deviation)
+        arrays = {
+            "centroids": centroids,
+            "cluster_centers_error": half_widths,
+            "scaled": scaled,
+            "counts": state.counts,
+            **beside,
+        }
+        return Result(arrays, errors, _AXES)
 
     def _profile_shapes(self, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
         return (
@@ -723,6 +716,14 @@ class KMeansTask(Task):
         return *blurred, told("no_elbow")
 
 
+_AXES = {
+    "centroids": ("cluster", "column"),
+    "scaled": ("cluster", "column"),
+    "counts": ("cluster",),
+}
+"""What the axes of a clustering's arrays count."""
+
+
 def centre_half_widths(plan: Plan, state: State) -> Array:
     """Half-widths of the centres' 95% intervals, (k, d), in the units of the data.
 
@@ -843,4 +844,4 @@ def algorithm_entry(name: str) -> type[Task]:
     """
     if name in NOT_FEDERATED:
         raise needs_all_rows(name)
-    return TASKS.find(name, *NOT_FEDERATED)
+    return TASKS.find(name)

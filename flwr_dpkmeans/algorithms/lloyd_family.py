@@ -49,9 +49,10 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.sums.option_rules import Options, choice, flag, real, whole
+from flwr_dpkmeans.sums.outcome import CountedRows
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, InitialState, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, choice, flag, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, PublicFacts
 
 MIN_ITERATIONS = 2
 ERROR_TARGET = 0.004

@@ -31,10 +31,12 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
 from flwr_dpkmeans.privacy.shown import share_text
-from flwr_dpkmeans.sums.plan import COUNT, Plan
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.outcome import COUNT
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import EvaluationKind
-from flwr_dpkmeans.sums.task import PublicFacts, RunConfig
 
 COST_CURVE = "cost_curve"
 """Name of the extra that a run leaves which chose its number of clusters."""

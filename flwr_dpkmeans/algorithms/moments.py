@@ -32,10 +32,14 @@ from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid, toward_zero
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.sums.plan import Plan, agreed_names
+from flwr_dpkmeans.sums.checks.columns import agreed_names
+from flwr_dpkmeans.sums.option_rules import Options, as_numbers, option, real, whole
+from flwr_dpkmeans.sums.outcome import CountedRows, Result
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, Options, as_numbers, option, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, PublicFacts, Result, Task
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.task import Task
 
 DEVIATIONS = "deviations"
 _MOST_NOISE_OF_A_BIN = 1.0

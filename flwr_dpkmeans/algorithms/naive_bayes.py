@@ -21,10 +21,12 @@ from flwr_dpkmeans.kernels.blocks import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.residuals import likely_positive
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, option, real, whole
+from flwr_dpkmeans.sums.outcome import CountedRows, Result
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, Settings, option, real, whole
-from flwr_dpkmeans.sums.task import CountedRows, PublicFacts, Result
+from flwr_dpkmeans.sums.settings import Settings
 
 CELLS = "cells"
 _MOST_CELLS = 100_000

@@ -14,8 +14,9 @@ from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm, Sensitivity
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.task import PublicFacts, RunConfig
 
 
 class NoiseFamily(Enum):

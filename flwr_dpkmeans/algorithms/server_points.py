@@ -31,10 +31,11 @@ from flwr_dpkmeans.kernels.projected_sums import nearest_projected, sums_and_cou
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS, ServerData, ServerFacts
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import CLIP_BOUNDS, RunConfig, ServerData, ServerFacts
 from flwr_dpkmeans.sums.trust import trust_model
 
 RECORD_RADIUS_QUANTILE = 0.95

@@ -31,7 +31,8 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, told
-from flwr_dpkmeans.sums.draft import resolve_delta
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import (
@@ -39,7 +40,6 @@ from flwr_dpkmeans.sums.statement import (
     released_cautions,
     spending_cautions,
 )
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.threads import one_thread
 
 Array = NDArray[np.float64]

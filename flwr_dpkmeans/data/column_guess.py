@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.cells import plain_number
+from flwr_dpkmeans.data.columns import Kind
 from flwr_dpkmeans.data.dates import days_of, hours_of
 from flwr_dpkmeans.data.doubtful_columns import are_codes
 from flwr_dpkmeans.data.identifiers import (
@@ -29,7 +30,6 @@ from flwr_dpkmeans.data.identifiers import (
     words_of,
 )
 from flwr_dpkmeans.data.raw_table import RawColumn
-from flwr_dpkmeans.data.schema import Kind
 
 DRAFT_WEIGHT = 0.5
 """Of categories and flags: with 1, two or more of them hide kinds that numbers show.

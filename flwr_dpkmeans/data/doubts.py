@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data import party_units
+from flwr_dpkmeans.data.columns import Kind
 from flwr_dpkmeans.data.doubtful_columns import (
     MOST_LOOKED_AT,
     Doubt,
@@ -22,7 +23,7 @@ from flwr_dpkmeans.data.doubtful_columns import (
     sentences_about,
 )
 from flwr_dpkmeans.data.points import column_labels
-from flwr_dpkmeans.data.schema import Kind, Schema
+from flwr_dpkmeans.data.schema import Schema
 
 _MOST_CELLS = 20_000
 """Of each table's column that are looked at for persons."""

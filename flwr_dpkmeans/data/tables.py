@@ -28,7 +28,8 @@ from flwr_dpkmeans.data.files import ColumnUse, OpenTable, open_table
 from flwr_dpkmeans.data.points import require_names
 from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, source_name, values_of
 from flwr_dpkmeans.data.rows import Store
-from flwr_dpkmeans.data.schema import Encoded, Schema, Seen, added, say_once
+from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
+from flwr_dpkmeans.data.seen import Seen, added
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _IN_MEMORY = Store()

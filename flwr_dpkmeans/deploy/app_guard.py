@@ -297,7 +297,11 @@ def require_plain(content: bytes) -> None:
             config["project"]["name"],
             config["project"]["version"],
         )
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
+    except GuardError:
+        raise
+    except Exception as error:
+        # Of archives that are encrypted, or damaged, or nested for Python's reader to
+        # give up, each module raises errors of its own.
         raise GuardError(f"the app is no FAB ({type(error).__name__})") from error
     for name in names:
         if not (isinstance(name, str) and _PLAIN_NAME.fullmatch(name)):

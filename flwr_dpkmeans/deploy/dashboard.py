@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import math
 import os
 import re
@@ -46,6 +47,8 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
+
+_logger = logging.getLogger(__name__)
 
 _HOST = "127.0.0.1"
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
@@ -148,7 +151,12 @@ def site(
         request: Request, answer: Callable[[Request], Awaitable[Response]]
     ) -> Response:
         refusal = _refusal(request, token)
-        response = await answer(request) if refusal is None else refusal
+        try:
+            response = await answer(request) if refusal is None else refusal
+        except Exception:
+            # Starlette's own answer to it would have none of the headers.
+            _logger.exception("the page cannot be shown")
+            response = PlainTextResponse("Internal Server Error", 500)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         return response

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 from flwr_dpkmeans.data import files
 from flwr_dpkmeans.data.column_guess import toml_text
-from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS
+from flwr_dpkmeans.data.columns import Column, Kind
+from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS, iso_date
 from flwr_dpkmeans.data.dialect import Dialect
 from flwr_dpkmeans.data.own_table import draft, whole
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Column, Kind, Schema, Seen, iso_date
-from flwr_dpkmeans.data.seen import Spread
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
+from flwr_dpkmeans.data.seen import Seen, Spread
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
 from flwr_dpkmeans.deploy.ledger_report import LedgerReport, inspect_ledger
@@ -26,13 +27,8 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import (
-    RESULT_TAKEN,
-    FileLedger,
-    LedgerEntry,
-    head_path,
-    total_delta,
-)
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, total_delta
+from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
@@ -468,9 +464,11 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
 
 
 def _cell(column: str, value: Any) -> str:
-    """As the table has it."""
+    """As the table has it: of a run's name not the node, whose own ledger this is."""
     if column == "plan":
         return str(value)[:12]
+    if column == "run":
+        return str(value).split("/")[0]
     formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
     return format(
         int(value) if column == "releases" else value, formats.get(column, "")

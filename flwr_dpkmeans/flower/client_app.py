@@ -86,13 +86,13 @@ from flwr_dpkmeans.log import (
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, failed
 from flwr_dpkmeans.node.guard import logger as node_logger
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Client, Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import LOCAL

@@ -12,8 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +28,7 @@ from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.algorithms.server_points import (
@@ -41,6 +40,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.classes import codes_of, named_classes
+from flwr_dpkmeans.data.columns import Missing
 from flwr_dpkmeans.data.doubts import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import (
     Bounds,
@@ -50,13 +50,13 @@ from flwr_dpkmeans.data.points import (
     validate_points,
 )
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Missing, Schema, schema_of
+from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema, schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
     InputWarning,
-    PrivacyWarning,
     require_whole,
+    warn,
 )
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -68,9 +68,13 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.options import PrivateBounds, build_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
-from flwr_dpkmeans.results.values import Values
+from flwr_dpkmeans.results.values import OF_CENTRES, Values
+from flwr_dpkmeans.sums.checks.columns import planned_schema
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
-from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, planned_schema
+from flwr_dpkmeans.sums.outcome import Result
+from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan
+from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.settings import Box, Dropout
 from flwr_dpkmeans.sums.statement import (
@@ -82,7 +86,7 @@ from flwr_dpkmeans.sums.statement import (
     local_cautions,
     party_cautions,
 )
-from flwr_dpkmeans.sums.task import TASKS, Registry, Result, RunConfig, Task
+from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.threads import one_thread
 
 logger = placed_logger("flwr_dpkmeans.estimator")
@@ -147,7 +151,16 @@ class Federated:
         names = {"column": list(self.columns), "class": list(map(str, self.classes))}
         if isinstance(task, NaiveBayesTask):
             names |= task.columns(self.plan.n_features or 0).names(self.columns)
-        return Values.of(title, result.arrays, result.errors, result.axes, names)
+        # Errors that are arrays, too, stand beside what they are errors of.
+        errors = list(result.errors.values())
+        arrays = {
+            name: array
+            for name, array in result.arrays.items()
+            if not any(array is one for one in errors)
+        }
+        values = Values.of(title, arrays, result.errors, result.axes, names)
+        note = OF_CENTRES if isinstance(task, KMeansTask) else values.note
+        return replace(values, note=note)
 
     def __str__(self) -> str:
         return str(self.values)
@@ -948,18 +961,8 @@ def federate_tables(
         )
     own = "classes" in run.task.options.get_params()
     option = "classes (n_classes of FederatedNaiveBayes)" if own else "n_classes"
-    # Python shows a sentence once at a place, so that the place is the caller's, who
-    # may have two fits.
-    up = next(
-        n
-        for n in itertools.count(1)
-        if not sys._getframe(n).f_globals["__name__"].startswith("flwr_dpkmeans")
-    )
-    for sentence in (
-        *filter(None, [data_points.doubtful_pairs(bounds)]),
-        *tables.doubts(),
-    ):
-        warnings.warn(sentence, InputWarning, stacklevel=up)
+    doubts = [data_points.doubtful_pairs(bounds), *tables.doubts()]
+    warn([sentence for sentence in doubts if sentence], InputWarning)
     names = (
         named_classes(labels, n_classes) if class_names is None else list(class_names)
     )
@@ -968,8 +971,7 @@ def federate_tables(
     local = tables.local_cautions(
         run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0
     )
-    for sentence in dict.fromkeys(found.privacy.warnings + local):
-        warnings.warn(sentence, PrivacyWarning, stacklevel=up)
+    warn(found.privacy.warnings + local)
     return replace(found, labels=tables.columns, classes=tuple(names))
 
 

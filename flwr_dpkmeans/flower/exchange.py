@@ -32,13 +32,19 @@ from flwr.supercore.utils import get_flwr_home
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.log import event, name_nodes, placed_logger
-from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Phase, changed
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.server import Answer
-from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES, Packet, Request, encode_request
+from flwr_dpkmeans.sums.wire import (
+    MAX_BLOB_BYTES,
+    Packet,
+    Request,
+    decode_reply,
+    encode_request,
+)
 
 logger = placed_logger("flwr_dpkmeans.server")
 
@@ -156,7 +162,7 @@ def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Answer]]:
 def _opened(content: RecordDict, stage: Stage, node: int) -> Any:
     """A reply, or the failure in its place; see `flwr_dpkmeans.sums.server.Answer`."""
     packet = packet_of(content)
-    return packet.failure or packet.opened(stage, node)
+    return packet.failure or decode_reply(packet, stage, node)
 
 
 def error_text(reply: Message) -> str:

@@ -50,17 +50,17 @@ from flwr_dpkmeans.results.writer import (
     write_folder,
     write_report,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm
-from flwr_dpkmeans.sums.plan import (
-    Plan,
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
     column_positions,
     schema_agreement,
 )
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")

@@ -43,7 +43,7 @@ from flwr_dpkmeans.log import where_raised
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.round import Array
 
 _BLOCK_ROWS = 1 << 17

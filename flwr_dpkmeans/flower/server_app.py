@@ -67,8 +67,9 @@ from flwr_dpkmeans.options import (
 )
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
+from flwr_dpkmeans.sums.option_rules import rule_of
 from flwr_dpkmeans.sums.round import Array
-from flwr_dpkmeans.sums.settings import EvaluationKind, Settings, rule_of
+from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import TASKS, Task
 
 logger = placed_logger("flwr_dpkmeans.server")

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore.privacy_accounting import PrivacySpent
 
+from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
@@ -51,20 +52,15 @@ from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
-from flwr_dpkmeans.sums import plan as plans
-from flwr_dpkmeans.sums.draft import (
-    draft_plan,
-    redraft_plan,
-    require_server_data,
-    require_supported,
-    worst_case,
-)
+from flwr_dpkmeans.sums.checks import columns as tables
+from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.statement import Step, why_not_private
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.trust import trust_model
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request
 
@@ -196,6 +192,8 @@ class PrivateKMeans(Strategy):
             "n_clients": n_clients,
         }
         given = flat_options(options)
+        if isinstance(given["algorithm"], str):
+            algorithm_entry(given["algorithm"])
         # A missing server data set is said in `start`, since `from_config` brings it
         # later.
         if server_data is not None:
@@ -494,9 +492,9 @@ class PrivateKMeans(Strategy):
             n_clients=n_clients
         )  # fewer than its smallest cohort would be waited for
         plan = self.draft(n_clients)
-        plans.require_width(plan, n_features)
-        plans.require_labels(plan, has_labels=has_labels)
-        plans.require_columns(plan, names)
+        tables.require_width(plan, n_features)
+        tables.require_labels(plan, has_labels=has_labels)
+        tables.require_columns(plan, names)
         if plan.n_features is None:
             redraft_plan(plan, n_features=n_features)
 
@@ -781,9 +779,9 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
     ) -> None:
         for name in options.keys() - _SUM_OPTIONS:
             valid = {*_SUM_OPTIONS, "epsilon", "clip", "largest", "most_examples"}
-            raise ConfigurationError(
-                f"SecureSum has no option {name!r}: {nearest(name, valid)}"
-            )
+            answer = foreign_names.answer(name, taken=valid)
+            mend = f", as {answer}." if answer else f": {nearest(name, valid)}"
+            raise ConfigurationError(f"SecureSum has no option {name!r}{mend}")
         values = {name: array.numpy() for name, array in arrays.items()}
         _require_summable(values)
         exact = epsilon is None
@@ -841,8 +839,8 @@ _SUM_OPTIONS = frozenset(
     )
 )
 """Options of `SecureSum` besides those that it names."""
-_MOST_WHOLE = 2**53
-"""Whole numbers beyond have no double of their own."""
+_MOST_WHOLE = 2**52
+"""Whole numbers beyond have, with a sum of as much, no double of their own."""
 
 
 def _require_summable(values: Mapping[str, Any]) -> None:
@@ -864,7 +862,7 @@ def _require_summable(values: Mapping[str, Any]) -> None:
         if largest > _MOST_WHOLE:
             raise ConfigurationError(
                 f"array {name!r} begins with {largest}, but whole numbers are summed"
-                " exactly up to 2^53 only: begin with zeros, and add the first values"
+                " exactly up to 2^52 only: begin with zeros, and add the first values"
                 " to the result."
             )
 

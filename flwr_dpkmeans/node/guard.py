@@ -34,14 +34,17 @@ from flwr_dpkmeans.node.ledger import (
     Past,
     unfinished,
 )
-from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
+from flwr_dpkmeans.node.limits import Proposal, has_bounds_by_name
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.client import Guard, Memory
-from flwr_dpkmeans.sums.draft import resolve_delta, verify_plan, worst_case
+from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 
@@ -197,7 +200,7 @@ class NodeGuard(Guard):
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
         self._admit(plan, cost_of(plan), Past())
-        self._admit(plan, cost_of(plan), Past(), self._n_plans_today())
+        self._admit(plan, cost_of(plan), Past(), self._n_plans_today(digest))
         spent, limit = (
             self.require_allowed(plan).epsilon,
             self.settings.policy.max_epsilon_total,
@@ -208,14 +211,16 @@ class NodeGuard(Guard):
             extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
         )
 
-    def _n_plans_today(self) -> int:
-        """Note that a plan of this run is looked at, and return of how many others that
+    def _n_plans_today(self, digest: bytes) -> int:
+        """Note that a plan is looked at, and return how many others were whose runs
         released nothing.
         """
         most = self.settings.policy.plans_per_day
         if most is None:
             return 0
-        return self.settings.ledger.note_plan(self.data_id, self.entry_run, most)
+        return self.settings.ledger.note_plan(
+            self.data_id, self.entry_run, digest.hex(), most
+        )
 
     def _spent(self, epsilon: float) -> str:
         """What runs have cost, with the limit that it is held against if there is one,
@@ -264,7 +269,7 @@ class NodeGuard(Guard):
         policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
         try:
-            policy.check(Asked(plan, epsilon, past, terms, plans_today))
+            policy.check(Proposal(plan, epsilon, past, terms, plans_today))
         except BudgetError as error:
             # The policy's sentences hold public values only, unlike the ledger's, so
             # they may travel.
@@ -297,7 +302,7 @@ class NodeGuard(Guard):
         """Hold columns and the bounds of named ones against the policy, whose own are
         in the order of the own table.
 
-        Asked once: no later plan can have other bounds or names.
+        Checked once: no later plan can have other bounds or names.
         """
         policy = self.settings.policy
         policy.check_columns(names)

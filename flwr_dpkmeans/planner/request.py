@@ -23,10 +23,12 @@ from flwr_dpkmeans.options import (
     schema_settings,
 )
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.option_rules import Options, flag, real, require_integer, whole
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.settings import Options, flag, real, require_integer, whole
-from flwr_dpkmeans.sums.task import RunConfig, ServerData, Task
+from flwr_dpkmeans.sums.public_facts import ServerData
+from flwr_dpkmeans.sums.task import Task
 
 _SCALED_BOX = ((-1.0,), (1.0,))
 

@@ -15,14 +15,15 @@ from functools import cache, lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.schema import Kind, Scale, Schema
+from flwr_dpkmeans.data.columns import Kind
+from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.privacy.release import PrivacyUnit, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.threads import one_thread

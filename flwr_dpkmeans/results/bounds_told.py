@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.schema import Kind
+from flwr_dpkmeans.data.columns import Kind
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.privacy.report import faint_clusters, told
 
@@ -33,7 +33,8 @@ _NEAR = 0.1
 some ten times too wide.
 """
 _DEVIATIONS = 3.0
-_NATURAL = (0.0, 1.0, 100.0)
+_NATURAL_LOWER = (0.0, 1.0)
+_NATURAL_UPPER = (0.0, 1.0, 100.0)
 """Ends at which values often lie, and none beyond: of amounts, shares and flags."""
 _LIMITED = (Kind.FLAG, Kind.CATEGORY, Kind.CYCLE)
 
@@ -75,8 +76,8 @@ def _cut_columns(
     nearest = room[:, None] - _DEVIATIONS * each
     at_lower = (1.0 + centres < nearest).any(axis=0)
     at_upper = (1.0 - centres < nearest).any(axis=0)
-    at_lower &= ~np.isin(model.bounds.lower, _NATURAL)
-    at_upper &= ~np.isin(model.bounds.upper, _NATURAL)
+    at_lower &= ~np.isin(model.bounds.lower, _NATURAL_LOWER)
+    at_upper &= ~np.isin(model.bounds.upper, _NATURAL_UPPER)
     columns = np.flatnonzero(at_lower | at_upper).tolist()
     limited = _limited_features(model)
     return [column for column in columns if column not in limited]

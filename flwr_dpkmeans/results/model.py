@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.data.columns import Kind
 from flwr_dpkmeans.data.files import locate_file
 from flwr_dpkmeans.data.frames import frame_table
 from flwr_dpkmeans.data.points import (
@@ -29,7 +30,7 @@ from flwr_dpkmeans.data.points import (
     require_same_labels,
 )
 from flwr_dpkmeans.data.raw_table import RawTable
-from flwr_dpkmeans.data.schema import Kind, Scale, Schema
+from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.blocks import row_blocks
@@ -297,33 +298,45 @@ class Model:
         is as large in all of them. Of bounds so wide that the grid itself hides what
         the centroids differ in, warn instead.
         """
-        steps = float(np.ptp(self.scaled, axis=0).max() * GRID)
-        if 0.0 < steps < _FEW_STEPS:
-            return (told("coarse", steps=steps),)
-        noise, faint = (
-            self.centre_noise(radius),
-            faint_clusters(self.counts, self.privacy),
-        )
-        if noise is None or len(faint) == len(noise):
+        if self.is_coarse:
+            return (told("coarse", steps=self._steps),)
+        columns = self.drowned_columns(radius)
+        if not columns:
             return ()
+        return (told("drowned", columns=column_names(columns, self.feature_names)),)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether bounds are so wide that the grid hides what the centroids differ in."""
+        return 0.0 < self._steps < _FEW_STEPS
+
+    @property
+    def _steps(self) -> float:
+        """Steps of the grid that the centroids are apart, at most in any column."""
+        return float(np.ptp(self.scaled, axis=0).max() * GRID)
+
+    def drowned_columns(
+        self, radius: float | NDArray[np.float64] | None = None
+    ) -> list[int]:
+        """Columns in which noise moves a centre, told from noise, by a quarter of what
+        the column may hold.
+        """
+        noise = self.centre_noise(radius)
+        faint = faint_clusters(self.counts, self.privacy)
+        if noise is None or len(faint) == len(noise):
+            return []
         low, high = self.bounds.lower, self.bounds.upper
         if self.schema is not None:
-            low, high = zip(
-                *(
-                    one.range
-                    for one in self.schema.clustered.columns
-                    for _ in one.features
-                ),
-                strict=True,
-            )
+            ranges = [
+                column.range
+                for column in self.schema.clustered.columns
+                for _ in column.features
+            ]
+            low, high = zip(*ranges, strict=True)
         widths = np.ptp(self.bounds.scale([low, high]), axis=0)
         each = np.delete(noise, faint).max() / math.sqrt(len(widths))
-        columns = np.flatnonzero(each > _DROWNED * widths).tolist()
-        return (
-            (told("drowned", columns=column_names(columns, self.feature_names)),)
-            if columns
-            else ()
-        )
+        columns: list[int] = np.flatnonzero(each > _DROWNED * widths).tolist()
+        return columns
 
     def dominated(self) -> tuple[str, ...]:
         """Warn of a column that makes most of the distances between the centres.
@@ -387,6 +400,11 @@ class Model:
         Without a schema, a row with a cell that is no finite number is a `DataError`.
         """
         labels = self.assign(X)["label"]
+        if labels.empty:
+            raise DataError(
+                "the table has 0 rows, but at least 1 is needed to predict for: leave"
+                " the call out, or give a row."
+            )
         if self.schema is None and labels.isna().any():
             raise DataError(
                 f"{labels.isna().sum()} rows have a cell that is missing or no finite"

@@ -29,8 +29,14 @@ from flwr_dpkmeans.privacy.report import (
     utc_now,
 )
 from flwr_dpkmeans.privacy.shown import NOT_TOLD, share_text, size_text
-from flwr_dpkmeans.results.headline import APART, headline
-from flwr_dpkmeans.results.sureness import unsure_columns, with_errors
+from flwr_dpkmeans.results.headline import headline
+from flwr_dpkmeans.results.sureness import (
+    APART,
+    Radius,
+    column_shades,
+    unsure_columns,
+    with_errors,
+)
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
@@ -159,12 +165,19 @@ def page(
             if it
         ],
         "picture": Markup(base64.b64encode(picture).decode()),
-        "centres": [] if result is None else _centres(result.model, _ON_PAGE),
+        "centres": (
+            [] if result is None else _centres(result.model, _ON_PAGE, result.radius)
+        ),
         "profile": [] if result is None else _profile(result.model.federated_profile),
         "own_profile": (
             []
             if result is None or result.profile is None
             else _own_profile(result.profile)
+        ),
+        "describes_clustered_only": (
+            result is not None
+            and result.profile is not None
+            and set(result.profile["column"]) <= _clustered_columns(result.model)
         ),
         "sureness": [] if result is None else _sureness(result),
         "evaluation": result and result.evaluation,
@@ -203,23 +216,21 @@ def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
     }
 
 
-def _centres(model: Model, most: int) -> list[Table]:
+def _centres(model: Model, most: int, radius: Radius = None) -> list[Table]:
     """Columns x clusters in units, with sizes, of at most so many.
 
-    Shaded by the difference from all centres' mean.
+    Shaded as the picture is: by the difference from the centres' mean of that column.
     """
     (k, d), deviation = model.scaled.shape, counts_deviation(model.privacy)
     places, own, cells = model.leading(most), range(min(k, most)), with_errors(model)
-    unsure = unsure_columns(model)
+    unsure = unsure_columns(model, radius)
     faint, noisy = (
         faint_clusters(model.counts, model.privacy),
         not model.privacy.is_exact,
     )
     error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
-    differences = (model.scaled - model.scaled.mean(axis=0)).T[places, : len(own)]
-    steps = np.rint(
-        3.0 * differences / (np.abs(differences).max(initial=0.0) or 1.0)
-    ).astype(int)
+    shades_of_cells = column_shades(model, radius)[places, : len(own)]
+    steps = np.rint(3.0 * shades_of_cells).astype(int)
     steps[np.isin(places, unsure)] = _GREYED
     cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [
         f"{most} of {k} clusters"
@@ -232,6 +243,8 @@ def _centres(model: Model, most: int) -> list[Table]:
             "; ± is half of a 95% interval"
             + ", of sizes the deviation of their noise" * noisy
         )
+    elif noisy:
+        about += "; how far a centre may be off is not known"
     rows = [
         (
             f"size in {counted(model.privacy)}",
@@ -346,6 +359,13 @@ def _own_profile(profile: Any) -> list[Table]:
     return _side_by_side(about, ["column", *cells], rows[:_ON_PAGE])
 
 
+def _clustered_columns(model: Model) -> set[str]:
+    """Names of the columns of a table that were clustered."""
+    if model.schema is None:
+        return set(model.feature_names)
+    return {column.name for column in model.schema.clustered.columns}
+
+
 def _own_text(line: Any) -> str:
     """One column's cells in one cluster: their mean and spread, else the commonest
     value, or what is said of all.
@@ -413,6 +433,9 @@ def _sureness(result: RunResult) -> list[Table]:
         " shares: 0.01 is 1%)"
     )
     by_column = _side_by_side(about, ["column", *(row[0] for row in rows)], cells)
+    if len(rows) == 1:
+        # There is no other centre that it could be told from.
+        return by_column
     return [
         (
             "In the fitted space, where each column's bounds are -1 and 1",

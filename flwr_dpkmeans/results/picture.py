@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.schema import Kind, iso_date
+from flwr_dpkmeans.data.columns import Kind
+from flwr_dpkmeans.data.dates import iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.headline import headline
-from flwr_dpkmeans.results.sureness import unsure_columns, with_errors
+from flwr_dpkmeans.results.sureness import column_shades, unsure_columns, with_errors
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.results.model import Model
     from flwr_dpkmeans.results.writer import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
@@ -56,11 +56,9 @@ _SMALL = 8
 _LINE_HEIGHT, _ROW_HEIGHT, _SCATTER_HEIGHT = 0.16, 0.26, 3.2
 _CHARACTER_HEIGHT = 0.08  # of an upright label
 _FEW_CLUSTERS = 3  # whose labels stand beside each other
-_CLEAR = 3.0
-"""Deviations of its noise above which a centre's difference from the others is told
-from noise.
-"""
 _ALARM = "#A00000"
+_QUIET = "#666666"
+"""Of values that tell no clusters apart: grey, with a contrast of 5 to 1 to their cell."""
 
 
 def draw_summary(result: RunResult) -> bytes:
@@ -243,11 +241,9 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     model = result.model
     columns, clusters = model.leading(_MOST_SHOWN), slice(0, _MOST_SHOWN)
     axis = figure.subplots()
-    unsure = np.isin(columns, unsure_columns(model))
-    # A column that tells no clusters apart is left grey.
-    shades = np.where(
-        unsure[:, None], 0.0, column_shades(model, result.radius)[columns, clusters]
-    )
+    # A column that tells no clusters apart has no shade, and its values are grey.
+    unsure = np.isin(columns, unsure_columns(model, result.radius))
+    shades = column_shades(model, result.radius)[columns, clusters]
     axis.imshow(
         shades, cmap="RdBu_r", vmin=-_FULL_SHADE, vmax=_FULL_SHADE, aspect="auto"
     )
@@ -255,7 +251,7 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     shown = with_errors(model) if has_room else []
     for (row, cluster), shade in np.ndenumerate(shades) if shown else ():
         colour = "white" if abs(shade) > 0.75 else "black"
-        colour = _GREY if unsure[row] else colour
+        colour = _QUIET if unsure[row] else colour
         text = shown[columns[row]][cluster].replace(" ±", "\n±")
         axis.text(
             cluster, row, text, ha="center", va="center", size=_SMALL, color=colour
@@ -286,29 +282,6 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
         f"Centroids{told}\nby column: red high, blue low, faint may be noise",
         fontsize=_SMALL,
     )
-
-
-def column_shades(
-    model: Model, radius: float | NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """How clusters differ from one another by column, (n_columns, n_clusters), from -1
-    to 1.
-
-    Each column is compared with itself, not with its bounds; where noise may make all
-    of the difference it stays pale.
-    """
-    differences = (model.scaled - model.scaled.mean(axis=0)).T
-    lengths = model.centre_noise(radius)
-    noise = (
-        np.zeros(len(model.scaled))
-        if lengths is None
-        else lengths / math.sqrt(len(differences))
-    )
-    is_clear = np.abs(differences) > _CLEAR * noise
-    largest = np.where(is_clear, np.abs(differences), 0.0).max(axis=1, initial=0.0)
-    whole = np.maximum(largest[:, None], 2.0 * _CLEAR * noise)
-    shades: NDArray[np.float64] = differences / np.where(whole > 0.0, whole, 1.0)
-    return shades
 
 
 def _beside_counts(figure: Any, result: RunResult) -> Any:

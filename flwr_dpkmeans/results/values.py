@@ -6,6 +6,7 @@ With the names of columns and classes, and the noise's error.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 from flwr_dpkmeans.results.page import number_text
 
 Array = NDArray[np.float64]
 _MOST_LINES = 60
-_TWO_DIGITS = 99.5
-"""Below it two digits of an error say enough, without an exponent."""
-_NOTE = "+-: half of a 95% interval, of the noise alone"
+OF_NOISE = "+-: half of a 95% interval, of the noise alone"
+OF_CENTRES = (
+    "+-: half of a 95% interval, of centroids with cut rows and moved labels, else of"
+    " the noise alone"
+)
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,11 @@ class Value:
     @property
     def text(self) -> str:
         """The number with its error."""
-        shown = number_text(self.value)
-        if self.error is None:
-            return shown
-        digits = 2 if self.error < _TWO_DIGITS else 3
-        return f"{shown} +- {number_text(self.error, digits)}"
+        if self.error is None or not math.isfinite(self.error):
+            return number_text(self.value)
+        if self.error == 0.0:
+            return f"{number_text(self.value)} +- 0"
+        return f"{rounded_text(self.value, self.error)} +- {error_text(self.error)}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Values:
 
     title: str
     values: tuple[Value, ...]
+    note: str = OF_NOISE
+    """What the errors are of."""
 
     @classmethod
     def of(
@@ -118,7 +124,7 @@ class Values:
         n_more = len(self.values) - _MOST_LINES
         notes = [f"... and {n_more} more: see frame()"] if n_more > 0 else []
         has_errors = any(one.error is not None for one in self.values)
-        return [*notes, f"({_NOTE})"] if has_errors else notes
+        return [*notes, f"({self.note})"] if has_errors else notes
 
 
 def _labels(

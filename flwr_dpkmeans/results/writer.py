@@ -25,12 +25,12 @@ from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
-from flwr_dpkmeans.node.ledger import sync_folder
+from flwr_dpkmeans.node.durable_files import sync_folder
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
 from flwr_dpkmeans.results.bounds_told import bound_cautions
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.sureness import untold
+from flwr_dpkmeans.results.sureness import too_close, untold
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
@@ -89,7 +89,8 @@ class RunResult:
         )
         warnings = (
             report.warnings
-            + (model.drowned(radius) or untold(model))
+            + untold(model, radius)
+            + too_close(model, radius)
             + bound_cautions(model, radius)
             + model.dominated()
             + alone

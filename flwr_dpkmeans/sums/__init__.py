@@ -18,10 +18,13 @@ from typing import Any
 # does not load SciPy for another.
 _EXPORTS = {
     "privacy.release": "Block NoiseShape Norm PrivacyUnit ReleasedSum Sensitivity",
-    "sums.neighbours": "check_sensitivity",
+    "sums.checks.neighbours": "check_sensitivity",
     "sums.round": "Algorithm PrivateSum State",
-    "sums.settings": "Options Settings",
-    "sums.task": "PublicFacts Result Task register",
+    "sums.option_rules": "Options",
+    "sums.settings": "Settings",
+    "sums.outcome": "Result",
+    "sums.public_facts": "PublicFacts",
+    "sums.task": "Task register",
     "sums.trust": "Broadcast Shares TrustModel register_trust",
 }
 _HOMES = {

@@ -60,19 +60,15 @@ from flwr_dpkmeans.secagg.party import Party, changed
 from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, encode
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums import plan as plans
-from flwr_dpkmeans.sums.plan import (
-    Plan,
-    PlannedRound,
-    agreed_names,
-    make_noise_source,
-    takes_part,
-)
+from flwr_dpkmeans.sums.aggregation import PARTIES, party_of
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks import columns as tables
+from flwr_dpkmeans.sums.checks.columns import agreed_names
+from flwr_dpkmeans.sums.checks.verify import require_next, require_server_state
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import Discoveries
-from flwr_dpkmeans.sums.trust import PARTIES, party_of
 from flwr_dpkmeans.sums.wire import (
     KeysReply,
     Request,
@@ -335,10 +331,10 @@ class Client:
         # them was lost.
         guard.require_new_run()
         n_features, names, has_labels, schema = self._statistic.describe()
-        plans.require_schema(plan, schema)
-        plans.require_width(plan, n_features)
-        plans.require_labels(plan, has_labels=has_labels)
-        columns = plans.require_columns(plan, names)
+        tables.require_schema(plan, schema)
+        tables.require_width(plan, n_features)
+        tables.require_labels(plan, has_labels=has_labels)
+        columns = tables.require_columns(plan, names)
         guard.require_names(plan, names)
         least = max(plan.min_cohort, guard.min_cohort)
         party = party_of(plan, guard.node_id, generate_private_key(), least, agreed)
@@ -438,7 +434,7 @@ class Client:
             memory = changed(memory, discoveries=discoveries)
         memory = self._with_next_plan(memory, request.plan, index)
         plan = memory.plan
-        plans.require_agreed_columns(plan, memory.columns)
+        tables.require_agreed_columns(plan, memory.columns)
         if plan.server_advances and not plan.discovers(asked.round_index):
             return _with_server_state(
                 memory, asked.round_index, asked.state, repeated=repeated
@@ -647,11 +643,11 @@ class Client:
             return memory
         plan, digest = load_plan(blob), plan_digest(blob)
         begun = released is not None or bool(memory.attempts)
-        draft.require_next(
+        require_next(
             memory.plan, plan, memory.discoveries, begun=begun, released=released
         )
         self._guard.require_approved(plan, digest)
-        plans.require_width(plan, memory.n_features)
+        tables.require_width(plan, memory.n_features)
         party = memory.protocol.with_plan(digest, plan.last_round)
         return changed(
             memory,
@@ -723,11 +719,7 @@ def _initial_clusters(plan: Plan) -> State | None:
 
     Made once for all virtual clients of one process.
     """
-    return (
-        draft.initial_state(plan)
-        if plan.is_final and not plan.server_advances
-        else None
-    )
+    return initial_state(plan) if plan.is_final and not plan.server_advances else None
 
 
 def _with_server_state(
@@ -746,7 +738,7 @@ def _with_server_state(
     if repeated:
         return memory
     state = unpack_state(blob, memory.plan.last_round)
-    draft.require_server_state(memory.plan, index, state)
+    require_server_state(memory.plan, index, state)
     return changed(memory, clusters=state)
 
 
@@ -784,7 +776,7 @@ def _advanced(plan: Plan, index: int, clusters: State, values: bytes) -> State:
     """
     readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
     return (
-        draft.build_algorithm(plan)
+        build_algorithm(plan)
         .rounds[index - 1]
         .advance(clusters, _accepted(plan, index, readable))
     )

@@ -13,39 +13,33 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import math
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from flwr_dpkmeans.errors import DataError, PlanError, ProtocolError, RefusalError
+from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
-from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.secagg.slots import Slots
+from flwr_dpkmeans.sums.aggregation import AGGREGATORS, Repeated
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.outcome import COUNT
+from flwr_dpkmeans.sums.price import price, price_or_infinity
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
-from flwr_dpkmeans.sums.task import RunConfig, ServerFacts, Task
-from flwr_dpkmeans.sums.trust import (
-    AGGREGATORS,
-    Repeated,
-    Shares,
-    TrustModel,
-    trust_model,
-)
+from flwr_dpkmeans.sums.task import Task
+from flwr_dpkmeans.sums.trust import Shares, TrustModel, trust_model
 
 ItemT = TypeVar("ItemT")
-COUNT = "count"
-"""Name of the released number of rows."""
 FIRST_TASK_ROUND = 1
 """Index of the first round that is the task's own.
 
@@ -170,7 +164,7 @@ class Plan:
     None while unknown, or if bounds are declared.
     """
     columns_digest: str = ""
-    """Of the columns' names in the agreed order (`sums.plan`).
+    """Of the columns' names in the agreed order (`sums.checks.columns`).
 
     Empty while unknown, or if the tables have none.
     """
@@ -492,25 +486,6 @@ Plan, price and report ask again and again.
 """
 
 
-@lru_cache(maxsize=1024)
-def price(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events at delta.
-
-    Remembered, since server and clients price the same prefixes of a plan.
-    """
-    return compose_epsilon(events, delta)
-
-
-def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
-    """Epsilon of the events, infinite where their discrete noise is too far from a
-    continuous one for delta.
-    """
-    try:
-        return price(events, delta)
-    except PlanError:
-        return math.inf
-
-
 def round_trips(plan: Plan) -> int:
     """Round trips without dropouts: of each planned aggregation, as many for keys, one
     for the last release.
@@ -552,194 +527,3 @@ def _stream(plan: Plan, *purpose: str | int) -> int:
     return int.from_bytes(
         hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8], "little"
     )
-
-
-# -- the tables that a plan is for -----------------------------------------------------
-
-
-def columns_digest(run_id: int, names: Sequence[str]) -> str:
-    """SHA-256 of names in their order, in hexadecimal; empty where there are none.
-
-    With the run's id in it, it does not tell that two runs have the same columns; a
-    guess of the names it confirms.
-    """
-    if not names:
-        return ""
-    return hashlib.sha256(
-        json.dumps(["flwr-dpkmeans columns", run_id, *names]).encode()
-    ).hexdigest()
-
-
-def agreed_names(plan: Plan, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of a table's columns in the order that the run agrees on.
-
-    Empty where nobody knows any.
-
-    The plan's own names hold. Without them the order is the sorted one, unless
-    something else is matched by position: bounds for each column, or tables without
-    names.
-    """
-    if plan.settings.feature_names:
-        return plan.settings.feature_names
-    return tuple(names) if plan.by_position else tuple(sorted(names))
-
-
-def column_positions(names: Sequence[str], order: Sequence[str]) -> list[int] | None:
-    """Where the columns of `order` stand among `names`.
-
-    None if they stand there already, or have no names.
-
-    Names that are not the same are a `DataError`, whose sentence tells numbers only.
-
-    Examples
-    --------
-    >>> column_positions(["age", "income"], ["income", "age"])
-    [1, 0]
-    """
-    if not names or tuple(names) == tuple(order):
-        return None
-    n_unknown = len(set(order) - set(names))
-    if n_unknown or len(names) != len(order):
-        raise DataError(
-            f"{n_unknown} of {len(order)} columns that were agreed on are not in a"
-            f" table of {len(names)}: use the same names everywhere."
-        )
-    places = {name: place for place, name in enumerate(names)}
-    return [places[name] for name in order]
-
-
-def require_width(plan: Plan, n_features: int) -> None:
-    """Refuse a plan for tables of another width.
-
-    The width is schema, so it may be named.
-    """
-    lengths = len(plan.settings.bounds[0])
-    if plan.n_features not in (None, n_features):
-        raise RefusalError(
-            f"this client's table has {n_features} features, but the plan has"
-            f" {plan.n_features}: use the same columns on every client."
-        )
-    if lengths not in (1, n_features):
-        raise RefusalError(
-            f"this client's table has {n_features} features, but the plan has bounds"
-            f" for {lengths}: give one pair for all features or one pair for each, or"
-            " choose the table's columns by 'columns'."
-        )
-
-
-def require_labels(plan: Plan, *, has_labels: bool) -> None:
-    """Refuse a plan that looks at labels where this client has none.
-
-    What they are decides nothing.
-    """
-    n_classes = plan.task.n_classes(plan.settings)
-    if n_classes > 0 and not has_labels:
-        raise RefusalError(
-            f"the plan looks at labels of {n_classes} classes, but this client has no"
-            " labels: name them on every client (a deployed node's own label-column),"
-            " or plan without them."
-        )
-
-
-def schema_agreement(
-    digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]
-) -> str:
-    """What all sides of a run must have alike.
-
-    a schema's digest, and what follows from it (`planned_schema`).
-    """
-    return (
-        hashlib.sha256(
-            json.dumps([digest, *names, *bounds, *columns]).encode()
-        ).hexdigest()
-        if digest
-        else ""
-    )
-
-
-def planned_schema(settings: Settings) -> str:
-    """The same as a run's settings have it."""
-    columns = (
-        settings.standard_columns,
-        settings.profile_widths,
-        (settings.profile_share,),
-    )
-    names, bounds = settings.feature_names, settings.bounds
-    return schema_agreement(
-        settings.schema_digest, names, bounds, *columns, settings.gap_columns
-    )
-
-
-def require_schema(plan: Plan, schema: str) -> None:
-    """Refuse a plan of another schema than this client's own, or one whose names or
-    bounds do not follow from it.
-    """
-    own = plan.settings
-    if schema != planned_schema(own):
-        said = (
-            f"follows the schema {own.schema_digest[:12]}"
-            if own.schema_digest
-            else "has no schema"
-        )
-        here = (
-            f"follows {'another one' if own.schema_digest else 'one'}"
-            if schema
-            else "has none"
-        )
-        told = "use the same schema file on every node, and as bounds of the run"
-        raise RefusalError(f"the plan {said}, but this client's table {here}: {told}.")
-
-
-def require_columns(plan: Plan, names: tuple[str, ...]) -> str:
-    """Hold a table's column names against the plan's, and return their digest in the
-    agreed order.
-
-    A refusal tells numbers only: names are the node's own, and in a file that lacks its
-    header they are a row.
-    """
-    planned = plan.settings.feature_names
-    if planned and not names and not plan.settings.allow_unnamed:
-        raise RefusalError(
-            "this client's table has no column names, but the plan names"
-            f" {len(planned)}: name them on the node (a header, or 'columns' in its"
-            " configuration), or let them be matched by position with allow_unnamed."
-        )
-    if (
-        names
-        and not planned
-        and plan.server is not None
-        and not plan.settings.allow_unnamed
-    ):
-        raise RefusalError(
-            "the server's points have no column names, but this client's table has:"
-            " name the columns of server_data, or let them be matched by position with"
-            " allow_unnamed."
-        )
-    n_unknown = len(set(planned) - set(names)) if names else 0
-    if n_unknown or (planned and names and len(planned) != len(names)):
-        raise RefusalError(
-            f"the plan names {len(planned)} columns, of which this client's table of"
-            f" {len(names)} lacks {n_unknown}: use the same names everywhere, or choose"
-            " the table's columns by 'columns'."
-        )
-    columns = columns_digest(plan.run_id, agreed_names(plan, names)) if names else ""
-    if plan.columns_digest:
-        require_agreed_columns(plan, columns)
-    return columns
-
-
-def require_agreed_columns(plan: Plan, columns: str) -> None:
-    """Refuse a plan that says that other columns, or none, are agreed on than this
-    client's own.
-
-    A server that skipped the comparison, or lies about it, would have one vector added
-    up under different names.
-    """
-    if plan.columns_digest != columns and not (
-        columns == "" and plan.settings.allow_unnamed
-    ):
-        raise RefusalError(
-            "the plan's digest of columns is not that of this client's table: use the"
-            " same names everywhere (and, with bounds for each column by position, the"
-            " same order), or check the server."
-        )

@@ -7,126 +7,32 @@ the task answers.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from enum import Enum
-from functools import cached_property, lru_cache
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError, nearest
-from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.privacy.calibration import calibrate_gaussian
-from flwr_dpkmeans.privacy.noise import Closeness, joint_closeness
+from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.release import (
     Block,
-    Event,
-    GaussianRelease,
     NoiseShape,
     PrivacyUnit,
     ReleasedSum,
 )
+from flwr_dpkmeans.sums.option_rules import Options
+from flwr_dpkmeans.sums.outcome import CountedRows, Discoveries, Result
+from flwr_dpkmeans.sums.public_facts import ServerData
+from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Options, Settings
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.config import RunConfig
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+    from flwr_dpkmeans.sums.public_facts import PublicFacts
     from flwr_dpkmeans.sums.trust import TrustModel
-
-ItemT = TypeVar("ItemT")
-
-
-class Registry(Mapping[str, ItemT]):
-    """Things by name: those that were added, and those that installed packages offer by
-    an entry point of a group.
-
-    The entry points are loaded when somebody asks for a name that was not added, or for
-    all.
-    """
-
-    def __init__(
-        self,
-        group: str,
-        option: str = "the name",
-        require: Callable[..., None] = lambda *_: None,
-    ) -> None:
-        self._group, self._option, self._require, self._complete = (
-            group,
-            option,
-            require,
-            False,
-        )
-        self._items, self._unusable = dict[str, ItemT](), dict[str, str]()
-
-    def add(self, name: str, item: ItemT) -> None:
-        """Make an item known.
-
-        Another one of the same name is refused, since plans name it.
-        """
-        self._require(name, item)
-        if self._items.setdefault(name, item) is not item:
-            raise ConfigurationError(
-                f"{name!r} is registered already: choose another name."
-            )
-
-    def find(self, name: str, *others: str) -> ItemT:
-        """The item of a name.
-
-        Another one is a `ConfigurationError` with the nearest that is known, or of
-        `others`.
-        """
-        if name not in self._items and name not in self:
-            if name in self._unusable:
-                raise ConfigurationError(
-                    f"{self._option} is {name!r}, but {self._unusable[name]}."
-                )
-            # What is made by a class of its own has a name for plans only.
-            offered = [
-                key for key, item in self.items() if not getattr(item, "door", "")
-            ]
-            known = nearest(name, (*offered, *others))
-            raise ConfigurationError(
-                f"{self._option} is {name!r}, which is not known: {known}"
-            )
-        return self._items[name]
-
-    def __getitem__(self, name: str) -> ItemT:
-        if name not in self._items:
-            self._load()
-        return self._items[name]
-
-    def __iter__(self) -> Iterator[str]:
-        self._load()
-        return iter(tuple(self._items))
-
-    def __len__(self) -> int:
-        self._load()
-        return len(self._items)
-
-    def _load(self) -> None:
-        if not self._complete:
-            self._complete = True
-            for point in entry_points(group=self._group):
-                # One that cannot be used costs nobody the others.
-                try:
-                    self.add(point.name, point.load())
-                except Exception as error:
-                    is_sentence = isinstance(error, ConfigurationError)
-                    told = (
-                        str(error).rstrip(".")
-                        if is_sentence
-                        else f"{type(error).__name__}: {error}"
-                    )
-                    self._unusable[point.name] = (
-                        f"what is installed as {point.value!r} cannot be used ({told})"
-                    )
-                    _logger.warning(
-                        "%s %r: %s", self._group, point.name, self._unusable[point.name]
-                    )
 
 
 _OF_CALLS = (
@@ -139,272 +45,6 @@ _OF_CALLS = (
     "n_clients",
     "n_features",
 )
-_logger = placed_logger("flwr_dpkmeans.plugins")
-
-CLIP_BOUNDS = (
-    *(
-        "data_radius",
-        "outer_product_bound",
-        "weights_bound",
-        "means_bound",
-        "indicators_bound",
-    ),
-    *("sums_bound", "counts_bound"),
-)
-"""Names of the norms that statistics can be clipped to."""
-MAX_SERVER_POINTS = 2**17
-"""A client's work and memory grow with their number, and a plan may come from a hostile
-server.
-"""
-
-
-class ServerData(Enum):
-    """Whether a task uses the server's own points.
-
-    Not, only bounds that follow from them, or the points too.
-    """
-
-    NONE = "none"
-    BOUNDS = "bounds"
-    OPTIONAL = "optional"
-    NEEDED = "needed"
-
-
-@dataclass(frozen=True)
-class ServerFacts:
-    """Public numbers that follow from the server's points.
-
-    All in the scaled box [-1, 1]^d.
-    """
-
-    n_points: int
-    centre: tuple[float, ...]
-    """The points' mean, (n_features,), on the grid; rows are taken relative to it."""
-    data_radius: float
-    """Rows are clipped to this distance from the centre."""
-    outer_product_bound: float
-    """Frobenius norm that one unit adds to the outer product."""
-    weights_bound: float = 1.0
-    """Client level: norm of a client's histogram.
-
-    Below, of its group means, of its indicators, its sums and counts.
-    """
-    means_bound: float = 1.0
-    indicators_bound: float = 1.0
-    sums_bound: float = 1.0
-    counts_bound: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in CLIP_BOUNDS:
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0.0):
-                raise ConfigurationError(
-                    f"{name} is {value!r}, but it must be positive and finite: give"
-                    " another one."
-                )
-        if self.n_points > MAX_SERVER_POINTS:
-            raise ConfigurationError(
-                f"the server has {self.n_points} points, but at most"
-                f" {MAX_SERVER_POINTS} can be weighted: give fewer."
-            )
-        # Off the grid, a client's sums could not be encoded for some data, and that it
-        # fails would tell of them.
-        if self.n_points < 0 or not all(
-            abs(value) <= 1.0 and (value * 2.0**16).is_integer()
-            for value in self.centre
-        ):
-            raise ConfigurationError(
-                "the server data's centre is not on the grid inside the bounds: check"
-                " the server."
-            )
-
-
-@dataclass(frozen=True)
-class PublicFacts:
-    """Everything public that a task's rounds are computed from.
-
-    `Task.build` gets it, and hands it to `allocate`.
-
-    Most tasks need `n_features`, `options` and, where N matters, `required_n_examples`
-    (with `Task.needs_n_examples`).
-    """
-
-    config: RunConfig
-    n_examples: int | None
-    """Declared or privately estimated number of rows, N.
-
-    None for tasks that do not need it.
-    """
-    n_features: int
-    delta: float
-    released_multiplier: float | None
-    """Noise multiplier of all Gaussian releases that are not the task's own (private
-    count, histograms, profile, evaluation) together; None if there are none.
-    """
-    released_closeness: Closeness
-    fraction_bits: int
-    """Grid of the ring."""
-    server: ServerFacts | None = None
-    """What follows from the server's own points, if it has any."""
-    noise_factor: float = 1.0
-    """Standard deviation of what is released over that of the plan.
-
-    Shares of all clients add more than is counted.
-    """
-    n_clients: int = 0
-    evaluation: tuple[Block, ...] = ()
-    """What an evaluation after the last round releases; empty if there is none."""
-    profile: tuple[Block, ...] = ()
-    """What a profile before that releases; empty if there is none."""
-    sampled: tuple[GaussianRelease, ...] = ()
-    """Profile and evaluation over sampled clients, which have no place in
-    `released_multiplier`.
-    """
-
-    @property
-    def settings(self) -> Settings:
-        """What every run has."""
-        return self.config.settings
-
-    @property
-    def options(self) -> Any:
-        """The task's own options; their class is the task's business."""
-        return self.config.task.options
-
-    @property
-    def required_n_examples(self) -> int:
-        """N, which the caller needs."""
-        if self.n_examples is None:
-            raise PlanError(
-                f"{self.config.task.name!r} needs the number of rows: declare"
-                " n_examples."
-            )
-        return self.n_examples
-
-    def released_std(self, block: Block) -> float:
-        """Standard deviation of all noise in one entry of a release."""
-        return block.standard_deviation * self.noise_factor
-
-    @property
-    def counted(self) -> bool:
-        """Whether N was released, so that all plans that may follow from it must be
-        priced together.
-        """
-        return self.n_examples is not None and self.settings.n_examples is None
-
-    @property
-    def n_units(self) -> float:
-        """What sums are taken over: N rows or, at client level, as many clients as take
-        part on average.
-        """
-        if self.settings.unit is PrivacyUnit.CLIENT:
-            return self.n_clients * self.settings.client_sampling_rate
-        return float(self.required_n_examples)
-
-    def released_events(self) -> tuple[Event, ...]:
-        """What is not the task's own, for the accountant.
-
-        Gaussian releases compose to one.
-        """
-        if self.released_multiplier is None:
-            return self.sampled
-        return (
-            GaussianRelease(
-                "other releases", self.released_multiplier, self.released_closeness
-            ),
-            *self.sampled,
-        )
-
-    def calibrate(self, closeness_at: Callable[[float], Closeness]) -> float:
-        """Noise multiplier of the task's own rounds.
-
-        What the preliminary ones leave of (epsilon, delta).
-
-        Under joint Gaussian accounting the squared reciprocals of the multipliers add
-        up.
-        """
-        total = calibrate_gaussian(
-            self.settings.epsilon,
-            self.delta,
-            lambda multiplier: joint_closeness(
-                [closeness_at(multiplier), self.released_closeness]
-            ),
-        )
-        if self.released_multiplier is None:
-            return total
-        left = total**-2 - self.released_multiplier**-2
-        if left <= 0.0:
-            raise PlanError(
-                "the other releases take the whole budget: lower their shares, such as"
-                " count_share and bounds_share."
-            )
-        return 1.0 / math.sqrt(left)
-
-
-@dataclass(frozen=True)
-class Discoveries:
-    """What preliminary releases have told so far."""
-
-    n_examples: int | None = None
-    box: Box | None = None
-    """Coarse ranges after the first histogram; the plan's box after the second."""
-    unclear: tuple[int, ...] = ()
-    """Columns in which nothing, or zeros alone, stood out of the noise."""
-
-    def digest(self) -> bytes:
-        """SHA-256 of the numbers, equal on all machines that found the same."""
-        return hashlib.sha256(repr((self.n_examples, self.box)).encode()).digest()
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run found, as people want it: arrays by name, ``result["mean"]``, in the
-    units that the task says.
-
-    >>> import numpy as np
-    >>> Result({"mean": np.array([3.0])})["mean"]
-    array([3.])
-    """
-
-    arrays: Mapping[str, Array] = field(repr=False)
-    """In the units of the data where `Task.result` brings them there
-    (`algorithms.server_points.plan_bounds`).
-    """
-    errors: Mapping[str, Array] = field(default_factory=dict, repr=False)
-    """Of some arrays, how far noise may have moved each entry.
-
-    Half of a 95% interval, in the entry's unit.
-    """
-    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    """Of some arrays, what each axis counts.
-
-    "column", "number" (a column of numbers), "class", "category" or "bin".
-    """
-
-    def __getitem__(self, name: str) -> Array:
-        return self.arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.arrays)
-
-    def keys(self) -> KeysView[str]:
-        """Names of the arrays."""
-        return self.arrays.keys()
-
-
-@dataclass(frozen=True)
-class CountedRows:
-    """How many rows a run's last counts add up to."""
-
-    array: str
-    """Name of the released array that they were taken from."""
-    total: float
-    n_added: float
-    """How many times the variance of the noise in one of its entries the total has."""
-    least_part: float = 1.0
-    """Of all rows, the least part that takes part in the counts of a sound run."""
-    others: str = ""
-    """What else leaves rows out, as the end of a sentence after "unless"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -730,56 +370,6 @@ def _read(value: Any) -> Task:
     own = json.dumps({name: one for name, one in value.items() if name != "name"})
     task: Task = adapter(kind).validate_json(own, strict=True)
     return task
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What is asked for: the settings that every run has, and the task.
-
-    Options may be read by their flat names (`run.epsilon`, `run.alpha`,
-    `run.n_clusters`).
-    """
-
-    settings: Settings
-    task: Task
-
-    def __post_init__(self) -> None:
-        self.task.check(self.settings)
-
-    @property
-    def algorithm(self) -> str:
-        """Name of the task."""
-        return self.task.name
-
-    @cached_property
-    def unseeded(self) -> RunConfig:
-        """The same without the public seed, on which no round depends.
-
-        Runs that differ in it alone share rounds.
-        """
-        return replace(self, settings=replace(self.settings, random_state=None))
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            for holder in (self.settings, self.task, self.task.options):
-                if name in holder.__dataclass_fields__:
-                    return getattr(holder, name)
-        raise AttributeError(f"this run has no option {name!r}")
-
-    def changed(self, **values: Any) -> RunConfig:
-        """The same with other values of some options, by their flat names."""
-        settings = {
-            name: values.pop(name)
-            for name in self.settings.__dataclass_fields__
-            if name in values
-        }
-        own = {
-            name: values.pop(name)
-            for name in self.task.parameter_names()
-            if name in values
-        }
-        task = replace(self.task, **own, options=replace(self.task.options, **values))
-        return RunConfig(replace(self.settings, **settings), task)
 
 
 def _require_own_names(name: str, task: type[Task]) -> None:

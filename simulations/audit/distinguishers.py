@@ -1,6 +1,6 @@
 """From a view to numbers that tell "present" from "absent".
 
-Known optimal ones, and linear ones that are learnt.
+PublicFacts optimal ones, and linear ones that are learnt.
 
 ==================  ==============================================================
 name                what it does
@@ -40,11 +40,11 @@ from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import draw_noise
 from flwr_dpkmeans.secagg.ring import Ring
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import make_noise_source
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import Information, Part, Truth, information_of
@@ -269,7 +269,7 @@ class Observer:
         plan = self._case.plan
         state: State | Discoveries = Discoveries()
         if vector.round_index > 0:
-            state = initial_state(plan, self._case.kept)
+            state = initial_state(plan, self._case.private_points)
         try:
             return self._truth.part(plan, vector.round_index, state, vector.members)
         except DPKMeansError:

@@ -20,10 +20,10 @@ from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.accounting import add_up
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Discoveries
 from simulations.audit.cases import TARGET_CLIENT, Neighbours
 
 Array = NDArray[np.float64]
@@ -285,7 +285,8 @@ def information_of(
     Examples
     --------
     >>> from flwr_dpkmeans.options import parse_config
-    >>> from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+    >>> from flwr_dpkmeans.sums.build import initial_state
+    >>> from flwr_dpkmeans.sums.draft import draft_plan
     >>> config = parse_config(
     ...     algorithm="glloyd",
     ...     n_clusters=1,

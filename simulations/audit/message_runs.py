@@ -28,15 +28,15 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
-from flwr_dpkmeans.sums.wire import decode_request
+from flwr_dpkmeans.sums.wire import decode_reply, decode_request
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.views import Adversary, HiddenWords, ReadableSum, View, colluding
 
@@ -100,7 +100,7 @@ class Recorder:
             return [reply]
         self._read(memory)
         try:
-            parsed = packet_of(reply.content).opened(Stage.SUM, node)
+            parsed = decode_reply(packet_of(reply.content), Stage.SUM, node)
         except DPKMeansError:
             return [reply]
         aggregation = (parsed.round_index, parsed.attempt)
@@ -159,7 +159,7 @@ def run_with_messages(
     clients = [KMeansClient(part) for part in parts]
     grid = _Watched([_node(client) for client in clients], run_id=secrets.randbits(62))
     grid.recorder = recorder
-    server_points = None if case.held is None else case.held.scaled
+    server_points = None if case.server_points is None else case.server_points.scaled
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,

@@ -14,7 +14,8 @@ from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, nearest
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.sums.settings import Rule, Settings, rule_of
+from flwr_dpkmeans.sums.option_rules import Rule, rule_of
+from flwr_dpkmeans.sums.settings import Settings
 from flwr_dpkmeans.sums.task import TASKS
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 from simulations.audit.audit import ONE_RUN, AuditOptions
@@ -70,7 +71,8 @@ def parse_request(arguments: Sequence[str]) -> Request:
     Parameters
     ----------
     arguments : sequence of str
-        Keys of `AuditOptions`, fields of `RunConfig`, ``workers``, ``output``, ``suite``;
+        Keys of `AuditOptions`, fields of `RunConfig`, ``workers``, ``output`` and
+        ``suite``;
         those in `_LISTS` take several values, separated by commas.
 
     Returns
@@ -191,7 +193,7 @@ def _grid() -> Iterator[AuditOptions]:
 
 
 def _besides() -> Iterator[AuditOptions]:
-    """Other adversaries, other releases, other noise, and attempts that are repeated."""
+    """Other adversaries, releases and noise, and attempts that are repeated."""
     base = AuditOptions("glloyd", trust="central", case="edge", trials=SUITE_TRIALS)
     yield replace(base, algorithm="fastlloyd", trust="oblivious", adversary="server")
     yield replace(

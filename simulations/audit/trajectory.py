@@ -366,7 +366,7 @@ def _n_alone(view: View) -> int:
 
 
 def clear_views(played: Played) -> list[View]:
-    """What ten clients would send in the clear of a run's rows, from the run's start."""
+    """What ten clients would send in the clear of a run's rows, from its start."""
     return [
         in_the_clear(played.rows[part::_CLIENTS], played.iterates[0], _ROUNDS)
         for part in range(_CLIENTS)

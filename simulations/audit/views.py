@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import trust_model
 from simulations.audit.watched import Seen
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from flwr_dpkmeans.secagg.messages import Release, Stage
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.draft import build_algorithm
 from flwr_dpkmeans.sums.local import LocalRun
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import Request
 
@@ -33,11 +33,11 @@ class Seen:
     attempt: int
     """Which aggregation."""
     state: State | Discoveries = field(repr=False)
-    """What the clients' statistics were taken at; `Discoveries` in preliminary rounds."""
+    """What clients' statistics were taken at; `Discoveries` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
     """Each client's vector before it is masked, with its share of the noise.
 
-    Known to that client alone.
+    PublicFacts to that client alone.
     """
     received: tuple[Ring, ...] = field(repr=False)
     """What the server gets of each client."""

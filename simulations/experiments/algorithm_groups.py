@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.flower.server_app import table_of
 from flwr_dpkmeans.options import Auto, ClientLevel, Group
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import Options, rule_of
+from flwr_dpkmeans.sums.option_rules import Options, rule_of
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
 _HEAD = "# Generated: python -m simulations.experiments.algorithm_groups"

@@ -279,7 +279,7 @@ def _server_points(
 
 
 def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
-    """The generated clients of FedDP-KMeans' experiments, as the Flower app draws them."""
+    """The drawn clients of FedDP-KMeans' experiments, as the Flower app draws them."""
     n_rows = int(data["rows_per_client"])
     mixture = MixtureClients(int(data["seed"]), n_rows)
     clients = [mixture.client_points(client) for client in range(n_clients)]

@@ -13,7 +13,8 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.sums.task import TASKS, ServerData
+from flwr_dpkmeans.sums.public_facts import ServerData
+from flwr_dpkmeans.sums.task import TASKS
 from simulations.experiments.composition import (
     bare_key,
     compose_template,
@@ -91,7 +92,8 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     Examples
     --------
     >>> sweep = expand(["algorithm=fastlloyd,lloyd", "data=iris", "seed=range(0,3)"])
-    >>> len(sweep.settings), sweep.settings[-1]["algorithm"]["name"], sweep.settings[-1]["seed"]
+    >>> last = sweep.settings[-1]
+    >>> len(sweep.settings), last["algorithm"]["name"], last["seed"]
     (6, 'lloyd', 2)
     """
     command_line = parse_overrides([_with_plus(override) for override in overrides])
@@ -187,8 +189,8 @@ def narrowed(
             epsilons = dict.fromkeys(itertools.chain(*joined.values()), swept_epsilon)
         narrower = []
         for index in chosen:
-            chosen_names = ",".join(values_of_grids[index])
-            of_group = parse_overrides([f"{group}={chosen_names}"])
+            text = ",".join(values_of_grids[index])
+            of_group = parse_overrides([f"{group}={text}"])
             narrower.append({**epsilons.get(index, {}), **left[index], **of_group})
         left = narrower
         original = [original[place] for place in chosen]

@@ -276,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _specs(options: argparse.Namespace, results: Results) -> tuple[Any, ...]:
-    """What is drawn: the command line's figure, those of a file, or those of the table."""
+    """What is drawn: the command line's figure, those of a file, or of the table."""
     keys: dict[str, Any] = {
         key: getattr(options, key) for key in _TEXT_OPTIONS if getattr(options, key)
     }

@@ -22,16 +22,17 @@ from typing import Any
 
 from flwr.common.config import flatten_dict
 
+from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, round_trips
+from simulations.commands import exit_code
 from simulations.flower.collected import ClientResult, collect
 from simulations.flower.credentials import make_credentials
 from simulations.flower.deployment import RUN_TIMEOUT, Deployment, LogLine, deployed
-from simulations.flower.flower_commands import NodeConfig, settings_text
+from simulations.flower.flower_commands import NodeConfig
 from simulations.flower.sites import default_policy, known_facts, make_sites
-from simulations.mixture_runs import exit_code
 
 SUMMARY_FILE = "summary.json"
 START_UP_SECONDS = 20.0
@@ -53,9 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _rehearse(options: argparse.Namespace) -> None:
     """Everything, from keys to the comparison of results."""
     folder = _new_folder(Path(options.output).expanduser().absolute())
-    given = {key: getattr(options, key.replace("-", "_")) for key in _SHORTCUTS}
+    shortcuts = {key: getattr(options, key.replace("-", "_")) for key in _SHORTCUTS}
     chosen = {
-        key: value for key, value in given.items() if value is not None
+        key: value for key, value in shortcuts.items() if value is not None
     } | run_settings(options.run_config)
     epsilon = float(chosen.get("epsilon", 2.0))
     policy = (
@@ -147,8 +148,16 @@ def expected_duration(settings: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> expected_duration({"n-clusters": 3, "bounds": "0,1", "num-clients": 3, "algorithm": "fastlloyd", "max-iter": 5,
-    ...                    "n-features": 2, "n-examples": 1000})
+    >>> settings = {
+    ...     "algorithm": "fastlloyd",
+    ...     "n-clusters": 3,
+    ...     "bounds": "0,1",
+    ...     "num-clients": 3,
+    ...     "max-iter": 5,
+    ...     "n-features": 2,
+    ...     "n-examples": 1000,
+    ... }
+    >>> expected_duration(settings)
     'about 62 s: 20 s to start and end, 7 round trips of 6 s'
     """
     config = strategy_from_run_config({"n-clusters": 10, **settings}).config
@@ -200,7 +209,7 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
         rest = _WORD.sub("", text).strip()
         lines = "\n".join(f"{key} = {value}" for key, value in _WORD.findall(text))
         try:
-            found = tomllib.loads(lines)
+            parsed = tomllib.loads(lines)
         except tomllib.TOMLDecodeError:
             rest = rest or text
         if rest:
@@ -209,12 +218,12 @@ def run_settings(texts: list[str]) -> dict[str, Any]:
                 " strings in quotes, such as --run-config \"trust='central'"
                 ' epsilon=1.0".'
             )
-        settings |= flatten_dict(found)
+        settings |= flatten_dict(parsed)
     return settings
 
 
 def _new_folder(folder: Path) -> Path:
-    """Make a folder that nobody else can look into; one with files in it is left alone."""
+    """Make a folder that nobody else can look into; one with files is left alone."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigurationError(
             f"{folder} is there already and not empty: give another one by --output."

@@ -98,11 +98,11 @@ def _read(site: Site) -> ClientResult:
             f"{site.folder.name} has no result (nothing is below {site.results}): look"
             f" at the server's lines above and at {site.folder / 'log'}."
         )
-    centroids, said = digest(path)
+    centroids, digest_text = digest(path)
     report = json.loads((path.parent / REPORT_FILE).read_text())
     # Each says of itself who it is and when it was done.
     report.pop("provenance", None)
-    return ClientResult(site, centroids, report, said)
+    return ClientResult(site, centroids, report, digest_text)
 
 
 def digest(path: Path) -> tuple[NDArray[np.float64], str]:

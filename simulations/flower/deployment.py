@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.deploy.findings import app_hash, program
-from flwr_dpkmeans.deploy.node_command import guarded_environment
+from flwr_dpkmeans.deploy.node_command import guarded_environment, settings_text
 from flwr_dpkmeans.deploy.server_command import is_healthy
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.flower.flower_commands import (
     Credentials,
     NodeConfig,
     connection_text,
-    settings_text,
     superlink_command,
     supernode_command,
 )
@@ -180,10 +179,10 @@ class Deployment:
                 timer.cancel()
             code = process.wait()
         if code != 0:
-            said = tail([line.text for line in lines])
+            last_lines = tail([line.text for line in lines])
             raise DeploymentError(
                 f"`flwr run` ended with {code} after {time.monotonic() - start:.0f} s:"
-                f" {said}"
+                f" {last_lines}"
             )
         return lines
 
@@ -356,5 +355,10 @@ def deployed(
         # All are asked before the first is waited for.
         stack.callback(deployment.ask_nodes_to_end)
         for process, home in zip(deployment.nodes, homes, strict=True):
-            wait_until(process, home, lambda home=home: "SuperNode ID:" in log_of(home))  # type: ignore[misc]
+            wait_until(process, home, functools.partial(_has_registered, home))
         yield deployment
+
+
+def _has_registered(home: Path) -> bool:
+    """Whether a SuperNode's log says that the SuperLink knows it."""
+    return "SuperNode ID:" in log_of(home)

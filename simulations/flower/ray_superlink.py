@@ -173,7 +173,7 @@ class RaySuperLink:
         return Finished(process.returncode, _text(log), time.monotonic() - start, peak)
 
     def stop(self) -> None:
-        """End the SuperLink and all that it started; the next run starts another one."""
+        """End the SuperLink and all that it started; the next run starts another."""
         process, self._process, self.port = self._process, None, None
         if process is not None:
             process.terminate()

@@ -64,7 +64,7 @@ class Site:
 
     @property
     def node_config(self) -> NodeConfig:
-        """What its SuperNode is started with; no message of the server can change it."""
+        """What its SuperNode is started with; no message of the server changes it."""
         return {
             "data-path": str(self.data),
             "data-id": self.data.stem,

@@ -1,6 +1,6 @@
 """``python -m simulations.flower.soak FOLDER``.
 
-a real federation of this machine, disturbed at random, run after run.
+A real federation of this machine, disturbed at random, run after run.
 
 Each run is looked at afterwards: whether it ended with a sentence on both sides, what
 ledgers hold, and what is left of it in processes, files, descriptors and memory.
@@ -46,34 +46,22 @@ _RUN = (
     " epsilon=0.05"
 )
 _STARTED = re.compile(r"started run (\d+)")
-_CLOCK = """#include <stdio.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-int clock_gettime(clockid_t which, struct timespec *now) {
-    int code = syscall(SYS_clock_gettime, which, now), ahead = 0;
-    FILE *file = which == CLOCK_REALTIME ? fopen(getenv("SOAK_CLOCK"), "r") : NULL;
-    if (file) { if (fscanf(file, "%d", &ahead) == 1) now->tv_sec += ahead; fclose(file); }
-    return code;
-}
-"""
-"""Before the system's own: what a clock says that a file moves.
-
-(libfaketime moves what sleeps as well, and fails.)
-"""
-_RUN_SECONDS, _BACK_SECONDS, _QUIET_SECONDS = 400.0, 120.0, 30.0
+_RUN_SECONDS = 400.0
+_BACK_SECONDS = 120.0
+_QUIET_SECONDS = 30.0
 _KINDS = (
-    *(
-        "kill_node",
-        "end_node",
-        "kill_superlink",
-        "kill_server",
-        "kill_serverapp",
-        "kill_clientapp",
-        "pause_node",
-    ),
-    *("lose_node", "step_clock", "other_version", "stop", "two_at_once", "full_disk"),
+    "kill_node",
+    "end_node",
+    "kill_superlink",
+    "kill_server",
+    "kill_serverapp",
+    "kill_clientapp",
+    "pause_node",
+    "lose_node",
+    "other_version",
+    "stop",
+    "two_at_once",
+    "full_disk",
 )
 _SHARE_CALM = 3
 """One run in so many is not disturbed: it has to work whatever came before."""
@@ -105,20 +93,15 @@ class Federation:
     def __init__(
         self, folder: Path, app: Path, n_nodes: int, seed: int, other: Path | None
     ) -> None:
-        self.folder, self.app, self.other, self.rng = (
-            folder.absolute(),
-            app.absolute(),
-            other,
-            random.Random(seed),
-        )
+        self.folder = folder.absolute()
+        self.app = app.absolute()
+        self.other = other
+        self.rng = random.Random(seed)
         self.names = [f"ward-{number}" for number in range(n_nodes)]
-        self.office, self.nodes = (
-            self.folder / "office",
-            dict[str, subprocess.Popen[bytes]](),
-        )
+        self.office = self.folder / "office"
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         self.commands = dict.fromkeys(self.names, Path(program("flwr-dpkmeans")))
-        self.temporary, self.clock = self.folder / "tmp", self.folder / "clock"
-        self.clocks = shutil.which("cc") and str(self.folder / "clock.so")
+        self.temporary = self.folder / "tmp"
         self.moment = 30.0
         self.epsilon = 0.0
         self.looked = 0
@@ -150,8 +133,6 @@ class Federation:
     def begin(self) -> None:
         """Make all files, and start all programs."""
         self.temporary.mkdir(parents=True)
-        if self.clocks:
-            self.make_clock()
         self.command(
             "server",
             "init",
@@ -201,20 +182,8 @@ class Federation:
         for name in self.names:
             self.wait_for(name)
 
-    def make_clock(self) -> None:
-        """Compile what says another time to one node, as a file says it."""
-        self.clock.write_text("+0")
-        words = ["cc", "-shared", "-fPIC", "-x", "c", "-o", str(self.clocks), "-"]
-        subprocess.run(words, input=_CLOCK, text=True, check=True)
-
-    @property
-    def own_clock(self) -> dict[str, str]:
-        """Environment of a process whose clock the file moves."""
-        return {"LD_PRELOAD": str(self.clocks), "SOAK_CLOCK": str(self.clock)}
-
     def start(self, name: str) -> None:
         """Start a node as its owner would."""
-        own = self.own_clock if name == self.names[-1] and self.clocks else {}
         log = self.folder / f"{name}.log"
         words = [
             str(self.commands[name]),
@@ -227,7 +196,7 @@ class Federation:
             self.nodes[name] = subprocess.Popen(
                 words,
                 cwd=self.folder,
-                env=self.environment | own,
+                env=self.environment,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
@@ -257,21 +226,23 @@ class Federation:
 
     def processes(self) -> dict[str, list[int]]:
         """All of them, by what they are."""
-        found: dict[str, list[int]] = {"server start": [self.server]}
+        ids_by_name: dict[str, list[int]] = {"server start": [self.server]}
         parts = ("server start", "superexec", "twin", "stands by", "serverapp")
         for process in marked_processes(self.home):
-            said = _words(process)
-            if "flower-superlink" in said:
-                found.setdefault("superlink", []).append(process)
-            elif "flower-superexec" in said:
-                found.setdefault(parts[_steps(process, self.server)], []).append(
+            words = _words(process)
+            if "flower-superlink" in words:
+                ids_by_name.setdefault("superlink", []).append(process)
+            elif "flower-superexec" in words:
+                ids_by_name.setdefault(parts[_steps(process, self.server)], []).append(
                     process
                 )
         for name, node in self.nodes.items():
             parts = (name, f"{name} apps", f"{name} twin", "stands by", "clientapp")
             for process in marked_processes(self.folder / name / "home"):
-                found.setdefault(parts[_steps(process, node.pid)], []).append(process)
-        return found
+                ids_by_name.setdefault(parts[_steps(process, node.pid)], []).append(
+                    process
+                )
+        return ids_by_name
 
     # -- what happens to a run ---------------------------------------------------------
 
@@ -330,9 +301,11 @@ class Federation:
 
     def _kill(self, run: Run, what: str) -> None:
         end = time.monotonic() + 20.0
-        while not (found := self.processes().get(what)) and time.monotonic() < end:
+        ids = self.processes().get(what, [])
+        while not ids and time.monotonic() < end:
             time.sleep(0.05)
-        for process in self.rng.sample(found or [], min(1, len(found or []))):
+            ids = self.processes().get(what, [])
+        for process in self.rng.sample(ids, min(1, len(ids))):
             time.sleep(self.rng.uniform(0.0, 0.5))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -349,22 +322,13 @@ class Federation:
                     os.kill(process, number)
             time.sleep(wait)
 
-    def step_clock(self, run: Run) -> None:
-        """A node's clock jumps, and is set right later."""
-        step, seconds = (
-            self.rng.choice((-1200, -60, 4, 30, 600)),
-            self.rng.uniform(5.0, 40.0),
-        )
-        run.done.append(f"clock of {self.names[-1]} {step:+d} s for {seconds:.0f} s")
-        self.clock.write_text(f"{step:+d}")
-        time.sleep(seconds)
-        self.clock.write_text("+0")
-
     def other_version(self, run: Run) -> None:
         """A party goes to another version of the package, and back at the next time."""
-        name, own = self.names[1], Path(program("flwr-dpkmeans"))
+        name, installed = self.names[1], Path(program("flwr-dpkmeans"))
         self.commands[name] = (
-            own if self.commands[name] != own or self.other is None else self.other
+            installed
+            if self.commands[name] != installed or self.other is None
+            else self.other
         )
         run.done.append(f"{name} runs {self.commands[name]}")
         self.nodes[name].terminate()
@@ -383,11 +347,11 @@ class Federation:
 
     def two_at_once(self, run: Run) -> None:
         """A second run is asked for meanwhile."""
-        with self._asked(run, ""):
+        with self._requested(run, ""):
             pass
 
     def full_disk(self, run: Run) -> None:
-        """No file of a node grows beyond a size until the run's end, as with a quota."""
+        """No file of a node grows beyond a size until the run ends, as with a quota."""
         name = self.rng.choice(self.names)
         ledger = self.folder / name / "ledger" / "ledger.jsonl"
         size = ledger.stat().st_size if ledger.exists() else 0
@@ -405,7 +369,7 @@ class Federation:
     # -- a run -------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _asked(self, run: Run, more: str) -> Iterator[None]:
+    def _requested(self, run: Run, more: str) -> Iterator[None]:
         """One `run`, whose end is waited for, and looked at."""
         log = self.folder / "runs" / f"{run.number}-{len(run.statuses)}.log"
         log.parent.mkdir(exist_ok=True)
@@ -424,23 +388,23 @@ class Federation:
         run.statuses.append("")
         run.says.append("")
         with log.open("wb") as out:
-            asked = subprocess.Popen(
+            command = subprocess.Popen(
                 words, cwd=self.folder, env=self.environment, stdout=out, stderr=out
             )
         try:
-            while (
-                not (found := _STARTED.search(log.read_text(errors="replace")))
-                and asked.poll() is None
-            ):
+            started = _STARTED.search(log.read_text(errors="replace"))
+            while started is None and command.poll() is None:
                 time.sleep(0.1)
-            run.run_ids += [found.group(1)] if found else []
+                started = _STARTED.search(log.read_text(errors="replace"))
+            if started is not None:
+                run.run_ids.append(started.group(1))
             yield
-            code = asked.wait(_RUN_SECONDS)
+            code = command.wait(_RUN_SECONDS)
         except subprocess.TimeoutExpired:
             run.faults.append(f"the command did not end within {_RUN_SECONDS:g} s")
             code = None
         finally:
-            asked.kill()
+            command.kill()
         lines = log.read_text(errors="replace").splitlines()
         run.says[place] = next(
             (
@@ -456,7 +420,7 @@ class Federation:
                 f"`run` ended with {code} and without a sentence: {lines[-1:]}"
             )
 
-    def one(self, number: int, kind: str) -> Run:
+    def disturbed_run(self, number: int, kind: str) -> Run:
         """One run, disturbed at a random moment, and all that was seen of it."""
         run = Run(number, kind)
         self.runs.append(run)
@@ -472,7 +436,7 @@ class Federation:
         run.done += more.split()
         if kind == "other_version":
             self.other_version(run)
-        with self._asked(run, more):
+        with self._requested(run, more):
             if kind != "other_version" and run.run_ids:
                 time.sleep(
                     0.0
@@ -483,8 +447,7 @@ class Federation:
         for name, node in [*self.nodes.items()]:
             self._limit(name, resource.RLIM_INFINITY)
             if node.poll() is not None:
-                # Flower ends a node whose clock the SuperLink refuses; its unit starts
-                # it again
+                # Its unit starts a node again that has ended.
                 run.done.append(f"{name} ended with {node.returncode}")
                 self.start(name)
                 self.wait_for(name)
@@ -506,15 +469,17 @@ class Federation:
             not is_healthy(options.port, options.authority) and time.monotonic() < end
         ):
             time.sleep(0.5)
-        listed = {one["run-id"]: one for one in listed_runs(options.environment)}
+        listed = {
+            run_line["run-id"]: run_line
+            for run_line in listed_runs(options.environment)
+        }
         for run_id, status in zip(run.run_ids, run.statuses, strict=False):
-            one = listed.get(run_id, {"status": "unknown", "status-details": ""})
-            if (one["status"] == "finished:completed") != (status == "completed"):
-                run.faults.append(f"`run` says {status}, `flwr list` {one['status']}")
-            if status != "completed" and len(one["status-details"].split()) < 8:
-                run.faults.append(
-                    f"`flwr list` has no sentence: {one['status-details']!r}"
-                )
+            line = listed.get(run_id, {"status": "unknown", "status-details": ""})
+            if (line["status"] == "finished:completed") != (status == "completed"):
+                run.faults.append(f"`run` says {status}, `flwr list` {line['status']}")
+            details = line["status-details"]
+            if status != "completed" and len(details.split()) < 8:
+                run.faults.append(f"`flwr list` has no sentence: {details!r}")
         if run.kind in ("calm", "two_at_once", "other_version") and {*run.statuses} != {
             "completed"
         }:
@@ -528,7 +493,9 @@ class Federation:
                 f"{name}: {problem}" for problem in report.problems if entries
             ]
             for run_id, status in zip(run.run_ids, run.statuses, strict=False):
-                own = [one for one in entries if one.run_id.startswith(f"{run_id}/")]
+                own = [
+                    entry for entry in entries if entry.run_id.startswith(f"{run_id}/")
+                ]
                 run.faults += [
                     f"{name}: {fault}"
                     for fault in self._look_at_entries(own, status, run)
@@ -541,9 +508,9 @@ class Federation:
             for earlier in self.runs[self.looked :] if run.kind == "calm" else ():
                 for run_id in earlier.run_ids:
                     charged = [
-                        one
-                        for one in entries
-                        if one.run_id.startswith(f"{run_id}/") and one.is_release
+                        entry
+                        for entry in entries
+                        if entry.run_id.startswith(f"{run_id}/") and entry.is_release
                     ]
                     lines = [line for line in log if run_id in line]
                     if len(charged) < sum(": gave: " in line for line in lines):
@@ -560,14 +527,14 @@ class Federation:
     def _look_at_entries(
         self, entries: Sequence[LedgerEntry], status: str, run: Run
     ) -> Iterator[str]:
-        attempts = Counter((one.round_index, one.attempt) for one in entries)
+        attempts = Counter((entry.round_index, entry.attempt) for entry in entries)
         if any(n > 1 for n in attempts.values()):
             yield "one attempt was charged twice"
         self.epsilon = self.epsilon or (entries[0].epsilon if entries else 0.0)
         for one in entries:
             if one.epsilon != self.epsilon:
                 yield f"epsilon {one.epsilon} was charged, not {self.epsilon}"
-        has_result = any(one.attempt == RESULT_TAKEN for one in entries)
+        has_result = any(entry.attempt == RESULT_TAKEN for entry in entries)
         if (
             status == "completed"
             and run.kind in ("calm", "two_at_once", "other_version")
@@ -580,38 +547,40 @@ class Federation:
         its way.
         """
         for run_id, status in zip(run.run_ids, run.statuses, strict=False):
-            found = [
+            results = [
                 *self.folder.glob(f"*/results/run-{run_id}/client-*/{CENTROIDS_FILE}")
             ]
-            if len({digest(path)[1] for path in found}) != (
-                1 if found or status == "completed" else 0
+            if len({digest(path)[1] for path in results}) != (
+                1 if results or status == "completed" else 0
             ):
                 run.faults.append(
-                    f"{len(found)} results of {run_id}, which {status}, are not the"
+                    f"{len(results)} results of {run_id}, which {status}, are not the"
                     " same"
                 )
 
     def _look_at_rest(self, run: Run) -> None:
-        """Processes, files, descriptors and memory, once what ends by itself has ended."""
+        """Processes, files, descriptors, memory, once what ends by itself has ended."""
         end, wanted = time.monotonic() + _QUIET_SECONDS, 4 + 3 * len(self.names)
         # Where Flower drops a message of a run that has ended, its process is there
         # until the next message comes.
         idle = _WAITING if {*run.statuses} != {"completed"} else ()
         while True:
-            found = {
+            processes = {
                 what: ids for what, ids in self.processes().items() if what not in idle
             }
             left = {
                 what: len(ids)
-                for what, ids in found.items()
+                for what, ids in processes.items()
                 if what in _PASSING or len(ids) != 1
             }
-            if (not left and len(found) == wanted) or time.monotonic() > end:
+            if (not left and len(processes) == wanted) or time.monotonic() > end:
                 break
             time.sleep(0.5)
-        if left or len(found) != wanted:
-            run.faults.append(f"processes: {left or sorted(found)}")
-        for what, (process, *_) in ((what, ids) for what, ids in found.items() if ids):
+        if left or len(processes) != wanted:
+            run.faults.append(f"processes: {left or sorted(processes)}")
+        for what, (process, *_) in (
+            (what, ids) for what, ids in processes.items() if ids
+        ):
             with contextlib.suppress(OSError):
                 n_open = len(os.listdir(f"/proc/{process}/fd"))
                 memory = int(
@@ -648,23 +617,23 @@ class Federation:
         """How descriptors and memory of each kind of process grew with the runs that
         one process saw.
         """
-        told = []
-        for what in sorted({one["what"] for one in self.seen}):
-            own = [one for one in self.seen if one["what"] == what]
+        slopes = []
+        for what in sorted({sample["what"] for sample in self.seen}):
+            samples = [sample for sample in self.seen if sample["what"] == what]
             lives = [
-                [one for one in own if one["id"] == process]
-                for process in {one["id"] for one in own}
+                [sample for sample in samples if sample["id"] == process]
+                for process in {sample["id"] for sample in samples}
             ]
             grown = [_slopes(life) for life in lives if len(life) >= _FEWEST_FOR_SLOPE]
             last = {
-                "open": max(one["open"] for one in own),
-                "megabytes": max(one["bytes"] for one in own) / 2**20,
+                "open": max(sample["open"] for sample in samples),
+                "megabytes": max(sample["bytes"] for sample in samples) / 2**20,
             }
             n_seen = max(map(len, lives))
             means = [float(np.mean(column)) for column in zip(*grown, strict=True)] or [
                 float("nan")
             ] * 2
-            told.append(
+            slopes.append(
                 {
                     "what": what,
                     "lives": len(lives),
@@ -674,7 +643,7 @@ class Federation:
                     "KiB a run": means[1],
                 }
             )
-        return told
+        return slopes
 
 
 _WAITING = ("clientapp", "stands by")
@@ -689,10 +658,10 @@ def _slopes(life: Sequence[dict[str, Any]]) -> tuple[float, float]:
 
     The first look is left out, since what is loaded late is no leak.
     """
-    runs = [one["run"] for one in life[1:]]
+    runs = [sample["run"] for sample in life[1:]]
     return (
-        float(np.polyfit(runs, [one["open"] for one in life[1:]], 1)[0]),
-        float(np.polyfit(runs, [one["bytes"] / 1024 for one in life[1:]], 1)[0]),
+        float(np.polyfit(runs, [sample["open"] for sample in life[1:]], 1)[0]),
+        float(np.polyfit(runs, [sample["bytes"] / 1024 for sample in life[1:]], 1)[0]),
     )
 
 
@@ -708,7 +677,7 @@ def _words(process: int) -> str:
 
 
 def _steps(process: int, root: int) -> int:
-    """How far a process is below another one; 4: an app, or what has lost its parents."""
+    """How far a process is below another; 4: an app, or what lost its parents."""
     for steps in range(4):
         if process == root:
             return steps
@@ -742,40 +711,40 @@ def schedule(n_runs: int, kinds: Sequence[str], rng: random.Random) -> list[str]
 def report(federation: Federation) -> str:
     """The table, and where it is as JSON."""
     runs = federation.runs
-    lines = [
-        f"{'what was done':<18}{'runs':>5}{'completed':>11}{'failed':>8}{'median s':>10}{'faults':>8}"
-    ]
+    names = ("what was done", "runs", "completed", "failed", "median s", "faults")
+    lines = ["{:<18}{:>5}{:>11}{:>8}{:>10}{:>8}".format(*names)]
     for kind in sorted({run.kind for run in runs}):
-        own = [run for run in runs if run.kind == kind]
+        of_kind = [run for run in runs if run.kind == kind]
         ended = Counter(
-            status.partition(" ")[0] for run in own for status in run.statuses
+            status.partition(" ")[0] for run in of_kind for status in run.statuses
         )
-        seconds, n_faults = (
-            statistics.median(run.seconds for run in own),
-            sum(len(run.faults) for run in own),
+        values = (
+            kind,
+            len(of_kind),
+            ended["completed"],
+            ended["failed"],
+            statistics.median(run.seconds for run in of_kind),
+            sum(len(run.faults) for run in of_kind),
         )
-        lines.append(
-            f"{kind:<18}{len(own):>5}{ended['completed']:>11}{ended['failed']:>8}{seconds:>10.0f}{n_faults:>8}"
-        )
-    lines.append(
-        f"{'process':<18}{'lives':>6}{'longest':>8}{'files open':>11}{'MiB':>7}{'files a run':>12}{'KiB a run':>10}"
-    )
-    for one in (slopes := federation.slopes()):
-        what, lives, longest, n_open, size, opened, grown = one.values()
-        lines.append(
-            f"{what:<18}{lives:>6}{longest:>8}{n_open:>11}{size:>7.0f}{opened:>12.2f}{grown:>10.1f}"
-        )
+        lines.append("{:<18}{:>5}{:>11}{:>8}{:>10.0f}{:>8}".format(*values))
+    heads = ["process", "lives", "longest", "files open", "MiB"]
+    heads += ["files a run", "KiB a run"]
+    lines.append("{:<18}{:>6}{:>8}{:>11}{:>7}{:>12}{:>10}".format(*heads))
+    slopes = federation.slopes()
+    for slope in slopes:
+        form = "{:<18}{:>6}{:>8}{:>11}{:>7.0f}{:>12.2f}{:>10.1f}"
+        lines.append(form.format(*slope.values()))
     faults = [
         f"run {run.number} ({run.kind}): {fault}"
         for run in runs
         for fault in run.faults
     ]
-    told = {
+    content = {
         "runs": [vars(run) for run in runs],
         "processes": slopes,
         "seen": federation.seen,
     }
-    (federation.folder / "soak.json").write_text(json.dumps(told, indent=1))
+    (federation.folder / "soak.json").write_text(json.dumps(content, indent=1))
     return "\n".join([*lines, *faults, f"{len(runs)} runs, {len(faults)} faults"])
 
 
@@ -797,21 +766,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kinds", nargs="+", help="what may happen (default: everything)"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     federation = Federation(
-        given.folder, given.app, given.nodes, given.seed, given.other
+        options.folder, options.app, options.nodes, options.seed, options.other
     )
-    cannot = {
-        "step_clock": not federation.clocks,
-        "lose_node": given.nodes < _FEWEST_FOR_RECOVERY,
-    }
-    kinds = given.kinds or [kind for kind in _KINDS if not cannot.get(kind)]
+    kinds = list(_KINDS)
+    if options.nodes < _FEWEST_FOR_RECOVERY:
+        kinds.remove("lose_node")
+    if options.kinds:
+        kinds = options.kinds
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ["PATH"] = search_path()
     try:
         federation.begin()
-        for number, kind in enumerate(schedule(given.runs, kinds, federation.rng)):
-            run = federation.one(number, kind)
+        for number, kind in enumerate(schedule(options.runs, kinds, federation.rng)):
+            run = federation.disturbed_run(number, kind)
             print(
                 f"run {number} {kind} {run.done}: {run.statuses} in"
                 f" {run.seconds:.0f} s",

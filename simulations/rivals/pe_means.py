@@ -48,9 +48,9 @@ from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, real, whole
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, real, whole
-from flwr_dpkmeans.sums.task import PublicFacts
 
 CANDIDATES, OFFSPRING, PROJECTION = "candidates", "offspring", "projection"
 
@@ -152,7 +152,7 @@ class HDPEMeansOptions(PEMeansOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class HDPEMeansTask(PEMeansTask):
-    """Votes for candidates in a random projection, then one sum of the rows themselves."""
+    """Votes for candidates in a random projection, then one sum of the rows."""
 
     name = "hdpe_means"
     options: HDPEMeansOptions = HDPEMeansOptions()
@@ -236,7 +236,7 @@ class HDPEMeansTask(PEMeansTask):
 
 
 class Evolution:
-    """Candidates over the generations, for a task, in as many dimensions as they have."""
+    """Candidates over the generations of a task, in as many dimensions as they have."""
 
     def __init__(
         self, task: PEMeansTask, public: PublicFacts, width: int, radius: float

@@ -29,9 +29,9 @@ from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_update
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, flag, whole
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, flag, whole
-from flwr_dpkmeans.sums.task import PublicFacts
 
 MOST_CELLS = 2**17
 _ROWS_PER_CELL = 10.0  # the paper's theta
@@ -71,8 +71,8 @@ class UniformGridTask(KMeansTask):
         )
         if side**public.n_features > MOST_CELLS:
             raise PlanError(
-                f"a grid of {side} cells in each of {public.n_features} columns has more"
-                f" than {MOST_CELLS}: choose 'proxy_lloyd' for so many columns, or"
+                f"a grid of {side} cells in each of {public.n_features} columns has"
+                f" more than {MOST_CELLS}: choose 'proxy_lloyd' for so many columns, or"
                 " fewer cells_per_column."
             )
         planned = [self._histogram(side, public.n_features)]

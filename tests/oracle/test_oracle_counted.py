@@ -24,8 +24,9 @@ from support.pricing import mixture_delta
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import Block, dominating_release
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan, price
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import price
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 
 Array = NDArray[np.float64]
 Outcome = tuple[float, float, Plan]

@@ -29,8 +29,9 @@ from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.calibration import first_private
 from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, PureRelease, Sensitivity
-from flwr_dpkmeans.sums.plan import Plan, price
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import price
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.trust import Shares
 
 BOX = ((-1.0,), (1.0,))

@@ -53,7 +53,7 @@ from test_hostile_server import (
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.secagg.packing import MAX_BOXES
-from flwr_dpkmeans.sums import draft as planning
+from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import unpack_state
@@ -306,6 +306,7 @@ def require_quick_refusal(
     )
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("kind", [*OTHER_PLANS, *MALFORMED_PLANS, *BIG_PLANS])
 def test_bad_plans(kind: str, before_keys: Hostile) -> None:
     plan = before_keys.run.plan
@@ -322,6 +323,7 @@ def test_bad_plans(kind: str, before_keys: Hostile) -> None:
     require_quick_refusal(before_keys, request_content(Stage.KEYS, plan=blob))
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("kind", [*FIRST_REQUESTS, *BIG_REQUESTS])
 def test_bad_first_requests(kind: str, after_keys: tuple[Hostile, RecordDict]) -> None:
     server, request = after_keys
@@ -329,6 +331,7 @@ def test_bad_first_requests(kind: str, after_keys: tuple[Hostile, RecordDict]) -
     require_quick_refusal(server, change(request))
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("kind", [*LATER_REQUESTS, *BIG_REQUESTS])
 def test_bad_later_requests(
     kind: str, midway: tuple[Hostile, dict[int, RecordDict]]
@@ -344,6 +347,7 @@ def test_bad_later_requests(
     require_quick_refusal(server, content)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("kind", BIG_REQUESTS)
 def test_bad_last_messages(
     kind: str, midway: tuple[Hostile, dict[int, RecordDict]]
@@ -353,6 +357,7 @@ def test_bad_last_messages(
     require_quick_refusal(server, content, "evaluate")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", states())
 def test_bad_states(kind: str, midway: tuple[Hostile, dict[int, RecordDict]]) -> None:
     """Sent to clients that compute their own, and parsed directly.
@@ -389,6 +394,7 @@ def test_more_movements_than_rounds_are_not_made_into_numbers() -> None:
     assert time.process_time() - started < SECONDS
 
 
+@pytest.mark.nightly
 def test_as_many_bad_final_plans() -> None:
     with hostile(
         small_config(n_examples=None, epsilon=3.0, algorithm="fastlloyd")
@@ -414,8 +420,8 @@ def test_a_plan_that_asks_for_minutes_of_work(
         config, run_id=before_keys.run.plan.run_id, n_clients=4, seed=1, n_features=2
     )
     monkeypatch.undo()
-    planning._built.cache_clear()
-    planning.build_algorithm.cache_clear()
+    building._built.cache_clear()
+    building.build_algorithm.cache_clear()
     require_quick_refusal(
         before_keys, request_content(Stage.KEYS, plan=dump_plan(plan))
     )
@@ -467,6 +473,7 @@ BIG_REPLIES: dict[str, Callable[[Message], Message]] = {
 }
 
 
+@pytest.mark.sample(26)
 @pytest.mark.parametrize("kind", [*MALFORMED, *BIG_REPLIES])
 def test_bad_replies(kind: str) -> None:
     """The server goes on with the others at once.
@@ -512,6 +519,7 @@ def test_a_width_that_no_table_has(n_features: int) -> None:
         assert str(caught.value).endswith((".", "?"))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", BIG_REPLIES)
 def test_parsing_a_reply_takes_no_memory_of_its_own(kind: str) -> None:
     with hostile() as server:

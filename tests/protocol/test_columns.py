@@ -24,10 +24,11 @@ from support.protocol_federation import (
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError, RefusalError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, ProxyLloyd
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.sums.checks.columns import columns_digest
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
-from flwr_dpkmeans.sums.plan import columns_digest
-from flwr_dpkmeans.sums.task import Discoveries
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 NAMES = ("secret_age", "secret_income")
@@ -85,6 +86,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_tables_with_the_same_names_in_any_order_are_put_in_order(
     options: dict[str, Any],

@@ -46,7 +46,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums.plan import price
+from flwr_dpkmeans.sums.price import price
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import epsilon_after
 
@@ -349,6 +349,7 @@ def test_no_reply_tells_a_label(
     assert all(other == replies[0] for other in replies)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", LABELS)
 def test_a_run_ends_whatever_the_labels_are(
     kind: str, caplog: pytest.LogCaptureFixture
@@ -468,6 +469,7 @@ def hospitals(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("own", ["", "age", "ward"])
 def test_the_server_chooses_no_labels_of_a_deployed_node(

@@ -56,9 +56,9 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.task import RunConfig
 
 SIZES = (120, 80, 60, 40)
 VICTIM = 3
@@ -293,6 +293,7 @@ OTHER_PLANS: dict[str, Callable[[Plan], Plan]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", OTHER_PLANS)
 def test_a_plan_that_does_not_follow_from_its_configuration_is_refused(
     kind: str,
@@ -832,6 +833,7 @@ FINAL_PLANS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", FINAL_PLANS)
 def test_a_wrong_final_plan_is_refused(kind: str) -> None:
     change, word = FINAL_PLANS[kind]

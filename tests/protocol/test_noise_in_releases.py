@@ -145,6 +145,7 @@ def check(federation: Federation, truth: Truth) -> None:
         )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("algorithm", "trust", "noise"), CASES)
 def test_noise_has_the_planned_scale(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, trust: str, noise: str
@@ -166,6 +167,7 @@ def scaled(factor: float) -> Callable[..., Words]:
     return draw
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("factor", [0.7, 1.3])
 @pytest.mark.parametrize(
     ("algorithm", "trust"),
@@ -217,6 +219,7 @@ def test_the_noise_that_an_onlooker_does_not_know_has_the_planned_scale(
         assert scale_p_value(noise, NoiseShape.GAUSSIAN) > SMALLEST_P, name
 
 
+@pytest.mark.nightly
 def test_the_private_count_has_its_planned_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -27,7 +27,8 @@ from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
 from flwr_dpkmeans.node.guard import NodeSettings
-from flwr_dpkmeans.node.ledger import Admit, FileLedger, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import Admit, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
@@ -381,7 +382,7 @@ def test_a_limit_stops_the_run_before_anything_leaves(
     if earlier is not None:
         deploy(tmp_path / "run", policy)
         FileLedger(tmp_path / "run" / f"ledger-{VICTIM}.jsonl").note_plan(
-            DATA_ID, f"{earlier}/{VICTIM}", most=1
+            DATA_ID, f"{earlier}/{VICTIM}", "ab", most=1
         )
     deployment = deploy(tmp_path / "run", policy, spent=earlier is None)
     before = deployment.files()
@@ -473,6 +474,21 @@ def test_a_node_looks_at_so_many_plans_a_day_that_cost_nothing(tmp_path: Path) -
     assert asked_for(tmp_path / "run", policy, 110, 1.0) == "allowed"
 
 
+def test_other_plans_of_one_run_are_other_plans(tmp_path: Path) -> None:
+    """A run's number is the server's word: by many plans of one it would learn as much."""
+    policy = "max-epsilon-total = 7.0\nplans-per-day = 3"
+    assert asked_for(tmp_path / "run", policy, 100, 1.0) == "allowed"
+    # Other runs have cost 5.0, so that none of these is allowed.
+    answers = [
+        asked_for(tmp_path / "run", policy, 101, epsilon)
+        for epsilon in (6.0, 5.0, 4.0, 3.5, 5.0)
+    ]
+    told = ["plans_per_day is 3" in answer for answer in answers]
+    # One that was looked at before tells nothing new.
+    assert told == [False, False, True, True, False]
+    assert answers[2] == answers[3]
+
+
 def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(
     tmp_path: Path,
 ) -> None:
@@ -482,12 +498,13 @@ def test_plans_of_yesterday_and_lines_that_are_none_do_not_count(
     (tmp_path / "ledger.jsonl.plans").write_text(
         f'{old}\n{{"time": "soon", "data_id": "x", "run_id": "y"}}\n[]\n{{'
     )
-    assert ledger.note_plan(DATA_ID, "2/3", most=5) == 0
-    assert FileLedger(tmp_path / "ledger.jsonl").note_plan(DATA_ID, "3/3", most=5) == 1
+    assert ledger.note_plan(DATA_ID, "2/3", "ab", most=5) == 0
+    later = FileLedger(tmp_path / "ledger.jsonl")
+    assert later.note_plan(DATA_ID, "3/3", "ab", most=5) == 1
     # Nodes of one run on one host, and a plan that comes again, are one run; other data
     # have their own number.
-    assert ledger.note_plan(DATA_ID, "3/4", most=5) == 1
-    assert ledger.note_plan("other", "4/3", most=5) == 0
+    assert ledger.note_plan(DATA_ID, "3/4", "ab", most=5) == 1
+    assert ledger.note_plan("other", "4/3", "ab", most=5) == 0
     assert len((tmp_path / "ledger.jsonl.plans").read_text().splitlines()) == 3
 
 

@@ -92,6 +92,7 @@ def require_found(bounds: Any, parts: list[NDArray[np.float64]]) -> None:
 # -- end to end ------------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("algorithm", ["fastlloyd", "glloyd", "proxy_lloyd"])
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
@@ -119,6 +120,7 @@ def test_nothing_needs_to_be_declared(trust: str, algorithm: str) -> None:
     assert np.all((lower <= km.cluster_centers_) & (km.cluster_centers_ <= upper))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("trust", ["oblivious", "distributed"])
 @pytest.mark.parametrize("masking", [True, False])
 def test_direct_and_flower_engines_find_the_same(trust: str, masking: bool) -> None:
@@ -397,6 +399,7 @@ OTHER_BOXES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", OTHER_BOXES)
 def test_another_box_than_the_released_one_is_refused(kind: str) -> None:
     change, word = OTHER_BOXES[kind]

@@ -19,7 +19,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PeerError
 from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node, federate
 from flwr_dpkmeans.flower.server_app import report_result, strategy_from_run_config
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.results.model import Model
 
 FILE = """[columns]
@@ -233,6 +233,7 @@ def test_a_missing_column_is_a_position_for_the_operator_and_a_name_on_the_node(
     assert not FileLedger(folder / "ledger0").entries()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("column", "cell", "kept"),
     [("age", "", 0), ("since", "31.01.20", 0), ("ward", "a", 295)],

@@ -27,7 +27,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.sums.draft import require_server_state
+from flwr_dpkmeans.sums.checks.verify import require_server_state
 from flwr_dpkmeans.sums.round import State, unpack_state
 
 CENTERS = np.array([[-0.5, -0.5, 0.0], [0.5, 0.5, 0.0], [0.5, -0.5, 0.5]])

@@ -34,7 +34,7 @@ from flwr.supercore.inflatable import inflatable_utils
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime import run_clientapp
-from support.apps import THIEF, app_files, packed
+from support.apps import THIEF, app_files, packed, pyproject
 
 from flwr_dpkmeans.deploy import app_guard as guards
 from flwr_dpkmeans.deploy.app_guard import (
@@ -213,6 +213,18 @@ def test_two_members_of_one_name_and_what_is_no_app_are_refused() -> None:
         packed({"a": "b"}),
         packed({"pyproject.toml": "[project"}),
     ):
+        with pytest.raises(GuardError, match="no FAB"):
+            digest_of(wrong)
+
+
+def test_a_damaged_encrypted_or_deeply_nested_app_is_a_refusal_too() -> None:
+    deep = pyproject() + "\nx = " + "[" * 100_000
+    encrypted = bytearray(packed({"pyproject.toml": pyproject()}))
+    encrypted[6] |= 1
+    encrypted[encrypted.find(b"PK\x01\x02") + 8] |= 1
+    damaged = bytearray(packed({"pyproject.toml": pyproject() * 20}))
+    damaged[60] ^= 0xFF
+    for wrong in (packed({"pyproject.toml": deep}), bytes(encrypted), bytes(damaged)):
         with pytest.raises(GuardError, match="no FAB"):
             digest_of(wrong)
 

@@ -26,8 +26,12 @@ from support.flat import flat_estimator
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import ConfigurationError, PlanError, PrivacyWarning
-from flwr_dpkmeans.fitted import warn_once
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    PlanError,
+    PrivacyWarning,
+    warn_once,
+)
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
@@ -547,8 +551,8 @@ def test_private_bounds_that_no_histogram_supports_end_the_run(
     with pytest.raises(
         PlanError,
         match=(
-            rf"found no values of columns {name}.* give bounds, or a bounds_domain, or"
-            r" raise"
+            rf"found no values of columns {name}.* give bounds, or a domain of"
+            r" PrivateBounds, or raise"
         ),
     ):
         km.fit(parts)
@@ -654,6 +658,7 @@ def test_who_holds_all_rows_is_told_of_another_unit_below_a_schema_and_of_a_sche
         km.set_params(bounds="nowhere.toml").fit([one, other])
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("way", ["list", "names", "groups", "alone"])
 @pytest.mark.parametrize("left_out", [200, 101, 100])
 def test_who_holds_all_rows_is_told_of_a_party_that_a_schema_leaves_out(

@@ -65,6 +65,7 @@ def test_every_algorithm_says_how_far_its_centres_may_be_off(algorithm: str) -> 
     assert (errors <= WIDTHS).all()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("algorithm", BY_RECORD)
 def test_intervals_hold_the_exact_means_of_the_rows_with_their_labels(
@@ -100,6 +101,7 @@ def test_less_noise_makes_errors_smaller(algorithm: str) -> None:
     assert means[0] > 1.5 * means[1] > 2.0 * means[2]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])

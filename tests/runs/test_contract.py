@@ -146,6 +146,7 @@ def test_the_table_speaks_of_every_algorithm() -> None:
     assert len(FITS) + len(REFUSED) == len(CASES)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("case", FITS, ids="-".join)
 def test_supported_combinations_fit_within_their_budget(case: Case) -> None:
     algorithm, trust, unit, kind = case
@@ -192,6 +193,7 @@ EVALUATED = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", EVALUATED, ids="-".join)
 def test_a_private_evaluation_fits_into_the_same_budget(case: Case) -> None:
     algorithm, trust, _, _ = case
@@ -228,6 +230,7 @@ def test_secure_noise_is_private_for_all_but_the_baseline_without_noise(
     )
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", FITS[::5], ids="-".join)
 def test_equal_seeds_give_equal_results_and_the_noise_is_really_added(
     case: Case,
@@ -280,6 +283,7 @@ BAD_ADVICE = {
 """Proposed, but refused in turn: see `test_advice_that_leads_to_another_refusal`."""
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "case", [case for case in REFUSED if case not in BAD_ADVICE], ids="-".join
 )
@@ -346,7 +350,8 @@ def test_algorithms_without_server_data_refuse_it(algorithm: str) -> None:
 @pytest.mark.parametrize("trust", SERVER_NOISE)
 def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
     with pytest.raises(
-        PlanError, match="choose noise_kind='gaussian' or client_sampling_rate=1"
+        PlanError,
+        match=r"choose noise_kind='gaussian' or ClientLevel\(sampling_rate=1\)",
     ):
         fitted(("feddp_kmeans", trust, "client", "paper"), client_sampling_rate=0.5)
     with pytest.raises(

@@ -75,11 +75,13 @@ def against(case: Case, parts: list[NDArray[np.float64]], **declared: Any) -> st
     )
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("case", BY_RECORD, ids="-".join)
 def test_a_true_number_of_rows_is_never_doubted(case: Case) -> None:
     assert "n_examples is declared" not in against(case, tables())
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("case", OF_ALL_ROWS, ids="-".join)
 def test_too_large_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
     warned = against(case, tables(), n_examples=10 * N_ROWS)
@@ -90,6 +92,7 @@ def test_too_large_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
     assert "The guarantee holds" in warned
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("case", OF_ALL_ROWS, ids="-".join)
 def test_too_small_a_number_of_rows_is_told_from_the_counts(case: Case) -> None:
     # From twice as many on, whoever reads the sums refuses them.
@@ -107,6 +110,7 @@ def test_a_delta_that_is_too_large_for_the_rows_is_named() -> None:
         assert ("which is not below 1/N for so many" in warned) == is_large
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", BY_CLIENT, ids="-".join)
 @pytest.mark.parametrize(
     ("declared", "is_doubted"), [(200, False), (2000, True), (60, True)]
@@ -185,6 +189,9 @@ def test_bounds_that_cut_a_cluster_are_named() -> None:
     assert "'age'" in warned
     assert "kg" not in warned
     assert "are clipped" in warned
+    # All ages are below a stated range, at an end that is natural for the upper one only.
+    above = bounds_doubts(frame, sound | {"age": (100.0, 200.0)})
+    assert "lies at a bound of column 'age'" in above
 
 
 def test_bounds_that_are_far_wider_than_all_centres_are_named() -> None:
@@ -196,6 +203,7 @@ def test_bounds_that_are_far_wider_than_all_centres_are_named() -> None:
     assert bounds_doubts(rows, (-200.0, 200.0)) == ""
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("n_features", [1, 2, 8, 64])
 def test_one_blob_of_ordinary_width_has_sound_bounds(n_features: int) -> None:
     rows = np.random.default_rng(1).normal(0.0, 1.0, (20_000, n_features))

@@ -29,10 +29,11 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     Sensitivity,
 )
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.neighbours import _in_steps, check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import _in_steps, check_sensitivity
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.task import Discoveries
 from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
@@ -141,6 +142,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("case", "discovers"), CASES, ids=str)
 def test_no_neighbours_move_a_round_beyond_what_it_declares(
     case: Case, discovers: bool

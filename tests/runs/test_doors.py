@@ -309,6 +309,7 @@ def schema_of(file: File) -> Schema:
     return Schema(columns=columns, file=file.dialect)
 
 
+@pytest.mark.sample(65)
 @pytest.mark.parametrize("what", FILES)
 @pytest.mark.parametrize("door", [simulation, node, node_with_schema])
 def test_rows_are_the_same_at_every_door(
@@ -342,6 +343,7 @@ def flags_of(dialect: Dialect) -> list[str]:
     return flags
 
 
+@pytest.mark.sample(23)
 @pytest.mark.parametrize("what", FILES)
 def test_owners_commands_find_the_same_table(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -731,6 +733,7 @@ ODD_CELLS = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("decimal", [".", ","])
 def test_a_cell_is_read_alike_whatever_stands_in_other_records(
     tmp_path: Path, decimal: str
@@ -769,6 +772,7 @@ def test_gaps_and_decimal_commas_cost_little_time(
     assert seconds_of(tmp_path / "t.csv", first, decimal) < 3 * plain
 
 
+@pytest.mark.nightly
 def test_many_columns_that_are_named_cost_as_much_as_all(tmp_path: Path) -> None:
     """Names are not looked for one by one among all others."""
     names = tuple(f"c{i}" for i in range(5_000))

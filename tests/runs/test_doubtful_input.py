@@ -23,8 +23,7 @@ from flwr_dpkmeans import (
     federate,
 )
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.errors import ConfigurationError, InputWarning
-from flwr_dpkmeans.fitted import warn_once
+from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn_once
 
 SEEDED: dict[str, Any] = {"noise": "seeded", "random_state": 1, "epsilon": 20.0}
 
@@ -72,6 +71,7 @@ PAIRS = [[0, 10], [5, 20]]
 SQUARE = [np.random.default_rng(seed).uniform(0, 20, (300, 2)) for seed in range(2)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "bounds",
     [
@@ -121,6 +121,7 @@ def test_categories_do_not_hide_how_two_pairs_were_read() -> None:
     assert "were read as lower=(0, 10), upper=(5, 20)" in doubt
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "bounds",
     [
@@ -188,6 +189,7 @@ def test_a_loaded_estimator_does_not_doubt_its_own_bounds(tmp_path: Any) -> None
 # -- units -----------------------------------------------------------------------------
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("column", "change", "units"),
     [
@@ -292,6 +294,7 @@ def split_by_value(
     return np.array_split(rows[np.argsort(rows[:, 0])], n_parties)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("n_parties", [2, 3, 10])
 @pytest.mark.parametrize("split", ["iid", "by value", "small", "kinds"])
 def test_parties_that_merely_differ_are_not_doubted(split: str, n_parties: int) -> None:
@@ -333,6 +336,7 @@ NUMBERS = np.arange(1500)
 SHUFFLED = np.random.default_rng(5).permutation(1500)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "values", "sentence"),
     [
@@ -386,6 +390,7 @@ def test_persons_with_several_rows_are_said_beside_their_identifier(name: str) -
     assert "protects whoever has several of them less" in repeated
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("name", "values"),
     [

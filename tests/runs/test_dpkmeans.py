@@ -26,8 +26,8 @@ from flwr_dpkmeans.errors import (
     PlanError,
     PrivacyWarning,
     RefusalError,
+    warn_once,
 )
-from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
@@ -119,6 +119,7 @@ def test_what_comes_before_round_one_has_one_noise_too() -> None:
     assert 0.72 < spread < 1.28
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
     [

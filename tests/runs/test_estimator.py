@@ -8,11 +8,13 @@ import functools
 import logging
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -23,15 +25,21 @@ from flwr_dpkmeans import (
     ClientLevel,
     Cohort,
     DPKMeans,
+    DPNaiveBayes,
     Evaluation,
     ExactEvaluation,
     FastLloyd,
     FastLloydOptions,
     FedDPKMeansOptions,
     FederatedKMeans,
+    FederatedNaiveBayes,
     PrivacyReport,
     PrivateBounds,
     PrivateCount,
+    PrivateKMeans,
+    ProxyLloydOptions,
+    SecureSum,
+    federate,
 )
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
@@ -41,8 +49,8 @@ from flwr_dpkmeans.errors import (
     DPKMeansError,
     PlanError,
     PrivacyWarning,
+    warn_once,
 )
-from flwr_dpkmeans.fitted import warn_once
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -202,6 +210,7 @@ def test_a_string_is_the_short_form_of_an_object(
     )
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("short", "long"),
     [
@@ -399,10 +408,56 @@ def test_options_of_other_libraries_have_an_answer_at_every_door(name: str) -> N
     )
 
 
+FOREIGN = ("k", "eps", "n_init", "verbose", "n_jobs", "tol", "copy_x", "init", "clip")
+OF_OTHER_DOORS = r"n_clusters|tolerance|[A-Z]\w+Options|server_data|max_iter|'clip'"
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_door_without_clusters_suggests_nothing_of_clusterings(name: str) -> None:
+    zeros = ArrayRecord([np.zeros(2)])
+    doors: list[Callable[..., object]] = [
+        lambda **given: DPNaiveBayes(bounds=(-1, 1), **given),
+        lambda **given: FederatedNaiveBayes(bounds=(-1, 1), **given),
+        lambda **given: federate("moments", blobs(), bounds=(-1, 1), **given),
+    ]
+    if name != "clip":
+        doors.append(lambda **given: SecureSum(zeros, **given))
+    for door in doors:
+        with pytest.raises(ConfigurationError) as caught:
+            door(**{name: 1})
+        sentence = str(caught.value)
+        assert f"{name!r}" in sentence or sentence.startswith(f"{name} is 1, but")
+        if name in ("verbose", "n_jobs", "copy_x", "eps"):
+            assert ", as " in sentence
+        if ", as " in sentence or "did you mean" in sentence:
+            assert not re.search(OF_OTHER_DOORS, sentence.partition(":")[2])
+
+
+def test_an_unknown_algorithm_is_answered_with_those_of_the_door() -> None:
+    doors: dict[str, Callable[[], object]] = {
+        "moments": lambda: FederatedKMeans(3, algorithm="zz").fit(blobs()),
+        "radii": lambda: DPKMeans(3, algorithm="zz", bounds=(-1, 1)).fit(blobs()[0]),
+        "balcan": lambda: PrivateKMeans(3, algorithm="zz", bounds=(-1, 1)),
+        "optimal": lambda: federate("zz", blobs(), bounds=(-1, 1)),
+    }
+    for other, door in doors.items():
+        with pytest.raises(ConfigurationError, match="not known: choose one") as caught:
+            door()
+        assert "'proxy_lloyd'" in str(caught.value)
+        assert other not in str(caught.value)
+
+
 def test_rounds_without_a_limit_are_refused() -> None:
+    three: dict[str, Any] = {"n_clusters": 3, "bounds": (-1, 1)}
     for door in (
         lambda: FederatedKMeans(3, bounds=(-1, 1), max_iter=-1).fit(blobs()),
-        lambda: FastLloyd(3, max_iter=-1),
+        lambda: FastLloyd(3, bounds=(-1, 1), max_iter=-1),
+        lambda: ProxyLloydOptions(max_iter=-1),
+        lambda: federate("proxy_lloyd", blobs(), **three, max_iter=-1),
+        lambda: SecureSum(ArrayRecord([np.zeros(2)]), max_iter=-1),
+        lambda: strategy_from_run_config(
+            {"n-clusters": 3, "bounds": "0,1", "max-iter": -1}, simulated=True
+        ),
     ):
         with pytest.raises(
             ConfigurationError,
@@ -594,6 +649,7 @@ def oblivious(algorithm: str) -> FederatedKMeans:
     return model(algorithm=algorithm, trust="oblivious").fit(blobs())
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("trust", ["oblivious", "central", "distributed"])
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "lloyd"])
 def test_every_trust_model(algorithm: str, trust: str) -> None:

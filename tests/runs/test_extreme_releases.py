@@ -22,18 +22,15 @@ from flwr_dpkmeans.errors import DPKMeansError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, as_released
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    redraft_plan,
-    require_server_state,
-)
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Discoveries
+from flwr_dpkmeans.sums.task import TASKS
 
 Steps = NDArray[np.int64]
 MOST = 2**63 - 1
@@ -223,6 +220,7 @@ def test_every_algorithm_is_tried() -> None:
     assert {plan_of(name)[0].task.name for name in MAKERS} == set(TASKS)
 
 
+@pytest.mark.sample(57)
 @pytest.mark.parametrize("kind", RELEASES)
 @pytest.mark.parametrize("name", MAKERS)
 def test_no_release_ends_a_run(name: str, kind: str) -> None:
@@ -316,6 +314,7 @@ def continued(plan: Plan, kind: str) -> tuple[Plan | None, str]:
 WITH_ROWS = [name for name in MAKERS if name not in (*OF_ARRAYS, "naive_bayes")]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["alternating", "anything"])
 @pytest.mark.parametrize("name", WITH_ROWS)
 def test_no_release_leads_to_a_state_in_which_a_row_counts_for_more_than_was_declared(

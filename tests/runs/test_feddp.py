@@ -60,12 +60,14 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import local as direct
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import PublicFacts, RunConfig, ServerFacts
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
 
 Floats = NDArray[np.float64]
@@ -222,6 +224,7 @@ def test_sampled_plans_cost_what_was_asked_for(
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("unit", "rounds", "epsilon"), pairs(UNITS, (0, 2), (0.5, 1.0, 3.0))
 )
@@ -560,6 +563,7 @@ def test_client_level_finds_the_clusters_too() -> None:
     assert np.sort(nearest)[:4].max() < 0.25
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", [2, 5])
 def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     """Appendix H.3: 100 clients with 1000 rows each, ten components, epsilon 1."""
@@ -931,6 +935,7 @@ def test_reports_name_unit_and_theorem_of_every_release(unit: str, kind: str) ->
 # -- engines ---------------------------------------------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("trust", "unit", "kind", "rate"),
     [

@@ -75,6 +75,7 @@ def fitted(parts: list[Floats], **values: Any) -> FederatedKMeans:
     return flat_estimator(**options).fit(parts)
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("engine", ["inprocess", "direct"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_labels_agree_with_the_models_own_counts(algorithm: str, engine: str) -> None:
@@ -98,6 +99,7 @@ def test_labels_are_the_species_where_one_column_has_large_numbers() -> None:
     assert table.max(axis=1).sum() / table.sum() > 0.9
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_transform_is_in_the_scaled_box_and_score_is_not(algorithm: str) -> None:
     parts = of_different_widths()

@@ -34,27 +34,20 @@ from flwr_dpkmeans.privacy.release import (
     vector_length,
 )
 from flwr_dpkmeans.secagg.ring import AggregateVector
-from flwr_dpkmeans.sums.draft import (
-    build_algorithm,
-    draft_plan,
-    require_plausible,
-    verify_plan,
-)
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.plausible import require_plausible
+from flwr_dpkmeans.sums.checks.verify import verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.option_rules import Options, real, whole
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import PublicFacts
+from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
-from flwr_dpkmeans.sums.settings import Options, real, whole
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import (
-    TASKS,
-    PublicFacts,
-    Registry,
-    Result,
-    Task,
-    _require_own_names,
-    register,
-)
+from flwr_dpkmeans.sums.task import TASKS, Task, _require_own_names, register
 from flwr_dpkmeans.sums.trust import (
     TRUST_MODELS,
     Broadcast,
@@ -617,7 +610,7 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
         FakePoint("moments", _Huber),
     ]
     monkeypatch.setattr(
-        "flwr_dpkmeans.sums.task.entry_points",
+        "flwr_dpkmeans.sums.registry.entry_points",
         lambda group: [*points, FakePoint("votes", Votes)],
     )
     registry: Registry[type[Task]] = Registry(
@@ -734,7 +727,7 @@ def test_installed_packages_are_asked_when_a_name_is_not_known(
         asked.append(group)
         return [FakePoint("elsewhere", Votes)]
 
-    monkeypatch.setattr("flwr_dpkmeans.sums.task.entry_points", points)
+    monkeypatch.setattr("flwr_dpkmeans.sums.registry.entry_points", points)
     registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
     registry.add("votes", Votes)
     assert registry["votes"] is Votes

@@ -196,6 +196,7 @@ def test_an_approved_app_is_configured_as_flower_does(
     assert node.state.get_run_series_context(1).run_config == {"k": 3, "name": "x"}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 )
@@ -312,7 +313,7 @@ is made to be over.
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch, moment: str
@@ -350,7 +351,7 @@ def test_a_kill_at_any_moment_leaves_no_node_that_is_dead_and_online(
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,7 +366,7 @@ def test_an_app_sees_by_its_programs_name_that_it_has_a_guard(
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_app_that_is_killed_as_it_computes_is_answered_for(
     running: tuple[StandInNode, Any, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

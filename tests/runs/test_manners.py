@@ -23,10 +23,22 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from flwr_dpkmeans import Evaluation, FederatedKMeans, FederatedNaiveBayes, estimator
-from flwr_dpkmeans.data.schema import Column, Schema
-from flwr_dpkmeans.errors import ConfigurationError, DataError, PrivacyWarning
-from flwr_dpkmeans.fitted import warn_once
+from flwr_dpkmeans import (
+    DPNaiveBayes,
+    Evaluation,
+    FederatedKMeans,
+    FederatedNaiveBayes,
+    estimator,
+    federate,
+)
+from flwr_dpkmeans.data.columns import Column
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    PrivacyWarning,
+    warn_once,
+)
 from flwr_dpkmeans.flower.engines import Tables
 from flwr_dpkmeans.sums.statement import Step
 
@@ -394,6 +406,26 @@ def test_a_sentence_is_said_once_for_each_line_with_a_fit_and_run_of_a_cell(
             model().fit(tables())
         model().fit(tables())
     assert sum("seeded generator" in str(one.message) for one in caught) == times
+
+
+def test_a_loop_over_federate_or_naive_bayes_warns_once_of_each_thing() -> None:
+    """Also where scikit-learn has emptied Python's own memory of what it has shown."""
+    warn_once.cache_clear()
+    generator = np.random.default_rng(0)
+    parts = [generator.normal(0.0, 0.1, (40, 2)) for _ in range(2)]
+    labels = [generator.integers(0, 2, 40) for _ in range(2)]
+    exact = {"bounds": (-1.0, 1.0), "noise": "seeded", "random_state": 1}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            globals().pop("__warningregistry__", None)
+            FederatedNaiveBayes(**exact).fit(parts, labels)
+            federate("moments", parts, **exact)
+            DPNaiveBayes(**exact).fit(parts[0], labels[0])
+    said = [(one.lineno, str(one.message)) for one in caught]
+    assert sum("seeded generator" in sentence for _, sentence in said) == 3
+    assert len(said) == len(set(said))
+    assert {one.filename for one in caught} == {__file__}
 
 
 # -- what a person looks at ------------------------------------------------------------

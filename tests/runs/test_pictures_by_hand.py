@@ -495,7 +495,7 @@ def test_a_heat_map_compares_clusters_with_each_other(
     }
     assert len(values) == 12
     assert values[0, 2] == ("-12,346", "white")
-    assert values[0, 0] == ("0.1", "black")
+    assert values[0, 0] == ("0.1", "#666666")
 
 
 def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most(

@@ -57,7 +57,7 @@ from flwr_dpkmeans.planner.simulate import (
 )
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import build_algorithm
+from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.plan import make_noise_source
 
 SIMULATES = (
@@ -841,6 +841,7 @@ def test_sensible_numbers_of_clusters_are_those_that_meet_the_target(
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "d", "k"), [(333, 4, 3), (200, 10, 5), (60, 3, 2)])
 def test_what_is_sensible_agrees_with_the_forecast(n: int, d: int, k: int) -> None:
     """Penguins (333 rows of 4 columns, 1% at k = 3) were once told to have at most two

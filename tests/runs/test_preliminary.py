@@ -25,11 +25,14 @@ from flwr_dpkmeans.privacy.release import (
     vector_length,
 )
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Discoveries, ServerFacts, register
+from flwr_dpkmeans.sums.task import TASKS, register
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX: Box = ((-2.0, 0.0), (2.0, 50.0))
@@ -156,6 +159,7 @@ def test_the_total_is_exactly_epsilon(
     assert spent / whole == pytest.approx(share, rel=1e-3)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize("kind", ["gaussian", "paper"])
 @pytest.mark.parametrize("rate", [1.0, 0.5])

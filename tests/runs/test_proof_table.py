@@ -181,6 +181,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
     listed = {row[0]: row for row in table("Releases of every algorithm")}
@@ -216,6 +217,7 @@ def test_the_page_lists_every_release_of_a_run(case: Case) -> None:
     assert own[1].removesuffix(", `excess_sums`") in (told, more)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_nothing_of_a_plan_depends_on_the_data(case: Case) -> None:
     """Rounds, radii, noise, lengths and delta are the same for any rows.

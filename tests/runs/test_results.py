@@ -179,6 +179,7 @@ def looked_at(result: RunResult, dpi: int) -> Drawn:
     return Drawn(content, frozenset(words), lines, labels)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "name", sorted({*RESULTS} - {"counted"})
 )  # as "two features", in the picture
@@ -294,6 +295,7 @@ CROWDED: dict[str, Callable[[], RunResult]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CROWDED)
 def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
     rows = drawn(name).labels

@@ -36,7 +36,7 @@ from flwr_dpkmeans.flower.kmeans_client import STATISTIC, KMeansClient
 from flwr_dpkmeans.flower.row_cluster import ClusterClient
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan
 
 BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inprocess"]
@@ -82,6 +82,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(row_cluster._ENGINES, "ray", here)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("run", BY_RECORD, ids=name_of)
 def test_blocks_that_are_summed_elsewhere_give_the_same_bits(run: Run) -> None:
@@ -466,6 +467,7 @@ finally:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "needed"),
     [pytest.param("ray", "ray.data", marks=pytest.mark.ray), ("dask", "distributed")],

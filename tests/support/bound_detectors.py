@@ -18,7 +18,8 @@ from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from simulations.audit.cases import build_cases

@@ -35,10 +35,10 @@ from flwr_dpkmeans.secagg.packing import (
     unpack_roster,
 )
 from flwr_dpkmeans.sums import wire
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.statement import Step
-from flwr_dpkmeans.sums.task import RunConfig
 from flwr_dpkmeans.sums.wire import (
     MAX_BLOB_BYTES,
     MAX_LIST_BYTES,
@@ -136,39 +136,39 @@ def plan_blob(content: RecordDict) -> bytes | None:
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
-    return wire._read(wire._FORMS[Stage.SUM][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_share_request(content: RecordDict) -> ShareRequest:
-    return wire._read(wire._FORMS[Stage.SHARE][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_unmask_request(content: RecordDict) -> UnmaskRequest:
-    return wire._read(wire._FORMS[Stage.UNMASK][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_finish_request(content: RecordDict) -> Any:
-    return wire._read(wire._FORMS[Stage.FINISH][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
-    return packet_of(content).opened(Stage.KEYS, 0)
+    return wire.decode_reply(packet_of(content), Stage.KEYS, 0)
 
 
 def parse_sum_reply(content: RecordDict) -> SumReply:
-    return packet_of(content).opened(Stage.SUM, 0)
+    return wire.decode_reply(packet_of(content), Stage.SUM, 0)
 
 
 def parse_share_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.SHARE, 0)
+    return wire.decode_reply(packet_of(content), Stage.SHARE, 0)
 
 
 def parse_unmask_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.UNMASK, 0)
+    return wire.decode_reply(packet_of(content), Stage.UNMASK, 0)
 
 
 def parse_finish_reply(content: RecordDict) -> Any:
-    return packet_of(content).opened(Stage.FINISH, 0)
+    return wire.decode_reply(packet_of(content), Stage.FINISH, 0)
 
 
 def parse_request(content: RecordDict) -> Request:

@@ -17,7 +17,7 @@ from scipy import stats
 
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
 from flwr_dpkmeans.privacy.release import Block, NoiseShape
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
 from simulations.audit.audit import AuditOptions, AuditResult, run_audit
 from simulations.audit.cases import Neighbours, build_cases
 from simulations.audit.information import Truth, in_box
@@ -108,7 +108,11 @@ def noise_of_run(
     parts = tuple(grid_parts([40] * n_clients, case.plan.n_features or 1))
     seen: list[Seen] = []
     found = run_watched(
-        case.plan, parts, scale=in_box, server_points=case.kept, watch=seen.append
+        case.plan,
+        parts,
+        scale=in_box,
+        server_points=case.private_points,
+        watch=seen.append,
     )
     view = view_of(
         seen,

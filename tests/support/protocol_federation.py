@@ -27,16 +27,16 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums import trust as trust_base
 from flwr_dpkmeans.sums import trust as trust_distributed
-from flwr_dpkmeans.sums.draft import initial_state
+from flwr_dpkmeans.sums.build import initial_state
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import RunConfig
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
 

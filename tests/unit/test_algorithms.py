@@ -34,8 +34,9 @@ from flwr_dpkmeans.privacy.release import (
     vector_length,
 )
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
 
@@ -297,6 +298,7 @@ def adversarial_rows(
     return np.rint(np.clip(rows, -1.0, 1.0) * GRID) / GRID
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("name", LLOYD_FAMILY)
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (2, 2), (3, 3), (2, 6)])
 def test_adding_or_removing_a_row_never_exceeds_a_bound(
@@ -433,6 +435,7 @@ def test_registry_says_what_the_rounds_do() -> None:
     assert clusterings()["lloyd"].noise is NoiseShape.NONE
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("post_processing", PostProcessing)
 @pytest.mark.parametrize("n_clusters", [1, 3])
 def test_rows_count_for_no_more_however_far_from_the_box_centroids_are(

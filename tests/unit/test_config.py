@@ -32,8 +32,9 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import GROUPS, Group, parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.settings import Settings, rule_of
-from flwr_dpkmeans.sums.task import RunConfig
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import rule_of
+from flwr_dpkmeans.sums.settings import Settings
 
 BOX = ((-1.0,), (1.0,))
 
@@ -63,7 +64,7 @@ INTEGERS = [
     ("n_clusters", math.inf, "integer", "give 10"),
     ("n_examples", 0, "at least 1", "give 1000"),
     ("n_features", 0, "at least 1", "give 2"),
-    ("max_iter", -1, "at least 0", "give 5"),
+    ("max_iter", -2, "at least 0", "give 5"),
     ("random_state", -1, "at least 0", "give 7"),
     ("n_clients", 1, "at least 2", "give 10"),
     ("min_clients", 1, "at least 2", "give 2"),

@@ -19,11 +19,12 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, require_next, verify_plan
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import Discoveries
 
 COUNTING = ("proxy_lloyd", "fastlloyd", "glloyd", "sulloyd")
 TABLES = (900, 87_000, 999_999, 1_000_001, 4_000_000, 10**9, 2**48)

@@ -33,7 +33,8 @@ from flwr_dpkmeans.deploy.dashboard import (
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 
 ALLOWED = {
@@ -190,6 +191,18 @@ def test_every_answer_forbids_scripts_guesses_copies_and_referrers(
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_an_answer_to_an_error_has_the_headers_too() -> None:
+    def page() -> str:
+        raise OSError("a disk is gone")
+
+    app = site(page, list, TOKEN)
+    with TestClient(app, "http://127.0.0.1", headers=SHOWN) as asking:
+        answer = asking.get("/")
+    assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 def test_a_token_is_new_or_that_of_a_file_of_the_owners_alone(tmp_path: Path) -> None:
@@ -381,10 +394,12 @@ def test_a_nodes_page_says_what_was_given_and_what_is_left(node: Path) -> None:
     assert "Data set rows, per record: epsilon 0.75 spent of 10." in text
     assert "9.25 left" in text
     assert re.search(
-        r'<th scope="row">6/2</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>',
+        r'<th scope="row">6</th><td>[^<]*</td><td>rows</td><td>record</td><td>0.25</td>',
         text,
     )
-    assert text.index(">7/2<") < text.index(">6/2<") < text.index(">5/2<")
+    given = text.partition("What was given")[2]
+    assert given.index(">7<") < given.index(">6<") < given.index(">5<")
+    assert "/2<" not in given
     assert "SHA-256 77" in text
     assert "<td>5</td><td>refused: &lt;b&gt;why" in text
     assert str(node.parent / "results" / "run-5" / "client-2" / "report.html") in text

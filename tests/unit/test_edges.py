@@ -32,7 +32,7 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.kmeans.projected import standing_out
 from flwr_dpkmeans.kmeans.proxies import ellipsoid_of
 from flwr_dpkmeans.kmeans.ranges import _with_tails, as_integers
-from flwr_dpkmeans.node.policy import _LONGEST_QUOTE, _quote
+from flwr_dpkmeans.node.limit_values import LONGEST_QUOTE, quote
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.losses import _grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
@@ -40,7 +40,9 @@ from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
 from flwr_dpkmeans.secagg.pins import MOST_FINGERPRINTS, fingerprints
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums.draft import MAX_VECTOR_LENGTH, build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 from flwr_dpkmeans.sums.wire import MAX_BLOB_BYTES
 
@@ -101,9 +103,9 @@ def test_the_lowest_eigenvalue_says_how_wide_the_bulk_is() -> None:
 
 
 def test_a_quote_of_just_the_longest_length_is_whole() -> None:
-    name = "n" * (_LONGEST_QUOTE - 2)  # with its two quotation marks
-    assert _quote(name) == f"'{name}'"
-    assert _quote(name + "n").endswith("...")
+    name = "n" * (LONGEST_QUOTE - 2)  # with its two quotation marks
+    assert quote(name) == f"'{name}'"
+    assert quote(name + "n").endswith("...")
 
 
 def test_as_many_fingerprints_are_shown_as_there_may_be() -> None:

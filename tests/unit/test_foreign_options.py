@@ -33,8 +33,8 @@ from flwr_dpkmeans.options import (
     schema_settings,
 )
 from flwr_dpkmeans.planner import PlanningRequest
-from flwr_dpkmeans.sums.settings import Options
-from flwr_dpkmeans.sums.task import RunConfig
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options
 
 BOUNDS = (0.0, 1.0)
 STRATEGIES = {kind.algorithm: kind for kind in PrivateKMeans.__subclasses__()}

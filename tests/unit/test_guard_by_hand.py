@@ -24,13 +24,13 @@ from flwr_dpkmeans.node.ledger import (
 )
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
+from flwr_dpkmeans.secagg.messages import Stage, SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.pins import pin_mark
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.wire import Request, Stage, terms_digest
+from flwr_dpkmeans.sums.wire import Request, terms_digest
 
 RUN, NODE = 7, 3
 

@@ -806,6 +806,7 @@ with grid.running():
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("program", "begins"),
     [("own app", "INFO"), ("own logging", "OWN"), ("notebook", None)],

@@ -19,7 +19,8 @@ from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesOptions
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import Auto
-from flwr_dpkmeans.sums.settings import Settings, rule_of
+from flwr_dpkmeans.sums.option_rules import rule_of
+from flwr_dpkmeans.sums.settings import Settings
 
 # option, default, least, most, offered
 WHOLE: dict[type, list[tuple[str, Any, int, int | None, int]]] = {

@@ -39,18 +39,15 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums.draft import (
-    MAX_VECTOR_LENGTH,
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    require_next,
-    verify_plan,
-    worst_case,
-)
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.sound import MAX_VECTOR_LENGTH
+from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan, worst_case
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.settings import Box
-from flwr_dpkmeans.sums.task import Discoveries, RunConfig, ServerFacts
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 BOX = ((-1.0,), (1.0,))
@@ -125,6 +122,7 @@ SHAPES = pairs([150, 1797, 48842], [1, 2, 64], [1, 3, 15])
 SETTINGS = list(itertools.product((0.1, 1.0, 3.0), (None, 1, 4), ("step", "constant")))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("n", "d", "k"), SHAPES)
 def test_fastlloyd_equals_a_strangers_recomputation(n: int, d: int, k: int) -> None:
     delta = 1.0 / (n * math.log(n))
@@ -298,6 +296,7 @@ def multipliers_of(plan: Plan, indices: Sequence[int]) -> list[float]:
     ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd"])
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_worst_case_equals_independent_composition(
@@ -401,7 +400,7 @@ def test_worst_case_of_spread_retries_is_covered() -> None:
 
     One repetition of each costs most of all.
     """
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     plan = plan_of(algorithm="fastlloyd", max_retries=2, max_iter=2, trust="central")
     first, second = plan.rounds[0].blocks[0], plan.rounds[1].blocks[0]
@@ -440,7 +439,7 @@ def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> No
         max_retries=1,
         max_iter=2,
     )
-    from flwr_dpkmeans.sums.plan import price
+    from flwr_dpkmeans.sums.price import price
 
     for repeated in (0, 1, 2):
         assert (
@@ -452,6 +451,7 @@ def test_worst_case_of_mixed_rounds_is_no_less_than_any_order_of_retries() -> No
 # -- what is charged before the rounds are known ---------------------------------------
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("retries", [0, 1, 3])
 @pytest.mark.parametrize("algorithm", ["proxy_lloyd", "fastlloyd", "glloyd", "sulloyd"])
 def test_what_is_charged_before_a_count_covers_whatever_follows_from_it(
@@ -1040,6 +1040,7 @@ def test_own_plan_survives_the_wire_and_is_accepted(name: str) -> None:
     verify_plan(received)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PLANS)
 def test_every_tampered_number_is_refused(name: str) -> None:
     document = json.loads(dump_plan(built(name)))

@@ -10,7 +10,8 @@ import pytest
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import NoiseShape, ReleasedSum, as_released
-from flwr_dpkmeans.sums.draft import draft_plan, require_plausible
+from flwr_dpkmeans.sums.checks.plausible import require_plausible
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 
 N_CLIENTS = 4

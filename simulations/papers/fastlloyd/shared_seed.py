@@ -27,7 +27,8 @@ from flwr_dpkmeans.privacy.release import as_released, draw_noise
 from flwr_dpkmeans.secagg.ciphers import stream
 from flwr_dpkmeans.secagg.keys import derive_key, generate_group_key
 from flwr_dpkmeans.secagg.ring import Ring, encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from simulations.papers.fastlloyd.round_cost import Estimate, Problem
@@ -67,7 +68,7 @@ class SharedSeed(Masks):
     n_clients : int
         M.
     seed : bytes
-        Known to every client and, if the sums are to be hidden at all, not to the
+        PublicFacts to every client and, if the sums are to be hidden at all, not to the
         server.
 
     Examples

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.flower.deployment import Deployment, DeploymentError, LogLine, deployed
+from simulations.flower.deployment import Deployment, LogLine, deployed
+from simulations.flower.flower_processes import DeploymentError
 from simulations.flower.sites import default_policy
 from simulations.papers.fastlloyd.round_cost import Problem
 

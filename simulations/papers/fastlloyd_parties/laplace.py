@@ -1,4 +1,4 @@
-"""FastLloyd with Laplace noise, which the authors' package has and their paper has not."""
+"""FastLloyd with Laplace noise: the authors' package has it, their paper has not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     laplace_epsilon,
 )
 from flwr_dpkmeans.privacy.release import NoiseShape, Norm, PrivacyUnit, Sensitivity
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm
-from flwr_dpkmeans.sums.task import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)

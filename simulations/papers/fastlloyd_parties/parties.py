@@ -177,8 +177,8 @@ class Server(LocalRun):
     >>> clients = [MaskedClient(i, [[-0.75], [0.75]] * 100, params) for i in range(2)]
     >>> server = Server(params)
     >>> for _ in range(params.iters):
-    ...     steps = [client.step(params) for client in clients]
-    ...     total, count = server.step([one[0] for one in steps], [one[1] for one in steps], params)
+    ...     sums, counts = zip(*[client.step(params) for client in clients])
+    ...     total, count = server.step(list(sums), list(counts), params)
     ...     for client in clients:
     ...         client.update(total, count)
     >>> [round(float(centre), 2) for centre in np.sort(clients[0].centroids.ravel())]

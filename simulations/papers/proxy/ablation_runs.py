@@ -25,8 +25,8 @@ from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.task import PublicFacts
 from flwr_dpkmeans.threads import one_thread
 from simulations.papers.fastlloyd.utility import load_scaled
 from simulations.sources.mixture import draw_gaussian_mixture

@@ -32,8 +32,9 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.sums.draft import draft_plan, verify_plan
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.checks.verify import verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 
 # Three features, of which two axes are kept; points of the box are at most 2 sqrt(3) =
 # 3.46 from a centre.

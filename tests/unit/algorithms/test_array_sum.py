@@ -35,7 +35,8 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, IN_SIMULATION, ClientPolicy
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.wire import Request
@@ -117,14 +118,14 @@ def test_updates_and_weights_by_hand() -> None:
 @pytest.mark.parametrize(
     ("clip", "answer", "norm", "changed"),
     [
-        (10.0, [4.0, 2.0, 7.0], 5.0, [0.0, 0.0, 0.0]),
-        (5.0, [4.0, 2.0, 7.0], 5.0, [0.0, 0.0, 0.0]),
-        (1.0, [4.0, 2.0, 7.0], 1.0, [1.0, 0.0, 0.0]),
-        (1.0, [1e308, 2.0, 3.0], 1.0, [1.0, 0.0, 0.0]),
-        (None, [4.0, 2.0, 7.0], 5.0, [0.0, 0.0, 0.0]),
-        (None, [2.0**28 + 1.0, 2.0, 3.0], 2.0**28, [0.0, 0.0, 0.0]),
-        (None, [2.0**28 + 2.0, 2.0, 3.0], 0.0, [0.0, 0.0, 1.0]),
-        (None, [np.nan, 2.0, 3.0], 0.0, [0.0, 0.0, 1.0]),
+        (10.0, [4.0, 2.0, 7.0], 5.0, [0.0, 0.0, 0.0, 0.0]),
+        (5.0, [4.0, 2.0, 7.0], 5.0, [0.0, 0.0, 0.0, 0.0]),
+        (1.0, [4.0, 2.0, 7.0], 1.0, [1.0, 0.0, 0.0, 0.0]),
+        (1.0, [1e308, 2.0, 3.0], 1.0, [1.0, 0.0, 0.0, 0.0]),
+        (None, [4.0, 2.0, 7.0], 5.0, [0.0, 0.0, 0.0, 0.0]),
+        (None, [2.0**28 + 1.0, 2.0, 3.0], 2.0**28, [0.0, 0.0, 0.0, 0.0]),
+        (None, [2.0**28 + 2.0, 2.0, 3.0], 0.0, [0.0, 0.0, 1.0, 0.0]),
+        (None, [np.nan, 2.0, 3.0], 0.0, [0.0, 0.0, 1.0, 0.0]),
     ],
 )
 def test_without_noise_a_part_is_exact_or_counted_as_changed(
@@ -175,7 +176,7 @@ def test_a_mean_divides_by_the_weights(
 
 def test_a_mean_of_nothing_is_no_move() -> None:
     step = build_algorithm(plan := plan_of(most_examples=40)).rounds[0]
-    nothing = as_released(np.zeros(7, dtype=np.uint64), plan.rounds[0].blocks, 16)
+    nothing = as_released(np.zeros(8, dtype=np.uint64), plan.rounds[0].blocks, 16)
     assert step.advance(initial_state(plan), nothing)["moved"].tolist() == [
         0.0,
         0.0,
@@ -377,6 +378,68 @@ def test_without_epsilon_nothing_is_clipped(factor: float) -> None:
     )
 
 
+ROUNDED = "3 of 3 parts that clients added lost more than a thousandth of their length"
+
+
+@pytest.mark.parametrize(
+    ("part", "options"),
+    [
+        (np.array([1e-9, 2e-9]), {}),
+        (np.array([5e-324, 0.0]), {}),
+        (np.array([1.0, 2.0]), {"largest": 2.0**80}),
+        (np.array([1.0, 2.0]), {"clip": 2.0**80}),
+    ],
+)
+def test_what_rounding_takes_is_said_by_the_result_and_to_its_owner(
+    part: Vector, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    result = sum_of(part, part, part, **options)
+    assert not total(result).any()
+    assert sum(one.startswith(ROUNDED) for one in result.privacy.warnings) == 1
+    assert caplog.text.count("that took 1 of its length") == 3
+    if part.max() > 2.0**-99:
+        # Parts of the size that is stated lose nothing, and nothing is said.
+        fine = sum_of(part, part, part, largest=float(part.max()))
+        np.testing.assert_allclose(total(fine), 3 * part, rtol=1e-12)
+        assert not any("lost" in one for one in fine.privacy.warnings)
+
+
+def test_a_mean_whose_weights_are_tiny_says_so() -> None:
+    grid = InProcessGrid([weighing(1e-3, 100), weighing(3e-3, 100)])
+    result = run(grid, SecureSum(record(a=[0.0]), most_examples=10**9))
+    assert total(result)[0] == 0.0
+    (sentence,) = [one for one in result.privacy.warnings if "lost" in one]
+    assert sentence.startswith("2 of 2 parts that clients added lost more than")
+    assert "lower most_examples towards what clients have" in sentence
+
+
+def test_fractions_that_a_sum_of_whole_numbers_cannot_have_are_said() -> None:
+    parts = [np.array([0.4, 2.0])] * 3
+    result = sum_of(*parts, like=np.zeros(2, dtype=np.int64))
+    assert total(result).tolist() == [1, 6]
+    (sentence,) = [one for one in result.privacy.warnings if "lost" in one]
+    assert sentence.startswith(ROUNDED)
+    assert sentence.endswith("or begin with floats.")
+
+
+@pytest.mark.parametrize("bound", ["clip", "largest"])
+def test_a_bound_with_which_whole_numbers_lose_their_last_digit_is_refused(
+    bound: str,
+) -> None:
+    start = np.zeros(1, dtype=np.int64)
+    parts = [np.array([2**51 - 1]), np.array([2**50 + 1])]
+    fits = sum_of(*[part.astype(float) for part in parts], like=start, largest=2.0**51)
+    assert total(fits).tolist() == [2**51 + 2**50]
+    with pytest.raises(ConfigurationError, match=f"^{bound} is .* to the last digit"):
+        sum_of(*parts, like=start, **{bound: 2.0**51 + 1.0})
+
+
+def test_an_answer_of_another_kind_than_real_numbers_is_refused() -> None:
+    answer: Any = {"a": np.array([1j, 2.0]), "b": np.array([[3.0]])}
+    with pytest.raises(LocalMisuseError, match="answers complex128 for array 'a'"):
+        statistic_of(plan_of(), answer)
+
+
 def test_a_stated_clip_is_said_by_the_result_and_to_its_owner(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -418,6 +481,10 @@ def test_with_epsilon_the_result_says_that_parts_may_be_clipped(
         caplog.clear()
         result = sum_of(*[np.array([3.0, 4.0])] * 3, epsilon=2.0, **options)
         assert any(words in sentence for sentence in result.privacy.warnings)
+        assert any(
+            sentence.startswith("A part that is not finite adds nothing")
+            for sentence in result.privacy.warnings
+        )
         assert (
             caplog.text.count("this client's part has L2 norm 5, but the plan clips at")
             == 3
@@ -581,9 +648,9 @@ def test_whole_numbers_are_summed_exactly_or_refused() -> None:
     assert total(sum_of(*parts)).tolist() == np.sum(parts, axis=0).tolist()
     with pytest.raises(
         ConfigurationError,
-        match="begins with 9007199254740993, but whole numbers are summed exactly",
+        match="begins with 4503599627370497, but whole numbers are summed exactly",
     ):
-        SecureSum(ArrayRecord({"a": Array(np.array([2**53 + 1]))}))
+        SecureSum(ArrayRecord({"a": Array(np.array([2**52 + 1]))}))
 
 
 def test_arrays_without_entries_stand_beside_others() -> None:

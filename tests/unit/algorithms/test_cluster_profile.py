@@ -25,8 +25,10 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import flat_options, read_config, schema_settings
 from flwr_dpkmeans.privacy.report import PROFILE_ROUND
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
 

@@ -21,10 +21,11 @@ from flwr_dpkmeans.algorithms.measure import (
     result_extras,
 )
 from flwr_dpkmeans.options import read_config
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.task import RunConfig
 
 ROWS = np.array([[0.25, 0.0], [0.0, 0.5], [0.0, 0.0], [1.0, 1.0], [1.0, 0.75]])
 LABELS = np.array([0, 1, 0, 2, 7])

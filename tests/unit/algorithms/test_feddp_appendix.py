@@ -24,11 +24,13 @@ from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, require_server_state
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.verify import require_server_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement import plan_cautions
-from flwr_dpkmeans.sums.task import ServerFacts
 
 SIGMA = 2e-4
 MEANS = np.array([[-0.8, -0.8], [-0.795, -0.8], [0.8, 0.8], [0.8, 0.805]])

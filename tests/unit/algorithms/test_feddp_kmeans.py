@@ -28,10 +28,11 @@ from flwr_dpkmeans.privacy.release import (
     as_released,
 )
 from flwr_dpkmeans.secagg.ring import encode
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 Floats = NDArray[np.float64]
 STEP = 2.0**-16

@@ -39,11 +39,13 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan, verify_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.checks.verify import verify_plan
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.option_rules import rule_of
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.settings import rule_of
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
@@ -369,7 +371,7 @@ def test_the_plan_travels_and_is_verified_with_its_options() -> None:
 
 def test_a_client_without_labels_refuses_the_plan() -> None:
     from flwr_dpkmeans.errors import RefusalError
-    from flwr_dpkmeans.sums.plan import require_labels
+    from flwr_dpkmeans.sums.checks.columns import require_labels
 
     with pytest.raises(
         RefusalError, match="labels of 2 classes, but this client has no labels"

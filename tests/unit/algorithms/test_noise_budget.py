@@ -32,8 +32,8 @@ from flwr_dpkmeans.privacy.release import (
     round_events,
     with_joint_pure_release,
 )
+from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import PrivateSum
-from flwr_dpkmeans.sums.task import PublicFacts
 
 SUMS = ReleasePart(
     "sums", (3,), Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S1: sums"), 2.0, 1.5

@@ -25,7 +25,8 @@ from flwr_dpkmeans.flower.engines import _require_same_labels
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.simulate import SimulatedSize, simulated_size
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.task import TASKS
 

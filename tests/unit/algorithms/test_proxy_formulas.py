@@ -54,8 +54,8 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     as_released,
 )
+from flwr_dpkmeans.sums.public_facts import PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import PublicFacts, ServerFacts
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

@@ -54,8 +54,8 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
     as_released,
 )
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -368,6 +368,7 @@ def small_blobs(scale: float, place: float, outlier: bool = False) -> Floats:
     return np.concatenate([rows, [[-1.0, -1.0]]]) if outlier else rows
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("scale", "place", "outlier"),
     [
@@ -475,6 +476,7 @@ def test_rows_that_are_nearly_all_clipped_still_have_a_spread(
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("n_features", "epsilon", "with_server"), [(64, 1.0, False), (3, 1.0, True)]
 )

@@ -32,8 +32,8 @@ from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.task import RunConfig
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

@@ -15,8 +15,8 @@ from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import flat_options, read_config, schema_settings
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 
 SAID: dict[str, Any] = {

@@ -37,12 +37,13 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, ReleasedSum, as_released
-from flwr_dpkmeans.sums.draft import build_algorithm, draft_plan
-from flwr_dpkmeans.sums.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.option_rules import rule_of
+from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import PrivateSum, State
-from flwr_dpkmeans.sums.settings import rule_of
-from flwr_dpkmeans.sums.task import Result
 
 Array = NDArray[np.float64]
 CENTERS = ((-0.5, 0.0), (0.5, 0.5))
@@ -196,6 +197,7 @@ def labelled(task: str) -> tuple[PrivateSum, Any]:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("task", TASKS)
 def test_no_neighbours_move_a_table_beyond_what_it_declares(task: str) -> None:
     step, statistic = labelled(task)

@@ -323,6 +323,7 @@ def test_a_header_is_said_with_yes_or_no() -> None:
         header("maybe")
 
 
+@pytest.mark.nightly
 def test_a_row_of_text_decides_about_no_other_row_however_numbers_are_padded(
     tmp_path: Path,
 ) -> None:

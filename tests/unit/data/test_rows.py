@@ -76,6 +76,7 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "one.parquet", tmp_path / "parts", tmp_path / "one.csv"]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("load", [declared, by_schema])
 @pytest.mark.parametrize("block", [1, 7, 100, N])
 def test_a_table_has_the_same_bits_however_it_is_read(

@@ -74,6 +74,7 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_step_takes_a_few_blocks_of_memory(

@@ -191,6 +191,7 @@ RELEASED = [
 RELEASED += [(140, 0.0, 0.2), (140, 1e9, 0.2)]
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(("d", "size", "variance"), RELEASED)
 def test_whatever_was_released_gives_an_ellipsoid(
     d: int, size: float, variance: float
@@ -221,6 +222,7 @@ def data_covariance(
     return found
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("d", "noise", "n_directions"), pairs([2, 8, 9, 40], [1e-4, 0.02, 0.5], [1, 2])
 )

@@ -121,6 +121,7 @@ def test_counts_add_up_by_hand() -> None:
     assert noise == pytest.approx(3.0 * math.sqrt(2.0 / 3.0))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "true", [[50.0, 50.0, 50.0], [10.0, 40.0, 100.0], [1.0, 1.0, 148.0]]
 )

@@ -235,6 +235,7 @@ def test_a_center_without_points_takes_the_costliest_one(
     assert cost == pytest.approx((8 / 3) ** 2 + (11 / 3) ** 2 + (19 / 3) ** 2, rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_it_is_as_good_as_scikit_learns() -> None:
     """Mean cost of 40 single starts, and the best of ten, on overlapping clusters."""
     generator = np.random.default_rng(4)

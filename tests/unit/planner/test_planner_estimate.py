@@ -282,6 +282,7 @@ def _size(item: Any) -> int:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("algorithm", "trust", "values"),
     [

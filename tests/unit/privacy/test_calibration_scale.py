@@ -91,6 +91,7 @@ def everything(scale: float) -> list[Event]:
 PLANS = [gaussian, slacked, drawn, pure, mixed, sampled, everything]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("plan", "epsilon"),
     [
@@ -111,6 +112,7 @@ def scale_of(plan: Plan, epsilon: float, delta: float) -> float:
     return calibrate_scale(plan, epsilon, delta)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("plan", PLANS)
 def test_the_result_does_not_depend_on_the_start(plan: Plan) -> None:
     scale = scale_of(plan, 0.7, 1e-6)

@@ -2,7 +2,7 @@
 comparison, in decimals of 60 digits.
 
 No sample of any size would show a bias of one part in 2^32, so random bytes are made up
-and decisions are looked at. How the draws are distributed: tests/statistical.
+and decisions are looked at. How the draws are distributed: tests/nightly/statistical.
 """
 
 from __future__ import annotations

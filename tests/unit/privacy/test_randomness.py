@@ -36,7 +36,6 @@ from flwr_dpkmeans.privacy.noise import (
     SecureNoise,
     noise_source,
 )
-from flwr_dpkmeans.secagg.agreement import Slots, share
 from flwr_dpkmeans.secagg.ciphers import seal
 from flwr_dpkmeans.secagg.keys import (
     generate_group_key,
@@ -46,6 +45,8 @@ from flwr_dpkmeans.secagg.keys import (
 from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.shamir import share
+from flwr_dpkmeans.secagg.slots import Slots
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,7 +88,10 @@ PUBLIC = {
     ("baselines/pooled.py", "_from_leading_directions"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_optimal"): "hands a seed to `run_kmeans`",
     ("baselines/central.py", "_k_fed"): "hands a seed to `run_kmeans`",
-    ("sums/wire.py", "terms_digest"): "leaves the seed out of what is compared",
+    (
+        "sums/wire/plan_text.py",
+        "terms_digest",
+    ): "leaves the seed out of what is compared",
     ("baselines/central.py", "_noisy"): "a random projection, which protects nothing",
     ("data/partition.py", "MixtureClients.means"): "data of a simulation",
     ("data/partition.py", "MixtureClients.server_points"): "data of a simulation",
@@ -101,13 +105,16 @@ PUBLIC = {
         "kmeans/public_points.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
-    ("sums/task.py", "RunConfig.unseeded"): "removes the seed",
+    ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
     (
         "algorithms/server_points.py",
         "_client_bounds",
     ): "simulated clients of the server's own points",
     ("planner/simulate.py", "draw_mixture"): "synthetic data of a forecast",
-    ("sums/neighbours.py", "check_sensitivity"): "tables of a check that no run makes",
+    (
+        "sums/checks/neighbours.py",
+        "check_sensitivity",
+    ): "tables of a check that no run makes",
 }
 NOT_PRIVATE = {
     (
@@ -136,8 +143,8 @@ ENTROPY = {
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
     ("secagg/ciphers.py", "seal"): {"os.urandom"},
     ("secagg/recover.py", "Recover.share"): {"os.urandom"},
-    ("secagg/recover.py", "_give"): {"os.urandom"},
-    ("secagg/agreement.py", "share"): {"os.urandom"},
+    ("secagg/recover.py", "Recover._locked_shares"): {"os.urandom"},
+    ("secagg/shamir.py", "share"): {"os.urandom"},
     ("secagg/credentials.py", "Signer.generate"): {"os.urandom"},
     ("sums/plan.py", "takes_part"): {"secrets.randbelow"},
 }
@@ -412,6 +419,7 @@ def run(name: str, engine: str, **more: Any) -> None:
     assert model.privacy_.is_private is (model.noise != "seeded")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("engine", ["direct", "inprocess"])
 @pytest.mark.parametrize("name", RUNS)
 def test_a_secure_run_uses_seeded_generators_for_public_things_only(

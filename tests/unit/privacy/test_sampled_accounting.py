@@ -124,6 +124,7 @@ def test_price_covers_both_directions() -> None:
     assert compose_delta(rounds(1.0, 0.3, 1), 0.3) >= max(adding, removing) * (1 - 1e-6)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("delta", [1e-5, 1e-8])
 @pytest.mark.parametrize(
     ("multiplier", "rate", "count"),

@@ -1,4 +1,7 @@
-"""Noise sources: their contract. Their distributions are tested in tests/statistical."""
+"""Noise sources: their contract.
+
+Their distributions are tested in tests/nightly/statistical.
+"""
 
 from __future__ import annotations
 

@@ -195,6 +195,7 @@ def least_log_ratio(
     return float(min(bound(step) for step in range(best - 4, best + 5)))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("std", [1.0, 2.0, 5.0, 12.0])
 @pytest.mark.parametrize("n_entries", [1000, 100_000, 10_000_000])
 def test_closeness_of_many_entries_holds_and_is_not_loose(
@@ -229,6 +230,7 @@ def test_closeness_grows_like_the_root_of_the_number_of_entries() -> None:
 # -- sums of shares --------------------------------------------------------------------
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("std", [0.5, 0.6, 0.75, 1.0, 1.25, 1.5])
 @pytest.mark.parametrize("shares", [2, 3, 6])
 def test_sum_bound_holds_and_is_not_loose_for_two(std: float, shares: int) -> None:

@@ -16,7 +16,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
+from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 
 COHORTS = [
     (33, 1),
@@ -210,6 +210,7 @@ def solved(
     return None if found.status == 2 else round(found.fun)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("n", "degree", "counted_on", "colluding"), SMALL)
 def test_no_part_is_smaller_and_no_two_are_read(
     n: int, degree: int, counted_on: int, colluding: int

@@ -196,6 +196,7 @@ def test_no_t_nodes_split_small_sparse_graphs(
         assert is_connected(edges, frozenset(gone))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("size", "max_silent"), [(33, 1), (40, 3), (60, 5), (200, 11), (300, 20)]
 )

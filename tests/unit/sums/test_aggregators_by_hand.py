@@ -11,8 +11,8 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.sums.aggregation import AGGREGATORS
 from flwr_dpkmeans.sums.settings import Dropout
-from flwr_dpkmeans.sums.trust import AGGREGATORS
 
 RECOVERED = AGGREGATORS["recover"]
 # Six clients share three keys with all five others; whoever adds up may lose one of

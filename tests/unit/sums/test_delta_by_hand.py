@@ -11,8 +11,10 @@ import pytest
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums import draft
-from flwr_dpkmeans.sums.draft import draft_plan, resolve_delta
+from flwr_dpkmeans.sums import price as price_module
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import resolve_delta
 
 
 def plan_of(counted: int | None, **values: Any) -> Plan:
@@ -104,9 +106,9 @@ def test_delta_is_lowered_as_long_as_seven_tenths_of_epsilon_cover_what_came_bef
         asked.append(delta)
         return most if delta > 2e-7 else math.nextafter(most, 3.0)
 
-    monkeypatch.setattr(draft, "price_or_infinity", price)
+    monkeypatch.setattr(price_module, "price_or_infinity", price)
     plan = plan_of(10**6, evaluation=evaluation, epsilon=2.0)
-    assert draft._counted_delta(plan) == 2.5e-7
+    assert price_module._counted_delta(plan) == 2.5e-7
     assert asked[-2:] == [2.5e-7, 6.25e-8]
 
 
@@ -120,9 +122,9 @@ def test_six_deviations_more_rows_are_allowed_for(
     n = 1_300_000
     # 1/(N ln N) of 1.3 million is 5.46e-8; a sixteenth of 1e-6, 6.25e-8, is too much.
     assert 1.0 / (n * math.log(n)) < 6.25e-8
-    assert draft._counted_delta(plan) == 1e-6 / 64
+    assert price_module._counted_delta(plan) == 1e-6 / 64
     monkeypatch.setattr(type(plan), "released_std", lambda self, planned, block: 0.0)
-    assert draft._counted_delta(plan) == 1e-6 / 16
+    assert price_module._counted_delta(plan) == 1e-6 / 16
 
 
 @pytest.mark.parametrize(("n_clients", "most"), [(3, 1), (4, 2), (10, 8)])
@@ -154,7 +156,7 @@ def test_the_whole_budget_repeated_is_priced_as_its_parts(
     gaussian = plan_of(10**6, max_retries=2)
     asked.clear()
     assert draft._whole_repeated(gaussian) == 9.0
-    whole = draft.whole_multiplier(gaussian.config, 1e-6)
+    whole = price_module.whole_multiplier(gaussian.config, 1e-6)
     (([event], delta),) = asked
     assert (event.name, event.noise_multiplier, delta) == (
         "all rounds",
@@ -176,9 +178,9 @@ def test_laplace_rounds_beside_a_count_are_priced_at_a_twentieth_more(
     )
     plan: Any = SimpleNamespace(config=config, n_clients=3)
     share = config.settings.reserved_share(counts=True)
-    whole = draft.whole_multiplier(config, 1e-6)
+    whole = price_module.whole_multiplier(config, 1e-6)
     shade = 1.0 - 1e-6
-    expected = draft.gaussian_noise_multiplier(
+    expected = price_module.gaussian_noise_multiplier(
         2.0 * share * shade, 1e-6 * shade
     ) * math.sqrt(share)
     assert whole == pytest.approx(expected, rel=1e-14)

@@ -17,21 +17,19 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape
-from flwr_dpkmeans.sums.draft import (
-    _known,
-    build_algorithm,
-    draft_plan,
-    initial_state,
-    redraft_plan,
+from flwr_dpkmeans.sums.build import _known, build_algorithm, initial_state
+from flwr_dpkmeans.sums.checks.columns import columns_digest
+from flwr_dpkmeans.sums.checks.verify import (
     require_next,
     require_server_state,
     verify_plan,
-    whole_multiplier,
-    worst_case,
 )
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints, columns_digest
+from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.price import whole_multiplier
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import Discoveries, ServerFacts
 
 BOX = ((-1.0,), (1.0,))
 TWO = ((-1.0, 0.0), (1.0, 2.0))

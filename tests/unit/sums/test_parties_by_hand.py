@@ -35,13 +35,14 @@ from flwr_dpkmeans.secagg.messages import (
 from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
+from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import Client, Guard
-from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
+from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import unpack_state
 from flwr_dpkmeans.sums.server import Server, _common_columns
-from flwr_dpkmeans.sums.task import Discoveries
 from flwr_dpkmeans.sums.wire import (
     Failure,
     KeysReply,
@@ -393,7 +394,7 @@ def test_a_run_has_begun_with_its_first_release(
     def require_next(*_: Any, **known: Any) -> None:
         raise ProtocolError(str(known))
 
-    monkeypatch.setattr(client.draft, "require_next", require_next)
+    monkeypatch.setattr(client, "require_next", require_next)
     with pytest.raises(
         ProtocolError, match=re.escape(str({"begun": begun, "released": released}))
     ):

@@ -20,10 +20,7 @@ import pytest
 from flwr_dpkmeans.errors import DataError, ProtocolError, RefusalError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND, PROFILE_ROUND
-from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import (
-    Plan,
-    PublicPoints,
+from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
     column_positions,
     columns_digest,
@@ -32,10 +29,11 @@ from flwr_dpkmeans.sums.plan import (
     require_schema,
     require_width,
     schema_agreement,
-    takes_part,
 )
+from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.plan import Plan, PublicPoints, takes_part
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.task import ServerFacts
 
 EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
 NAMED: dict[str, Any] = {"feature_names": ("age", "pay")}

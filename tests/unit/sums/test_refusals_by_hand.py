@@ -35,8 +35,9 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.messages import NO_ROUND
 from flwr_dpkmeans.secagg.packing import MAX_BOXES, pack_boxes, unpack_boxes
-from flwr_dpkmeans.sums import client, draft, neighbours, server
-from flwr_dpkmeans.sums.neighbours import _share_of_bound, check_sensitivity
+from flwr_dpkmeans.sums import client, draft, server
+from flwr_dpkmeans.sums.checks import neighbours, sound, verify
+from flwr_dpkmeans.sums.checks.neighbours import _share_of_bound, check_sensitivity
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
@@ -351,9 +352,9 @@ def test_where_the_numbers_of_a_plan_end(
     fitting: dict[str, Any], refused: dict[str, Any], sentence: str
 ) -> None:
     plan = final_plan()
-    draft.check_plan(replace(plan, **fitting))
+    sound.check_plan(replace(plan, **fitting))
     with pytest.raises((PlanError, ConfigurationError), match=sentence):
-        draft.check_plan(replace(plan, **refused))
+        sound.check_plan(replace(plan, **refused))
 
 
 def test_delta_of_clients_is_below_one_over_their_number() -> None:
@@ -365,16 +366,16 @@ def test_delta_of_clients_is_below_one_over_their_number() -> None:
         trust="central",
     )
     plan = draft.draft_plan(config, run_id=1, n_clients=8, seed=0, n_features=2)
-    draft.check_plan(replace(plan, delta=0.124))
+    sound.check_plan(replace(plan, delta=0.124))
     with pytest.raises(
         ConfigurationError, match=r"at client level it must be below 1/M = 0\.125"
     ):
-        draft.check_plan(replace(plan, delta=0.125))
+        sound.check_plan(replace(plan, delta=0.125))
 
 
 @pytest.mark.parametrize(
     ("unit", "rows"),
-    [(PrivacyUnit.RECORD, draft.MAX_ROWS_PER_CLIENT), (PrivacyUnit.CLIENT, 1)],
+    [(PrivacyUnit.RECORD, sound.MAX_ROWS_PER_CLIENT), (PrivacyUnit.CLIENT, 1)],
 )
 def test_sums_have_room_for_all_rows_of_all_clients(
     unit: PrivacyUnit, rows: int, monkeypatch: pytest.MonkeyPatch
@@ -390,10 +391,10 @@ def test_sums_have_room_for_all_rows_of_all_clients(
         }
         config = parse_config(n_clusters=2, bounds=((-1.0,), (1.0,)), **client)
         plan = draft.draft_plan(config, run_id=1, n_clients=3, seed=0, n_features=2)
-    monkeypatch.setattr(draft, "require_no_wrap", lambda *room: asked.append(room))
+    monkeypatch.setattr(sound, "require_no_wrap", lambda *room: asked.append(room))
     because = Sensitivity(Norm.L2, 2.0, unit, "so")
     block = Block("sums", (2,), because, NoiseShape.GAUSSIAN, 3.0, 0.25)
-    draft._check_round(plan, PlannedRound("r", "oblivious", (block,)))
+    sound._check_round(plan, PlannedRound("r", "oblivious", (block,)))
     assert asked == [(0.25 * rows * 3, 6.0, "sums", plan.fraction_bits)]
 
 
@@ -408,7 +409,7 @@ def test_a_sensitivity_is_for_the_unit_that_the_run_protects() -> None:
             " that"
         ),
     ):
-        draft._check_round(final_plan(), PlannedRound("r", "oblivious", (block,)))
+        sound._check_round(final_plan(), PlannedRound("r", "oblivious", (block,)))
 
 
 @pytest.mark.parametrize(
@@ -429,7 +430,7 @@ def test_noise_that_no_source_draws_is_refused_before_anybody_is_charged(
             0.0,
         )
         try:
-            draft._check_round(plan, PlannedRound("r", "oblivious", (block,)))
+            sound._check_round(plan, PlannedRound("r", "oblivious", (block,)))
         except PlanError:
             continue
         drawn += draw_noise([block], SecureNoise(), plan.fraction_bits).size
@@ -442,7 +443,7 @@ def test_noise_of_less_than_a_step_and_too_long_rounds_are_refused() -> None:
     step = 2.0**-plan.fraction_bits
 
     def check(*blocks: Block) -> None:
-        draft._check_round(plan, PlannedRound("r", "oblivious", blocks))
+        sound._check_round(plan, PlannedRound("r", "oblivious", blocks))
 
     check(Block("sums", (2,), because, NoiseShape.GAUSSIAN, step, 1.0))
     check(*[Block(name, (2**23,), because, NoiseShape.NONE, 0.0, 1.0) for name in "ab"])
@@ -486,13 +487,13 @@ def test_a_billionth_more_than_a_budget_is_allowed(
         settings=settings, epsilon=epsilon, epsilon_worst_case=worst, events=lambda: ()
     )
     if sentence is None:
-        draft.check_budget(plan, charged)
+        sound.check_budget(plan, charged)
     else:
         with pytest.raises(BudgetError, match=re.escape(sentence)):
-            draft.check_budget(plan, charged)
+            sound.check_budget(plan, charged)
         plan.events = lambda: (ExactRelease("sums"),)
         if limit is None:  # what releases a sum as it is has no budget to keep
-            draft.check_budget(plan, charged)
+            sound.check_budget(plan, charged)
 
 
 def test_a_plan_is_for_so_many_clients_at_most() -> None:
@@ -519,7 +520,7 @@ def test_a_plan_for_nobody_is_refused_before_it_is_priced(
         config, run_id=1, n_clients=5, seed=0, n_features=2, **known
     )
     with pytest.raises(ProtocolError, match="at least one client and one row"):
-        draft.verify_plan(replace(plan, **values))
+        verify.verify_plan(replace(plan, **values))
 
 
 @pytest.mark.parametrize(

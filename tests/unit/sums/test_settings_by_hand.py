@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.sums.settings import (
-    Dropout,
+from flwr_dpkmeans.sums.option_rules import (
     Options,
-    Settings,
     as_numbers,
     choice,
     flag,
@@ -23,6 +21,7 @@ from flwr_dpkmeans.sums.settings import (
     rule_of,
     whole,
 )
+from flwr_dpkmeans.sums.settings import Dropout, Settings
 
 ONE: Any = ((-1.0,), (1.0,))
 TWO: Any = ((-1.0, 0.0), (1.0, 2.0))

@@ -22,10 +22,9 @@ from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.statement import (
     LOCAL,
-    _assumptions,
-    _server_sentences,
     build_report,
     count_outside,
     describe_step,
@@ -37,7 +36,7 @@ from flwr_dpkmeans.sums.statement import (
     unclear_cautions,
     why_not_private,
 )
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.statement.assumptions import _assumptions, _server_sentences
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
 

@@ -15,7 +15,7 @@ from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.sums.client import Memory
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
-from flwr_dpkmeans.sums.task import Discoveries
+from flwr_dpkmeans.sums.outcome import Discoveries
 
 
 def test_the_last_tag_is_of_the_round_after_the_last(

@@ -17,15 +17,12 @@ from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.noise import SAME
 from flwr_dpkmeans.privacy.release import PrivacyUnit
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.option_rules import Options, whole
+from flwr_dpkmeans.sums.public_facts import MAX_SERVER_POINTS, PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.settings import EvaluationKind, Options, Settings, whole
-from flwr_dpkmeans.sums.task import (
-    MAX_SERVER_POINTS,
-    PublicFacts,
-    RunConfig,
-    ServerFacts,
-    Task,
-)
+from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
+from flwr_dpkmeans.sums.task import Task
 
 BOX = ((-1.0,), (1.0,))
 

@@ -20,7 +20,8 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.messages import Release
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
-from flwr_dpkmeans.sums.trust import Central, Plain, Shares, trust_model
+from flwr_dpkmeans.sums.aggregation import Plain
+from flwr_dpkmeans.sums.trust import Central, Shares, trust_model
 
 
 @pytest.mark.parametrize(

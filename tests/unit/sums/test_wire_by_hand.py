@@ -25,7 +25,7 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskReply,
 )
-from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import wire
@@ -178,7 +178,7 @@ def test_survivors_are_signed_with_64_bytes_or_not_at_all(length: int) -> None:
         Stage.UNMASK, UnmaskReply(1, 0, {3: b"share"}, bytes(length))
     )
     if length in (0, 64):
-        assert sent.opened(Stage.UNMASK, 3) == UnmaskReply(
+        assert wire.decode_reply(sent, Stage.UNMASK, 3) == UnmaskReply(
             1, 0, {3: b"share"}, bytes(length)
         )
     else:
@@ -186,14 +186,16 @@ def test_survivors_are_signed_with_64_bytes_or_not_at_all(length: int) -> None:
             ProtocolError,
             match=f"signed the survivors with {length} bytes instead of 64",
         ):
-            sent.opened(Stage.UNMASK, 3)
+            wire.decode_reply(sent, Stage.UNMASK, 3)
 
 
 def test_a_last_reply_has_a_tag_and_no_vector() -> None:
     sent = wire.encode_reply(Stage.FINISH, FinishReply(b"t" * 32))
-    assert sent.opened(Stage.FINISH, 3) == FinishReply(b"t" * 32)
+    assert wire.decode_reply(sent, Stage.FINISH, 3) == FinishReply(b"t" * 32)
     with pytest.raises(ProtocolError, match="carries a vector that was not asked for"):
-        replace(sent, vector=np.zeros(2, dtype=np.uint64)).opened(Stage.FINISH, 3)
+        wire.decode_reply(
+            replace(sent, vector=np.zeros(2, dtype=np.uint64)), Stage.FINISH, 3
+        )
 
 
 @pytest.mark.parametrize(
@@ -213,10 +215,10 @@ def test_keys_have_their_form(values: dict[str, Any], sentence: str | None) -> N
     sent = wire.encode_reply(Stage.KEYS, reply)
     assert ("columns" in sent.header) is bool(reply.columns)
     if sentence is None:
-        assert sent.opened(Stage.KEYS, 3) == reply
+        assert wire.decode_reply(sent, Stage.KEYS, 3) == reply
     else:
         with pytest.raises(ProtocolError, match=sentence):
-            sent.opened(Stage.KEYS, 3)
+            wire.decode_reply(sent, Stage.KEYS, 3)
 
 
 def test_a_credential_is_there_where_anything_was_signed() -> None:
@@ -308,11 +310,11 @@ def test_bodies_are_read_as_they_were_written() -> None:
     )
     assert set(reply.fields) == {"header", "tag"}  # nothing that is empty
     assert set(reply.header) == {"status", "round", "attempt"}
-    assert reply.opened(Stage.SUM, 3).masked.values.tolist() == [0, 1]
+    assert wire.decode_reply(reply, Stage.SUM, 3).masked.values.tolist() == [0, 1]
     with pytest.raises(
         ProtocolError, match="a message carries no vector, but must have one"
     ):
-        replace(reply, vector=None).opened(Stage.SUM, 3)
+        wire.decode_reply(replace(reply, vector=None), Stage.SUM, 3)
 
 
 def drafted(**values: Any) -> Plan:

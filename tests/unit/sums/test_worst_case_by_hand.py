@@ -19,7 +19,7 @@ from flwr_dpkmeans.privacy.release import GaussianRelease, dominating_release
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import run_direct
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.task import ServerFacts
+from flwr_dpkmeans.sums.public_facts import ServerFacts
 
 
 def plan_of(**values: Any) -> Plan:

@@ -1,0 +1,1 @@
+"""What is held against what: plans, tables, sums and statistics."""

@@ -1,0 +1,105 @@
+"""Released sums, held against public bounds by a server that may read them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flwr_dpkmeans.errors import (
+    ProtocolError,
+)
+from flwr_dpkmeans.privacy.release import (
+    Block,
+    NoiseShape,
+    PrivacyUnit,
+    ReleasedSum,
+)
+from flwr_dpkmeans.sums.checks.sound import (
+    MAX_ROWS_PER_CLIENT,
+)
+from flwr_dpkmeans.sums.outcome import COUNT
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+
+_GAUSSIAN_ROOM = 12.0
+_LAPLACE_ROOM = 40.0
+"""Noise of more scales than these has a probability below 1e-17 in one entry."""
+DECLARED_ROOM = 2.0
+"""A declared number of rows may be rounded or old, but not by more than this factor."""
+
+
+def require_plausible(
+    plan: Plan,
+    index: int,
+    found: ReleasedSum,
+    n_clients: int,
+    n_sharers: int | None = None,
+) -> None:
+    """Refuse, by a `ProtocolError`, a released sum with an entry that rows within the
+    plan's bounds cannot add up to.
+
+    A client can add anything modulo 2^64 to a masked sum. Where the server reads it, it
+    is held against public bounds with room for its noise: post-processing that stops no
+    honest run, so that stopping tells nothing besides. The sentence names array and
+    bound, not the entry. Where only clients read the sum nobody may do this: a server
+    that shifts a sum it cannot read would learn from a refusal whether the sum passes a
+    bound.
+
+    Of the clients `n_clients` are in the sum, and `n_sharers` shared keys before (None:
+    all of the plan).
+    """
+    planned = plan.round_at(index)
+    rows = _most_rows(plan, index, n_clients)
+    for block in planned.blocks:
+        units = (
+            rows if block.sensitivity.unit is PrivacyUnit.RECORD else float(n_clients)
+        )
+        room = _room(plan, planned, block, n_clients, n_sharers)
+        most = block.entry_bound * units + room
+        least = 0.0 - room if block.sensitivity.nonnegative else -most
+        values = found[block.name]
+        outside = int(np.count_nonzero(~((values >= least) & (values <= most))))
+        if outside:
+            raise ProtocolError(
+                f"{outside} of {values.size} entries of {block.name!r} in round {index}"
+                f" lie outside {least:.6g} to {most:.6g}, which no data within the"
+                " plan's bounds add up to: a client sent a wrong vector, or n_examples"
+                " is declared too small; nothing was sent on."
+            )
+
+
+def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
+    """Rows that this many clients can have.
+
+    By declaration or count if there is one, and in any case by their limit.
+    """
+    limit = float(MAX_ROWS_PER_CLIENT * n_clients)
+    if plan.settings.n_examples is not None:
+        return min(limit, DECLARED_ROOM * plan.settings.n_examples)
+    counting = plan.count
+    if plan.n_examples is None or counting is None or plan.discovers(index):
+        return limit
+    # The count itself was noisy.
+    block = next(block for block in counting.blocks if block.name == COUNT)
+    return min(
+        limit,
+        DECLARED_ROOM * (plan.n_examples + _room(plan, counting, block, n_clients)),
+    )
+
+
+def _room(
+    plan: Plan,
+    planned: PlannedRound,
+    block: Block,
+    n_clients: int,
+    n_sharers: int | None = None,
+) -> float:
+    """How far noise can move an entry."""
+    if block.noise is NoiseShape.NONE:
+        return 0.0
+    scales = _LAPLACE_ROOM if block.noise is NoiseShape.LAPLACE else _GAUSSIAN_ROOM
+    # A cohort of more clients than those whose shares arrived made the shares smaller,
+    # not larger.
+    return (
+        scales
+        * block.noise_scale
+        * planned.model.released_factor(plan.shares_of(n_clients, n_sharers))
+    )

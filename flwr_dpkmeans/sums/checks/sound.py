@@ -1,0 +1,164 @@
+"""Plans that can be run, and that cost no more than was asked for."""
+
+from __future__ import annotations
+
+import math
+
+from flwr_dpkmeans.errors import (
+    BudgetError,
+    ConfigurationError,
+    PlanError,
+    told_apart,
+)
+from flwr_dpkmeans.privacy import release
+from flwr_dpkmeans.privacy.release import (
+    NoiseShape,
+    PrivacyUnit,
+)
+from flwr_dpkmeans.secagg.ring import require_no_wrap
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+
+MAX_ROWS_PER_CLIENT = 2**28
+"""Rows that one client may hold, for the proof that sums cannot wrap."""
+MAX_UNCOUNTED_DELTA = 1e-5
+"""Largest delta of a record-level plan that does not know the number of rows."""
+MAX_VECTOR_LENGTH = 2**24
+_TOLERANCE = 1e-9
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a delta that is too large, numbers that sums cannot be recovered with, and
+    rounds that cannot be run.
+    """
+    settings = plan.settings
+    plan.model.require_stated(plan.shares)
+    if plan.model.alone and settings.masking:
+        raise PlanError(
+            f"trust is {settings.trust!r}, where one party holds all rows, but the run"
+            " masks several parties' sums: use DPKMeans for one table, or choose"
+            " trust='central'."
+        )
+    plan.aggregator.check(plan)
+    if plan.seed < 0:
+        raise PlanError(
+            f"the plan's seed is {plan.seed}, but it must be 0 or more: stop the run"
+            " and check the server."
+        )
+    if settings.unit is PrivacyUnit.CLIENT and plan.delta >= 1.0 / plan.n_clients:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but at client level it must be below 1/M ="
+            f" {1.0 / plan.n_clients:g}: give a smaller delta."
+        )
+    uncounted = (
+        plan.is_final
+        and plan.n_examples is None
+        and settings.unit is PrivacyUnit.RECORD
+    )
+    noisy = any(
+        block.noise is not NoiseShape.NONE
+        for planned in plan.rounds
+        for block in planned.blocks
+    )
+    if uncounted and noisy and plan.delta > MAX_UNCOUNTED_DELTA:
+        raise ConfigurationError(
+            f"delta is {plan.delta:g}, but without a declared number of rows it may be"
+            f" at most {MAX_UNCOUNTED_DELTA:g}, as nobody can say whether it is below"
+            " 1/N: declare n_examples or give a smaller delta."
+        )
+    # What holds for a round's arrays holds for all others that release the same.
+    unlike: dict[object, PlannedRound] = {}
+    for planned in plan.all_rounds:
+        unlike.setdefault((planned.trust, planned.blocks), planned)
+    for planned in unlike.values():
+        _check_round(plan, planned)
+
+
+def _check_round(plan: Plan, planned: PlannedRound) -> None:
+    """Refuse a round that is too long, cannot be reported, or whose sums could wrap or
+    noise cannot be added.
+    """
+    if planned.length > MAX_VECTOR_LENGTH:
+        raise PlanError(
+            f"round {planned.name!r} has {planned.length} entries, but at most"
+            f" {MAX_VECTOR_LENGTH} can be aggregated: use fewer clusters or features."
+        )
+    if len({block.name for block in planned.blocks}) < len(planned.blocks):
+        raise PlanError(
+            f"round {planned.name!r} releases two arrays of one name, but only the last"
+            " of them could be read: give them names of their own."
+        )
+    planned.model.check(planned.blocks)
+    share, released = (
+        planned.model.drawn_factor(plan.shares),
+        planned.model.released_factor(plan.shares),
+    )
+    for block in planned.blocks:
+        # After the run the report must say why each release is private.
+        if not block.sensitivity.proof[1].strip():
+            raise PlanError(
+                f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but"
+                " nothing says why it is no larger: give Sensitivity(because=...),"
+                " half a sentence for the report."
+            )
+        own, asked = block.sensitivity.unit.value, plan.settings.unit.value
+        if own != asked:
+            raise PlanError(
+                f"{block.name!r} is bounded for one {own}, but the run protects one"
+                f" {asked}: declare that."
+            )
+        # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
+        per_client = (
+            MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
+        )
+        largest = block.entry_bound * per_client * plan.n_clients
+        require_no_wrap(
+            largest, block.standard_deviation * released, block.name, plan.fraction_bits
+        )
+        # Discrete noise of less than a grid step is no longer close to a continuous one
+        # [M3].
+        if (
+            block.noise is not NoiseShape.NONE
+            and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0
+        ):
+            raise PlanError(
+                f"the noise on {block.name!r} would be {block.noise_scale * share:.3g},"
+                f" but the grid has steps of {2.0**-plan.fraction_bits:.3g}: lower"
+                f" epsilon (it is {plan.settings.epsilon:g})."
+            )
+
+
+def check_budget(plan: Plan, charged: float) -> None:
+    """Refuse a plan that costs more than was asked for, or whose worst case exceeds
+    ``max_epsilon`` or what is charged.
+
+    `charged` is what ledgers were charged before this plan was known; infinite if it is
+    the first.
+    """
+    settings = plan.settings
+    is_private = release.ExactRelease not in map(type, plan.events())
+    if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
+        cost, budget = told_apart(plan.epsilon, settings.epsilon)
+        raise BudgetError(
+            f"the plan costs epsilon {cost}, but the budget is {budget}: raise it or"
+            " use fewer rounds."
+        )
+    retries = f"when all {settings.max_retries} retries are used"
+    if (
+        settings.max_epsilon is not None
+        and plan.epsilon_worst_case > settings.max_epsilon * (1.0 + _TOLERANCE)
+    ):
+        cost, most = told_apart(plan.epsilon_worst_case, settings.max_epsilon)
+        raise BudgetError(
+            f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}:"
+            " lower epsilon or max_retries, or raise max_epsilon."
+        )
+    if (
+        charged < math.inf
+        and is_private
+        and plan.epsilon_worst_case > charged * (1.0 + _TOLERANCE)
+    ):
+        cost, paid = told_apart(plan.epsilon_worst_case, charged)
+        raise BudgetError(
+            f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before"
+            " the rows were counted: declare n_examples, or lower max_retries."
+        )

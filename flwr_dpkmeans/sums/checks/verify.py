@@ -1,0 +1,198 @@
+"""What a client checks of a plan or a state that came from elsewhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+from flwr_dpkmeans.errors import (
+    ProtocolError,
+)
+from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.draft import redraft_plan
+from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.round import State
+
+
+@lru_cache(maxsize=4)
+def verify_plan(plan: Plan) -> None:
+    """Rebuild a received plan from its configuration.
+
+    One whose numbers do not follow is a `ProtocolError`.
+
+    Differences in the last digits are accepted; the plan's own numbers are then used by
+    everybody. Virtual clients of one process share the answer.
+    """
+    # It is printed, and compared with own digests: nothing but a digest may come this
+    # way.
+    for what, digest in (
+        ("columns", plan.columns_digest),
+        ("its schema", plan.settings.schema_digest),
+    ):
+        if digest and not re.fullmatch("[0-9a-f]{64}", digest):
+            raise ProtocolError(
+                f"the plan's digest of {what} is no SHA-256 in hexadecimal: stop the"
+                " run."
+            )
+    if plan.n_clients < 1 or (plan.n_examples is not None and plan.n_examples < 1):
+        raise ProtocolError(
+            "the plan is for nobody, but it needs at least one client and one row: stop"
+            " the run."
+        )
+    if (
+        plan.n_examples is not None
+        and plan.settings.n_examples is None
+        and plan.count is None
+    ):
+        # Neither declared nor released, so reports would not say that delta was held
+        # against it.
+        raise ProtocolError(
+            f"the plan has N = {plan.n_examples}, which is neither declared nor"
+            " counted: stop the run."
+        )
+    if plan.server is not None and plan.n_features not in (
+        None,
+        len(plan.server.centre),
+    ):
+        raise ProtocolError(
+            "the server points' centre has another width than the plan: stop the run."
+        )
+    # Without the points clients would stand still after a release that the server
+    # cannot read.
+    if plan.server_advances and not plan.model.server_has_result():
+        raise ProtocolError(
+            "the plan keeps the server's points back, but under trust"
+            f" {plan.settings.trust!r} the clients go on by themselves and need them:"
+            " stop the run and check the server."
+        )
+    # Before anything is computed from the points: a hostile plan must not cost hours of
+    # work.
+    plan.task.require_bearable(plan)
+    if plan.public_points is not None:
+        table = plan.public_points.table
+        if plan.server is None or table.shape != (
+            plan.server.n_points,
+            len(plan.server.centre),
+        ):
+            raise ProtocolError(
+                "the plan's server points have another shape than it says: stop the"
+                " run."
+            )
+    own = redraft_plan(
+        plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box
+    )
+    differing = {
+        name
+        for name in _unlike_fields(own, plan)
+        if not _agree(getattr(own, name), getattr(plan, name))
+    }
+    if not differing:
+        return
+    lengths = [(len(one.preliminary), len(one.rounds)) for one in (own, plan)]
+    if differing - {"preliminary", "rounds"} or lengths[0] != lengths[1]:
+        raise ProtocolError(
+            "the plan does not follow from its own configuration: stop the run and"
+            " check the server."
+        )
+    # A server that announces less noise, or a smaller sensitivity, than it uses would
+    # make reports and ledgers lie.
+    pairs = zip(own.all_rounds, plan.all_rounds, strict=True)
+    name = next(theirs.name for mine, theirs in pairs if not _agree(mine, theirs))
+    raise ProtocolError(
+        f"round {name!r} of the plan has other sensitivities or noise than its"
+        " configuration implies: stop the run."
+    )
+
+
+def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
+    return {
+        one.name
+        for one in fields(plan)
+        if getattr(plan, one.name) != getattr(other, one.name)
+    }
+
+
+def _agree(mine: Any, theirs: Any) -> bool:
+    """Whether two values agree up to the last digits of their numbers, in which another
+    machine's pow may differ.
+    """
+    if mine == theirs:
+        return True
+    if type(mine) is not type(theirs):
+        return False
+    if isinstance(mine, tuple):
+        return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
+    if is_dataclass(mine):
+        return all(
+            _agree(getattr(mine, one.name), getattr(theirs, one.name))
+            for one in fields(mine)
+        )
+    return isinstance(mine, float) and math.isclose(
+        mine, theirs, rel_tol=1e-9, abs_tol=0.0
+    )
+
+
+def require_next(
+    plan: Plan,
+    later: Plan,
+    discoveries: Discoveries,
+    *,
+    begun: bool,
+    released: int | None,
+) -> None:
+    """Accept no later plan but the one that follows from the plan in force and from
+    what was `found`.
+
+    Only what plans are drafted from is compared: the rest follows, as `verify_plan`
+    sees. `released` is the round that was released with it; a run has `begun` once a
+    vector was asked for.
+    """
+    counted = released == 0
+    if counted and discoveries.n_examples not in (None, later.n_examples):
+        raise ProtocolError(
+            f"the final plan has N = {later.n_examples}, but the private count released"
+            f" {discoveries.n_examples}: end it."
+        )
+    if counted and later.box != discoveries.box:
+        raise ProtocolError(
+            "the final plan has another box than the private histograms released: stop"
+            " the run."
+        )
+    # The tables' width, and what all columns' digests have in common, are known after
+    # the key phase.
+    news = (
+        {"n_features"}
+        if plan.n_features is None and (counted or not begun)
+        else set[str]()
+    )
+    news |= {"columns_digest"} if not (begun or plan.columns_digest) else set()
+    changed = _unlike_fields(plan, later) - {"preliminary", "rounds", "delta"}
+    fixed = changed - news - ({"n_examples", "box"} if counted else set())
+    if fixed:
+        raise ProtocolError(
+            f"the plan that came has another {', '.join(sorted(fixed))} than the one in"
+            " force, which had fixed it or is still to find it: stop the run."
+        )
+    if not changed:
+        raise ProtocolError(
+            "another plan came although the one in force says the same: stop the run."
+        )
+
+
+@lru_cache(maxsize=4)
+def require_server_state(plan: Plan, index: int, state: State) -> None:
+    """Check a state that the server sent for one round; index T + 1 is the result.
+
+    The task knows what its states are, and each round checks what its statistic reads
+    (`PrivateSum.admits`); nothing else is taken, so that a server cannot tell clients
+    more than the round needs.
+    """
+    step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
+    if not plan.task.admits(plan, step, state):
+        raise ProtocolError(
+            f"the server's state for round {index} does not fit the plan: stop the run."
+        )

@@ -1,0 +1,166 @@
+"""What releases cost, and the noise that a share of the budget pays for."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    PlanError,
+)
+from flwr_dpkmeans.privacy import release
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
+from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.release import (
+    Event,
+    NoiseShape,
+    PrivacyUnit,
+)
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.outcome import COUNT
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.plan import Plan
+
+
+@lru_cache(maxsize=1024)
+def price(events: tuple[Event, ...], delta: float) -> float:
+    """Epsilon of the events at delta.
+
+    Remembered, since server and clients price the same prefixes of a plan.
+    """
+    return compose_epsilon(events, delta)
+
+
+def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
+    """Epsilon of the events, infinite where their discrete noise is too far from a
+    continuous one for delta.
+    """
+    try:
+        return price(events, delta)
+    except PlanError:
+        return math.inf
+
+
+UNDECLARED_DELTA = 1e-6
+
+
+def resolve_delta(config: RunConfig, n_clients: int) -> float:
+    """delta: as given, else 1/(N ln N) where N is declared, else 1e-6.
+
+    At client level also at most 1/(M ln M).
+    """
+    settings = config.settings
+    if settings.delta is not None:
+        return settings.delta
+    if settings.unit is PrivacyUnit.CLIENT:
+        return (
+            UNDECLARED_DELTA
+            if n_clients < 3
+            else min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
+        )
+    if settings.n_examples is None:
+        return UNDECLARED_DELTA
+    n = settings.n_examples
+    if n < 3:
+        raise ConfigurationError(
+            f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add"
+            " data."
+        )
+    return 1.0 / (n * math.log(n))
+
+
+def whole_multiplier(config: RunConfig, delta: float) -> float:
+    """Gaussian noise multiplier of a release that takes the whole budget.
+
+    a share s of it gets this over sqrt(s).
+
+    Beside Laplace noise all that is not the task's own shares one part of epsilon, on
+    whose size it depends.
+    """
+    settings = config.settings
+    if config.task.noise is not NoiseShape.LAPLACE:
+        return gaussian_noise_multiplier(settings.epsilon, delta)
+    total = settings.reserved_share(counts=config.task.counts(settings.unit))
+    # A millionth of both is kept for what the discrete noise costs.
+    return gaussian_noise_multiplier(
+        settings.epsilon * total * (1 - 1e-6), delta * (1 - 1e-6)
+    ) * math.sqrt(total)
+
+
+COUNT_DEVIATIONS = 6.0
+"""Deviations of the count's noise that a table may be larger than its count says, in
+the choice of delta.
+"""
+_SPENT_BEFORE = 0.7
+"""Most of epsilon, less the closing rounds' share, that what comes before round 1 may
+cost at the final delta.
+"""
+
+
+def _multiplier_of(plan: Plan, share: float) -> float:
+    """Noise multiplier of a closing round with a share of the budget."""
+    multiplier, rate = (
+        whole_multiplier(plan.config, plan.delta) / math.sqrt(share),
+        plan.settings.client_sampling_rate,
+    )
+    return (
+        multiplier if rate >= 1.0 else _sampled_multiplier(multiplier, rate, plan.delta)
+    )
+
+
+@lru_cache(maxsize=64)
+def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
+    """The noise multiplier with which one release over sampled clients costs what it
+    would over all with the other.
+    """
+    epsilon = compose_epsilon(
+        [release.GaussianRelease("closing round", multiplier)], delta
+    )
+    return calibrate_scale(
+        lambda scale: [release.GaussianRelease("closing round", scale, SAME, rate)],
+        epsilon,
+        delta,
+        start=multiplier,
+    )
+
+
+def _counted_delta(plan: Plan) -> float:
+    """delta once N is counted: the first of the start's delta, a quarter of it, a
+    sixteenth, ... that suits the table.
+
+    Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and
+    six deviations of its noise. The plan before it has the largest of them, so that a
+    policy's limit holds for all [C15]. No step would leave the algorithm next to
+    nothing of epsilon beside the preliminary rounds, whose noise is that of the first
+    delta.
+    """
+    config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
+    counting = plan.count
+    if (
+        counting is None
+        or plan.n_examples is None
+        or config.settings.unit is not PrivacyUnit.RECORD
+    ):
+        return start
+    std = max(
+        plan.released_std(counting, block)
+        for block in counting.blocks
+        if block.name == COUNT
+    )
+    n = plan.n_examples + COUNT_DEVIATIONS * std
+    most = (
+        1.0 / (n * math.log(n))
+        if config.settings.delta is None
+        else math.nextafter(1.0 / n, 0.0)
+    )
+    spendable = (
+        _SPENT_BEFORE * (1.0 - config.settings.closing_share) * config.settings.epsilon
+    )
+    events, delta = plan.events(range(plan.first_round, 1)), start
+    while delta > most and price_or_infinity(events, 0.25 * delta) <= spendable:
+        delta *= 0.25
+    return delta

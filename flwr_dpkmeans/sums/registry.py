@@ -1,0 +1,104 @@
+"""Things by name: those that were added, and those that installed packages offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from flwr_dpkmeans.errors import ConfigurationError, nearest
+from flwr_dpkmeans.log import placed_logger
+
+ItemT = TypeVar("ItemT")
+
+
+class Registry(Mapping[str, ItemT]):
+    """Things by name: those that were added, and those that installed packages offer by
+    an entry point of a group.
+
+    The entry points are loaded when somebody asks for a name that was not added, or for
+    all.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        option: str = "the name",
+        require: Callable[..., None] = lambda *_: None,
+    ) -> None:
+        self._group, self._option, self._require, self._complete = (
+            group,
+            option,
+            require,
+            False,
+        )
+        self._items, self._unusable = dict[str, ItemT](), dict[str, str]()
+
+    def add(self, name: str, item: ItemT) -> None:
+        """Make an item known.
+
+        Another one of the same name is refused, since plans name it.
+        """
+        self._require(name, item)
+        if self._items.setdefault(name, item) is not item:
+            raise ConfigurationError(
+                f"{name!r} is registered already: choose another name."
+            )
+
+    def find(self, name: str, *others: str) -> ItemT:
+        """The item of a name.
+
+        Another one is a `ConfigurationError` with the nearest that is known, or of
+        `others`.
+        """
+        if name not in self._items and name not in self:
+            if name in self._unusable:
+                raise ConfigurationError(
+                    f"{self._option} is {name!r}, but {self._unusable[name]}."
+                )
+            # What is made by a class of its own has a name for plans only.
+            offered = [
+                key for key, item in self.items() if not getattr(item, "door", "")
+            ]
+            known = nearest(name, (*offered, *others))
+            raise ConfigurationError(
+                f"{self._option} is {name!r}, which is not known: {known}"
+            )
+        return self._items[name]
+
+    def __getitem__(self, name: str) -> ItemT:
+        if name not in self._items:
+            self._load()
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(tuple(self._items))
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._items)
+
+    def _load(self) -> None:
+        if not self._complete:
+            self._complete = True
+            for point in entry_points(group=self._group):
+                # One that cannot be used costs nobody the others.
+                try:
+                    self.add(point.name, point.load())
+                except Exception as error:
+                    is_sentence = isinstance(error, ConfigurationError)
+                    told = (
+                        str(error).rstrip(".")
+                        if is_sentence
+                        else f"{type(error).__name__}: {error}"
+                    )
+                    self._unusable[point.name] = (
+                        f"what is installed as {point.value!r} cannot be used ({told})"
+                    )
+                    _logger.warning(
+                        "%s %r: %s", self._group, point.name, self._unusable[point.name]
+                    )
+
+
+_logger = placed_logger("flwr_dpkmeans.plugins")

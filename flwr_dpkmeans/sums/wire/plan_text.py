@@ -1,0 +1,99 @@
+"""A plan as text, and its digests."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import lru_cache
+
+from flwr_dpkmeans.errors import (
+    ProtocolError,
+)
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.price import resolve_delta
+from flwr_dpkmeans.sums.task import adapter
+from flwr_dpkmeans.sums.wire.packet import _text
+
+MAX_PLAN_BYTES = 2**26
+"""Longest plan that is parsed: server points are the only long part of one."""
+MAX_PLAN_ENTRIES = 200_000
+"""Most commas in a plan that is parsed, since every entry costs time.
+
+Server points have none.
+"""
+_LISTED_ERRORS = 100
+
+
+def dump_plan(plan: Plan) -> bytes:
+    """Serialise a plan as JSON."""
+    return bytes(adapter(Plan).dump_json(plan))
+
+
+def plan_digest(blob: bytes) -> bytes:
+    """SHA-256 of a plan as it travelled."""
+    return hashlib.sha256(blob).digest()
+
+
+def terms_digest(plan: Plan) -> str:
+    """SHA-256 of what a plan's runs have in common.
+
+    All but run id, seeds, and what is counted, found or answered.
+
+    Rounds follow from the rest, as does the delta that a count leads to, so that a
+    preliminary plan has the digest of the final one. The digest of columns is another
+    one in every run; names that are given stand in the configuration.
+    """
+    config = plan.config.changed(random_state=None)
+    common = replace(
+        plan,
+        run_id=0,
+        seed=0,
+        config=config,
+        preliminary=(),
+        rounds=(),
+        box=None,
+        columns_digest="",
+    )
+    start = resolve_delta(config, plan.n_clients)
+    declared = replace(
+        common, n_examples=config.n_examples, n_features=config.n_features, delta=start
+    )
+    return plan_digest(dump_plan(declared)).hex()
+
+
+@lru_cache(maxsize=64)
+def load_plan(blob: bytes) -> Plan:
+    """Parse a plan; anything but a well-formed plan is a `ProtocolError`."""
+    from pydantic_core import ValidationError, from_json
+
+    if len(blob) > MAX_PLAN_BYTES or blob.count(b",") > MAX_PLAN_ENTRIES:
+        raise ProtocolError(
+            f"the plan has {len(blob)} bytes and {blob.count(b',')} commas, but at most"
+            f" {MAX_PLAN_BYTES} and {MAX_PLAN_ENTRIES} are looked at: use fewer server"
+            " points, features or rounds."
+        )
+    try:
+        plan: Plan = adapter(Plan).validate_json(blob, strict=True)
+    except ValidationError as error:
+        # Asking where costs time for each place, so it is asked of a few only.
+        few = error.error_count() <= _LISTED_ERRORS
+        found = (
+            error.errors(include_url=False, include_context=False, include_input=False)
+            if few
+            else []
+        )
+        place = (
+            _text(".".join(map(str, found[0]["loc"])), 200) if found else "many places"
+        )
+        raise ProtocolError(
+            f"the plan is malformed at {place!r}: use the same version of"
+            " flwr-dpkmeans."
+        ) from error
+    if from_json(dump_plan(plan)) != from_json(blob):
+        # The parser skips what it does not know, and fills in what is left out: two
+        # sides might read two plans.
+        raise ProtocolError(
+            "the plan says more or less than one does: use the same version of"
+            " flwr-dpkmeans."
+        )
+    return plan

@@ -1,0 +1,84 @@
+"""Versions that two sides of a run speak."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr_dpkmeans import __version__
+from flwr_dpkmeans.errors import (
+    VersionError,
+)
+from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.sums.plan import Plan
+
+_HIGHEST = 10**6
+# Another party's text is shown only in this form, which holds no words.
+_RELEASE = re.compile(
+    r"[0-9]{1,5}(\.[0-9]{1,5}){0,3}((a|b|rc|\.post|\.dev)[0-9]{1,5})?"
+)
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What one side speaks."""
+
+    protocol: int
+    """Of masked aggregation: keys, masks, tags and signatures."""
+    plan_format: int
+    package: str = ""
+    """Release of flwr-dpkmeans, for the sentence only: releases may differ.
+
+    Empty if unknown.
+    """
+
+    def __str__(self) -> str:
+        release = f" (flwr-dpkmeans {self.package})" if self.package else ""
+        return f"protocol {self.protocol} and plan format {self.plan_format}{release}"
+
+
+def installed_versions() -> Versions:
+    """What this installation speaks."""
+    return Versions(keys.PROTOCOL_VERSION, Plan.version, __version__)
+
+
+def stated_versions(header: Mapping[str, Any]) -> Versions | None:
+    """The versions that a header states; None if it does not, or not in a readable way."""
+    package: Any = header.get("package")
+    numbers: list[Any] = [header.get("protocol"), header.get("plan_format")]
+    if not all(
+        isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _HIGHEST
+        for n in numbers
+    ):
+        return None
+    known = isinstance(package, str) and _RELEASE.fullmatch(package) is not None
+    return Versions(numbers[0], numbers[1], package if known else "")
+
+
+def require_same_versions(
+    stated: Versions | None, *, sender: str, receiver: str
+) -> None:
+    """Refuse (`VersionError`) to go on with a side that speaks, or says that it speaks,
+    something else.
+
+    This is for a sentence that helps. What keeps versions apart is that they are in
+    every key, signature and plan digest: a side that states a false one gains nothing,
+    as masks of two versions add up to noise.
+    """
+    own = installed_versions()
+    if stated is not None and (stated.protocol, stated.plan_format) == (
+        own.protocol,
+        own.plan_format,
+    ):
+        return
+    told = (
+        f"speaks {stated}"
+        if stated is not None
+        else "states no version that can be read"
+    )
+    raise VersionError(
+        f"{sender} {told}, but {receiver} speaks {own}: install the same version of"
+        " flwr-dpkmeans on the server and on every node."
+    )

@@ -1,1 +1,0 @@
-"""Where ``python -m simulations.deploy`` was; it goes with the next release."""
