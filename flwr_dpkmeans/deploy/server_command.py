@@ -184,7 +184,11 @@ def make_server(
             " each once."
         )
     require_outside_apps(folder)
-    made: dict[str, Any] = {"federation": federation, "superlink": address, "app": app_hash(app)}
+    made: dict[str, Any] = {
+        "federation": federation,
+        "superlink": address,
+        "app": app_hash(app),
+    }
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
