@@ -9,7 +9,7 @@ import click
 import typer
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.data.dialect import Dialect
+    from flwr_dpkmeans.data.files.dialect import Dialect
 
 _PANEL = "How the file is written (default: found out)"
 _YES_OR_NO = click.Choice(("yes", "no"))
@@ -84,7 +84,7 @@ class FileFormat:
     @property
     def dialect(self) -> Dialect:
         """What is stated, as readers of files take it."""
-        from flwr_dpkmeans.data.dialect import Dialect
+        from flwr_dpkmeans.data.files.dialect import Dialect
 
         return Dialect.of_scalars(
             {

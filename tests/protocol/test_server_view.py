@@ -573,6 +573,7 @@ def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "sabotage",
     [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds],

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import flwr_dpkmeans.deploy
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.errors import (

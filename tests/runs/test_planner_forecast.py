@@ -47,7 +47,6 @@ from flwr_dpkmeans.planner.simulate import (
     Simulator,
     draw_mixture,
     epsilon_for_target,
-    expected_points,
     n_clusters_for_target,
     n_clusters_grid,
     optimal_cost,
@@ -653,45 +652,6 @@ def test_what_strict_json_cannot_hold_is_none_at_any_depth() -> None:
     assert _plain(given) == {"a": [1, None, [None, None, 0.5, "inf", None, True]]}
 
 
-def test_the_order_and_the_steps_of_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate without an excess comes last.
-
-    Steps are told once for each point and at the end.
-    """
-    means = {"fastlloyd": 0.5, "glloyd": 0.25, "sulloyd": None}
-
-    def made(
-        request: PlanningRequest, name: str, plan: Any, simulator: Simulator
-    ) -> AlgorithmForecast:
-        for _ in range(9):
-            simulator._on_point()
-        mean = means[name]
-        return one_of(
-            name, excess=None if mean is None else Excess(mean, 0.0, 0.0, 1.0)
-        )
-
-    monkeypatch.setattr(forecasts, "_forecast_one", made)
-    options = {"n_clusters": 3, "bounds": (-1.0, 1.0)}
-    request = PlanningRequest(
-        600, 2, 3, options, seeds=2, algorithms=("sulloyd", "fastlloyd", "glloyd")
-    )
-    steps: list[tuple[int, int]] = []
-    found = make_forecast(request, lambda done, total: steps.append((done, total)))
-    assert [one.algorithm for one in found.algorithms] == [
-        "glloyd",
-        "fastlloyd",
-        "sulloyd",
-    ]
-    # Three times seven epsilons, four numbers of clusters (2, 3, 6, 12) and four of a
-    # search.
-    assert expected_points(request, 3) == 45
-    assert steps == [(done, 45) for done in range(1, 28)] + [(45, 45)]
-    steps.clear()
-    monkeypatch.setattr(forecasts, "expected_points", lambda *asked: 20)
-    make_forecast(request, lambda done, total: steps.append((done, total)))
-    assert steps == [(min(done, 20), 20) for done in range(1, 28)] + [(20, 20)]
-
-
 @pytest.mark.parametrize(
     ("n", "d", "clients", "k", "unit", "expected"),
     [
@@ -748,16 +708,6 @@ def test_no_cost_at_all_is_the_smallest_one_that_is_divided_by() -> None:
     data = draw_mixture(request_of(3), 3, 0)
     exact = replace(data, points=data.centres)
     assert optimal_cost(exact) == 2.0**-32
-
-
-def test_excess_is_summed_up_over_seeds() -> None:
-    """What is below the optimum counts as the optimum.
-
-    Of 0, 0.25 and 0.5 the deviation is a quarter.
-    """
-    assert simulate._summary(iter([-0.5, 0.25, 0.5])) == Excess(
-        0.25, 0.25 / 3**0.5, 0.0, 0.5
-    )
 
 
 @pytest.mark.parametrize(
@@ -841,7 +791,7 @@ def test_sensible_numbers_of_clusters_are_those_that_meet_the_target(
         )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("n", "d", "k"), [(333, 4, 3), (200, 10, 5), (60, 3, 2)])
 def test_what_is_sensible_agrees_with_the_forecast(n: int, d: int, k: int) -> None:
     """Penguins (333 rows of 4 columns, 1% at k = 3) were once told to have at most two
