@@ -538,9 +538,7 @@ def test_all_commands_are_reached_through_the_package(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in COMMANDS:
-        with pytest.raises(SystemExit) as ended:
-            main([name, "--help"])
-        assert ended.value.code == 0
+        assert main([name, "--help"]) == 0
         assert name in capsys.readouterr().out
     assert main([]) == main(["nodes"]) == 2
     assert main(["--help"]) == 0
