@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.delimited import Tally, text_chunks
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.files.delimited import Tally, text_chunks
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.deploy.command_lines import parse, stated_dialect
 from flwr_dpkmeans.errors import DataError

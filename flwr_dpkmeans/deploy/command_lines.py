@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from flwr_dpkmeans.errors import nearest
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.data.dialect import Dialect
+    from flwr_dpkmeans.data.files.dialect import Dialect
 
 Actions = Mapping[str, tuple[str, Mapping[str, Mapping[str, Any]]]]
 """A command's actions by name: what each does, and its own arguments with how argparse
@@ -234,7 +234,7 @@ DIALECT: dict[str, dict[str, Any]] = {
 
 def stated_dialect(options: argparse.Namespace) -> Dialect:
     """Return what a command's options state of a file."""
-    from flwr_dpkmeans.data.dialect import Dialect
+    from flwr_dpkmeans.data.files.dialect import Dialect
 
     names = [flag.removeprefix("--").replace("-", "_") for flag in DIALECT]
     return Dialect.of_scalars({name: getattr(options, name) for name in names})

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr_dpkmeans.data import files
-from flwr_dpkmeans.data.column_guess import toml_text
-from flwr_dpkmeans.data.columns import Column, Kind
-from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS, iso_date
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.columns.column import Column, Kind
+from flwr_dpkmeans.data.columns.dates import SHOWN_AS_DAYS, iso_date
+from flwr_dpkmeans.data.columns.guess import toml_text
+from flwr_dpkmeans.data.columns.seen import Seen, Spread
+from flwr_dpkmeans.data.files import reader as files
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.own_table import draft, whole
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
-from flwr_dpkmeans.data.seen import Seen, Spread
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
 from flwr_dpkmeans.deploy.command_lines import parse, stated_dialect
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
@@ -28,13 +28,8 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, listed, nearest
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import (
-    RESULT_TAKEN,
-    FileLedger,
-    LedgerEntry,
-    head_path,
-    total_delta,
-)
+from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, total_delta
+from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 

@@ -73,8 +73,8 @@ from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.deploy.server_options import FILE, ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.identity import write_new
-from flwr_dpkmeans.node.ledger import lock
 from flwr_dpkmeans.options import AUTO
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.columns import Kind
+from flwr_dpkmeans.data.columns.column import Kind
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE
 from flwr_dpkmeans.privacy.report import faint_clusters, told

@@ -28,7 +28,7 @@ from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.agreement import least_survivors
+from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import trust as trust_models

@@ -19,7 +19,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PeerError
 from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node, federate
 from flwr_dpkmeans.flower.server_app import report_result, strategy_from_run_config
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.results.model import Model
 
 FILE = """[columns]

@@ -25,6 +25,7 @@ from support.cases import OF_PARTIES, pairs
 from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
     centers_round,
     lloyd_rounds,
@@ -40,7 +41,6 @@ from flwr_dpkmeans.algorithms.server_points import (
     hold_points,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.kmeans.cost import cost_per_point

@@ -26,7 +26,8 @@ from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, UnansweredError
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 PARTIES = ("ward-7", "ward-8", "ward-9")

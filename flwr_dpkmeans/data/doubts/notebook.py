@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data import party_units
-from flwr_dpkmeans.data.columns import Kind
-from flwr_dpkmeans.data.doubtful_columns import (
+from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.doubts import party_units
+from flwr_dpkmeans.data.doubts.doubtful_columns import (
     MOST_LOOKED_AT,
     Doubt,
     doubts_about_persons,

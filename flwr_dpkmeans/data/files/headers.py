@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flwr_dpkmeans.data.cells import MISSING, has_decimal_comma, plain_number
-from flwr_dpkmeans.data.delimited import cells_of, comment_pattern, record_pattern
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.cells import MISSING, has_decimal_comma, plain_number
+from flwr_dpkmeans.data.files.delimited import cells_of, comment_pattern, record_pattern
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flwr_dpkmeans.data.frames import arrow_table
-from flwr_dpkmeans.data.raw_table import RawTable, block_rows
+from flwr_dpkmeans.data.files.frames import arrow_table
+from flwr_dpkmeans.data.files.raw_table import RawTable, block_rows
 from flwr_dpkmeans.errors import DataError
 
 SUFFIXES = (".parquet", ".pq")

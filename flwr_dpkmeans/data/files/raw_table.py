@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import iso_text, plain_number, text_of
+from flwr_dpkmeans.data.files.cells import iso_text, plain_number, text_of
 from flwr_dpkmeans.errors import ColumnError, DataError, nearest
 
 _BLOCK_ROWS = 1 << 16

@@ -28,9 +28,9 @@ from pydantic import (
     model_validator,
 )
 
-from flwr_dpkmeans.data.cells import plain_number, text_of
-from flwr_dpkmeans.data.dates import days_of, hours_of, iso_date
-from flwr_dpkmeans.data.raw_table import RawColumn
+from flwr_dpkmeans.data.columns.dates import days_of, hours_of, iso_date
+from flwr_dpkmeans.data.files.cells import plain_number, text_of
+from flwr_dpkmeans.data.files.raw_table import RawColumn
 from flwr_dpkmeans.errors import ConfigurationError, finding
 
 Array = NDArray[np.float64]

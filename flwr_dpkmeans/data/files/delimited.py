@@ -29,7 +29,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import MISSING
+from flwr_dpkmeans.data.files.cells import MISSING
 
 CHUNK_BYTES = 1 << 20
 _FAILED_COLUMN = re.compile(

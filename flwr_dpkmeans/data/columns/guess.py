@@ -18,18 +18,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import plain_number
-from flwr_dpkmeans.data.columns import Kind
-from flwr_dpkmeans.data.dates import days_of, hours_of
-from flwr_dpkmeans.data.doubtful_columns import are_codes
-from flwr_dpkmeans.data.identifiers import (
+from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.dates import days_of, hours_of
+from flwr_dpkmeans.data.doubts.doubtful_columns import (
     FEWEST_OF_AN_ID,
+    are_codes,
     counts_up,
-    is_called_id,
-    is_called_index,
+    is_identifier_name,
+    is_index_name,
     words_of,
 )
-from flwr_dpkmeans.data.raw_table import RawColumn
+from flwr_dpkmeans.data.files.cells import plain_number
+from flwr_dpkmeans.data.files.raw_table import RawColumn
 
 DRAFT_WEIGHT = 0.5
 """Of categories and flags: with 1, two or more of them hide kinds that numbers show.
@@ -304,7 +304,8 @@ def _cycle(name: str, cells: Sequence[str]) -> Guess | None:
 def _as_id(name: str, cells: Sequence[str], guess: Guess) -> Guess:
     """The same, left out where the column seems to number rows or persons."""
     n_different = len(set(cells))
-    if is_called_index(name) and _count_up(cells):
+    is_called_index = is_index_name(name) or name.lower() == "id"
+    if is_called_index and _count_up(cells):
         return guess.with_remark(
             "it looks like an index of the rows: its line is a comment",
             is_left_out=True,
@@ -340,7 +341,9 @@ def _is_unlike_measures(name: str, kind: Kind, cells: Sequence[str]) -> bool:
     """
     if kind is not Kind.NUMBER:
         return kind == Kind.CATEGORY
-    return _count_up(cells) or (is_called_id(name) and all(map(str.isdecimal, cells)))
+    return _count_up(cells) or (
+        is_identifier_name(name) and all(map(str.isdecimal, cells))
+    )
 
 
 def _looks_like_persons(name: str, kind: Kind, cells: Sequence[str]) -> bool:
@@ -349,7 +352,7 @@ def _looks_like_persons(name: str, kind: Kind, cells: Sequence[str]) -> bool:
     """
     if kind not in (Kind.CATEGORY, Kind.NUMBER):
         return False
-    if is_called_id(name):
+    if is_identifier_name(name):
         return kind == Kind.CATEGORY or all(map(str.isdecimal, cells))
     are_numbered = all(map(_NUMBERED_TEXT.fullmatch, cells))
     return are_numbered and len(cells) <= _MOST_ROWS_OF_AN_ID * len(set(cells))

@@ -17,26 +17,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.data.identifiers import FEWEST_OF_AN_ID, counts_up
 from flwr_dpkmeans.errors import column_names
 
+FEWEST_OF_AN_ID = 20
+"""Values of an identifier or index, and rows of a constant.
+
+Fewer may differ, or be alike, by chance.
+"""
 MOST_LOOKED_AT = 2_000
 """Values of a column that decide whether all of them are looked at, and cells of a
 column of text.
 """
+_MOST_CELLS_OF_A_PARTY = 1 << 22
+"""Of one party's table that are looked at: more of it may not be in memory."""
 _CODE = re.compile(r"0\d+")
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|#")
+_WORD = re.compile(r"[A-Z]?[a-zäöüßéèê]+|[A-Z]+(?![a-z])|\d+|#")
 _INDEX_NAME = re.compile(
-    r"|unnamed: ?\d+|index|level_\d+|obs|row["
-    r" _.]?(names?|id|nr|number|index)?|#|lfd\W*nr\W*"
+    r"|unnamed: ?\d+|index|idx|level_\d+|obs|#|nr|no|lfd\W*nr\W*"
+    r"|row[ _.]?(names?|id|nr|num|number|index)?"
 )
 _ID_WORDS = frozenset(
-    {"id", "ids", "identifier", "uuid", "guid", "pid", "mrn", "ssn", "kennung"}
-    | {
+    {
+        "id",
+        "ids",
+        "identifier",
+        "uuid",
+        "guid",
+        "pid",
+        "mrn",
+        "ssn",
+        "kennung",
         "fallnummer",
         "fallnr",
         "patientennummer",
         "patientennr",
+        "patnr",
         "versichertennummer",
         "kundennummer",
     }
@@ -53,9 +68,20 @@ _PERSON_WORDS = frozenset(
         "client",
         "user",
         "account",
+        "employee",
+        "student",
+        "pupil",
+        "donor",
+        "resident",
+        "respondent",
+        "household",
+        "pat",
+        "patienten",
+        "patientin",
+        "proband",
+        "probanden",
+        "fall",
     }
-    | {"employee", "student", "pupil", "donor", "resident", "respondent", "household"}
-    | {"patienten", "patientin", "proband", "probanden", "fall"}
 )
 _NUMBER_WORDS = frozenset({"no", "nr", "num", "number", "code", "key", "nummer"})
 
@@ -68,6 +94,8 @@ class Doubt(StrEnum):
     REPEATED = "repeated"
     CODE = "code"
     CONSTANT = "constant"
+    CONSTANT_HERE = "constant here"
+    """At the party that looks; other parties' rows may differ."""
 
 
 _SENTENCES = {
@@ -91,6 +119,10 @@ _SENTENCES = {
     Doubt.CONSTANT: (
         "all rows have one value in {columns}: it tells no clusters apart, so leave it"
         " out."
+    ),
+    Doubt.CONSTANT_HERE: (
+        "all rows here have one value in {columns}: it tells no clusters apart, so"
+        " leave it out, unless others' rows differ."
     ),
 }
 
@@ -137,6 +169,24 @@ def doubts_about_tables(
         whole = np.concatenate([part[:, column] for part in parts])
         doubts += [(column, doubt) for doubt in doubts_about_numbers(name, whole)]
     return doubts
+
+
+def doubts_about_own_table(
+    table: ArrayLike, names: Sequence[str]
+) -> list[tuple[int, Doubt]]:
+    """Doubts of a party that sees no other rows than those of its table, (n, d).
+
+    There are none without `names`.
+    """
+    if not names:
+        return []
+    n_rows = max(FEWEST_OF_AN_ID, _MOST_CELLS_OF_A_PARTY // len(names))
+    first_rows = np.asarray(table[:n_rows])  # all of it may not fit into memory
+    here = {Doubt.CONSTANT: Doubt.CONSTANT_HERE}
+    return [
+        (column, here.get(doubt, doubt))
+        for column, doubt in doubts_about_tables([first_rows], names)
+    ]
 
 
 def doubts_about_numbers(name: object, values: ArrayLike) -> tuple[Doubt, ...]:
@@ -208,6 +258,22 @@ def are_codes(cells: Sequence[str]) -> bool:
     return any(map(_CODE.fullmatch, cells)) and all(map(str.isdecimal, cells))
 
 
+def counts_up(numbers: NDArray[np.float64]) -> bool:
+    """Whether whole numbers, (n,), have no gap and none of them occurs twice."""
+    if not len(numbers) or not _is_whole(numbers):
+        return False
+    has_no_gap = np.ptp(numbers) == len(numbers) - 1
+    return bool(has_no_gap) and _are_different(numbers)
+
+
+def words_of(name: str) -> list[str]:
+    """Split a name such as arrival_hour, arrivalHour or "Arrival hour" into words.
+
+    All of them are in small letters.
+    """
+    return [word.lower() for word in _WORD.findall(name)]
+
+
 def is_identifier_name(name: object) -> bool:
     """Whether a column is called as identifiers are.
 
@@ -218,12 +284,24 @@ def is_identifier_name(name: object) -> bool:
     >>> [is_identifier_name(name) for name in ("patient_id", "SubjectNo", "userid", "patient_age", "humid")]
     [True, True, True, False, False]
     """
-    words = [word.lower() for word in _WORD.findall(str(name))]
+    words = words_of(str(name))
     if not words:
         return False
     if words[-1] in _ID_WORDS or words[-1].removesuffix("id") in _PERSON_WORDS:
         return True
-    return len(words) > 1 and words[-1] in _NUMBER_WORDS and words[-2] in _PERSON_WORDS
+    if len(words) < 2 or words[-1] not in _NUMBER_WORDS:
+        return False
+    return words[-2] in _PERSON_WORDS or words[-2] in _ID_WORDS
+
+
+def is_index_name(name: object) -> bool:
+    """Whether a column is called as indices are, also by an empty text.
+
+    What is no text is no name. Pandas writes an index without one as ``Unnamed: 0``.
+    """
+    if not isinstance(name, str):
+        return False
+    return _INDEX_NAME.fullmatch(name.strip().lower()) is not None
 
 
 def _is_worth_a_look(name: object, first: NDArray[np.float64], n_rows: int) -> bool:
@@ -236,7 +314,7 @@ def _is_worth_a_look(name: object, first: NDArray[np.float64], n_rows: int) -> b
     present = first[~np.isnan(first)]
     if not len(present) or not _is_whole(present):
         return False
-    if _has_index_name(name) or is_identifier_name(name):
+    if is_index_name(name) or is_identifier_name(name):
         return True
     return present.max() - present.min() < n_rows and _are_different(present)
 
@@ -248,22 +326,11 @@ def _index_or_identifier(name: object, values: NDArray[np.float64]) -> Doubt | N
     """
     if len(values) < FEWEST_OF_AN_ID or not _is_whole(values):
         return None
-    if _has_index_name(name):
+    if is_index_name(name):
         return Doubt.INDEX if _are_different(values) else None
     if is_identifier_name(name):
         return Doubt.IDENTIFIER if _are_different(values) else None
     return Doubt.IDENTIFIER if counts_up(values) else None
-
-
-def _has_index_name(name: object) -> bool:
-    """Whether a column is called as indices are, also by an empty text.
-
-    What is no text is no name.
-    """
-    return (
-        isinstance(name, str)
-        and _INDEX_NAME.fullmatch(name.strip().lower()) is not None
-    )
 
 
 def _is_constant(values: NDArray[np.float64]) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import text_of
-from flwr_dpkmeans.data.raw_table import RawColumn, RawTable
+from flwr_dpkmeans.data.files.cells import text_of
+from flwr_dpkmeans.data.files.raw_table import RawColumn, RawTable
 from flwr_dpkmeans.errors import DataError
 
 # Of a pandas or Dask frame: its index, which has no name.

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from flwr_dpkmeans.data.arrays import npy_blocks, npz_blocks
-from flwr_dpkmeans.data.cells import numbers_in, text_of, texts_in
-from flwr_dpkmeans.data.delimited import (
+from flwr_dpkmeans.data.files.arrays import npy_blocks, npz_blocks
+from flwr_dpkmeans.data.files.cells import numbers_in, text_of, texts_in
+from flwr_dpkmeans.data.files.delimited import (
     COMPRESSED,
     CellBlock,
     RecordReader,
@@ -35,29 +35,34 @@ from flwr_dpkmeans.data.delimited import (
     text_chunks,
     without_beginning,
 )
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.foreign import (
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.foreign import (
     NAMED_READERS,
     WORKBOOKS,
     query_blocks,
     sheet_rows,
 )
-from flwr_dpkmeans.data.frames import frame_table
-from flwr_dpkmeans.data.headers import (
+from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.headers import (
     MOST_HEADER_BYTES,
     Beginning,
     guess_header,
     look_at,
 )
-from flwr_dpkmeans.data.parquet import (
+from flwr_dpkmeans.data.files.parquet import (
     SUFFIXES,
     folder_files,
     is_parquet_folder,
     parquet_blocks,
 )
-from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, joined_column, source_name
-from flwr_dpkmeans.data.reading import Reading
-from flwr_dpkmeans.data.titles import hint_of
+from flwr_dpkmeans.data.files.raw_table import (
+    RawColumn,
+    RawTable,
+    joined_column,
+    source_name,
+)
+from flwr_dpkmeans.data.files.reading import Reading
+from flwr_dpkmeans.data.files.titles import hint_of
 from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
 
 ResultT = TypeVar("ResultT")
