@@ -456,6 +456,7 @@ def test_the_total_is_exactly_epsilon(algorithm: str, share: float) -> None:
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rate", [0.3])
 def test_an_evaluation_over_sampled_clients_takes_about_its_share(rate: float) -> None:
     values = {

@@ -909,6 +909,7 @@ def test_sizes_say_what_they_count(
     )
 
 
+@pytest.mark.nightly
 def test_sizes_of_sampled_clients_say_so() -> None:
     """Half of the clients were shown as all of them."""
     km = FederatedKMeans(

@@ -235,6 +235,7 @@ def test_picture_has_a_size_that_a_person_can_read() -> None:
     assert height <= 3 * width
 
 
+@pytest.mark.nightly
 def test_picture_names_clusters_features_rounds_and_costs() -> None:
     words = drawn("two features").words
     assert {

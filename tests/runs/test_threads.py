@@ -217,6 +217,7 @@ assert threads() == {1}
 """
 
 
+@pytest.mark.nightly
 def test_libraries_that_are_loaded_later_are_held_too_and_for_good_in_a_worker() -> (
     None
 ):
