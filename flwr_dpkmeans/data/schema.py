@@ -32,7 +32,12 @@ from flwr_dpkmeans.data.columns.column import (
     Transform,
 )
 from flwr_dpkmeans.data.columns.dates import days_of, iso_date
-from flwr_dpkmeans.data.columns.seen import MOST_OUTSIDE, Seen, Spread, added
+from flwr_dpkmeans.data.columns.seen import (
+    MOST_OUTSIDE,
+    Seen,
+    Spread,
+    added,
+)
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.frames import frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
@@ -84,7 +89,8 @@ class Scale(StrEnum):
 class Encoded:
     """The rows of a table as points in units, (n_kept, n_features).
 
-    Beside them stands what a profile is made of. Rows with a missing cell that is dropped are not among them.
+    Beside them stands what a profile is made of. Rows with a missing cell that is
+    dropped are not among them.
     """
 
     schema: Schema
@@ -446,8 +452,8 @@ class Schema(Stated):
     def lengths(self) -> NDArray[np.float64]:
         """One unit of distance in each of the points' columns, (n_features,).
 
-        No row is looked at. With ``scale="standard"``, whose units a run works out with noise, those of
-        ``scale="bounds"``.
+        No row is looked at. With ``scale="standard"``, whose units a run works out with
+        noise, those of ``scale="bounds"``.
         """
         columns = self.clustered.columns
         lengths = [self._unit(column) / column.weight for column in columns]
@@ -558,7 +564,12 @@ class Schema(Stated):
             yield column, look.points, seen
 
     @staticmethod
-    def tell(table: str, n_rows: int, seen: Sequence[Seen], n_kept: int) -> None:
+    def tell(
+        table: str,
+        n_rows: int,
+        seen: Sequence[Seen],
+        n_kept: int,
+    ) -> None:
         """Say in this party's own log how many rows have gaps, a private number."""
         most_gaps = max(n_rows - column.n_read for column in seen)
         n_left_out = n_rows - n_kept
@@ -611,7 +622,12 @@ def say_once(level: int, sentence: str) -> None:
     _logger.log(level, "%s", sentence)
 
 
-def _say_gaps(table: str, n_rows: int, seen: Sequence[Seen], n_left_out: int) -> None:
+def _say_gaps(
+    table: str,
+    n_rows: int,
+    seen: Sequence[Seen],
+    n_left_out: int,
+) -> None:
     """Say how many cells of which columns are missing.
 
     Louder where cells are spelt in another way, and loudest without any cell.
@@ -644,7 +660,9 @@ def _widths_and_weights(columns: Sequence[Column]) -> list[tuple[int, float]]:
 
 
 def widened(
-    columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequence[float]
+    columns: Sequence[tuple[int, float]],
+    stated: Bounds,
+    units: Sequence[float],
 ) -> Bounds:
     """Widen bounds around their middles until all columns have one scale.
 

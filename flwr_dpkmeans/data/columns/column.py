@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -351,7 +351,7 @@ class Column(Stated):
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a file says of it below its name, in plain values; no defaults."""
+        """Return what a file says of it below its name, but for defaults."""
         omitted = {"name", "map"}
         keys = self.model_dump(mode="json", exclude_defaults=True, exclude=omitted)
         if self.map:
@@ -423,7 +423,7 @@ class Column(Stated):
 
     @property
     def reads_text(self) -> bool:
-        """Whether cells have to be read as they are written, and not as numbers alone."""
+        """Whether cells have to be read as they are written, not as numbers."""
         if self.kind in (Kind.CATEGORY, Kind.DATE) or self.map:
             return True
         has_words = any(isinstance(value, str) for value in self.missing_values)
@@ -586,19 +586,20 @@ class Column(Stated):
         if self.kind == Kind.CYCLE:
             period = self.period or 1.0
             turns = np.arctan2(centres[:, 1], first) / (2.0 * math.pi)
-            return (self.start + np.mod(turns, 1.0) * period).tolist()  # type: ignore[no-any-return]
+            return list((self.start + np.mod(turns, 1.0) * period).tolist())
         if self.kind == Kind.FLAG:
-            return np.clip(first, 0.0, 1.0).tolist()  # type: ignore[no-any-return]
+            return list(np.clip(first, 0.0, 1.0).tolist())
         if self.transform == Transform.LOG:
             logarithms = [min(value, _LARGEST_LOG) for value in first.tolist()]
             return [math.exp(value) - self.shift for value in logarithms]
-        return first.tolist()  # type: ignore[no-any-return]
+        return list(first.tolist())
 
     def errors_in_units(self, centres: Array, errors: Array) -> Array:
         """Return how far values that `decode` gives may be off, (k, n_features).
 
-        `centres` and `errors` are in the points' columns, (k, n_features). Of logarithms the upper end counts, which is farther away; of a cycle the first
-        is of its value.
+        `centres` and `errors` are in the points' columns, (k, n_features). Of
+        logarithms the upper end counts, which is farther away; of a cycle the first is
+        of its value.
         """
         if self.transform == Transform.LOG:
             lower = np.minimum(centres, _LARGEST_LOG)
@@ -616,12 +617,15 @@ class Column(Stated):
         return errors
 
     def in_units(
-        self, figure: str, estimate: float, deviation: float
+        self,
+        figure: str,
+        estimate: float,
+        deviation: float,
     ) -> tuple[str, float, float]:
         """Return a profile's figure with its noise's deviation, to first order.
 
-        Both are those of the points' columns. Of logarithms, the mean is a geometric mean, and the spread a factor between
-        this and a usual value.
+        Both are those of the points' columns. Of logarithms, the mean is a geometric
+        mean, and the spread a factor between this and a usual value.
         """
         if self.transform != Transform.LOG or figure not in ("mean", "spread"):
             return figure, estimate, deviation
@@ -671,7 +675,10 @@ def _each(reader: Callable[[str], float], texts: Iterable[str | None]) -> Array:
 
 
 def _replaced(
-    cells: RawColumn, others: Mapping[float | str, str | None], *, has_numbers: bool
+    cells: RawColumn,
+    others: Mapping[float | str, str | None],
+    *,
+    has_numbers: bool,
 ) -> RawColumn:
     """The cells, of which some have another text, or none.
 

@@ -77,13 +77,21 @@ def hours_of(text: str) -> float:
     return _hours(int(hour), int(minute), float(second))
 
 
-def _hours(hour: int, minute: int, second: float) -> float:
+def _hours(
+    hour: int,
+    minute: int,
+    second: float,
+) -> float:
     if hour >= 24 or minute >= 60 or second >= 60.0:
         return math.nan
     return hour + minute / 60.0 + second / 3600.0
 
 
-def iso_date(days: float, low: float = -math.inf, high: float = math.inf) -> str:
+def iso_date(
+    days: float,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> str:
     """Return the ISO 8601 date nearest to so many days after 1970 began.
 
     As far as there is one; of noon, that of its day. The minute, where a column's

@@ -57,7 +57,10 @@ class Spread(NamedTuple):
 
 
 def _sampled(
-    low: float, high: float, values: NDArray[np.float64], ranks: NDArray[np.float64]
+    low: float,
+    high: float,
+    values: NDArray[np.float64],
+    ranks: NDArray[np.float64],
 ) -> Spread:
     least = np.argsort(ranks, kind="stable")[:_SAMPLE]
     return Spread(low, high, values[least], ranks[least])
@@ -109,7 +112,11 @@ class Seen(NamedTuple):
 
     @classmethod
     def of(
-        cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int
+        cls,
+        cells: RawColumn,
+        gaps: NDArray[np.int64],
+        n_outside: int,
+        n_rows: int,
     ) -> Seen:
         """Count the cells of a column.
 

@@ -59,8 +59,8 @@ def doubts_of_rows(
 def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
     """Say which numbers are written as codes, and where persons have several rows.
 
-    Numbers are a schema's, persons are looked for in all other columns. Whether a person has several rows is seen within one table: numbers may begin anew
-    in each.
+    Numbers are a schema's, persons are looked for in all other columns. Whether a
+    person has several rows is seen within one table: numbers may begin anew in each.
     """
     names = [str(label) for label in _labels(frames[0])]
     kinds = {column.name: column.kind for column in schema.columns}
@@ -72,7 +72,11 @@ def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
     return sentences_about(dict.fromkeys(doubts), names)
 
 
-def _doubts_of_column(frame: Any, name: str, kind: Kind | None) -> tuple[Doubt, ...]:
+def _doubts_of_column(
+    frame: Any,
+    name: str,
+    kind: Kind | None,
+) -> tuple[Doubt, ...]:
     """Doubts about one column of a table; `kind` is None if no schema names it."""
     if kind is Kind.NUMBER:
         return doubts_about_texts(_texts(frame, name))
@@ -102,7 +106,11 @@ def _texts(frame: Any, name: str) -> list[str]:
     return [cell for cell in cells if isinstance(cell, str)]
 
 
-def _cells(frame: Any, name: str, most: int = _MOST_CELLS) -> list[Any]:
+def _cells(
+    frame: Any,
+    name: str,
+    most: int = _MOST_CELLS,
+) -> list[Any]:
     """First cells of a column.
 
     None of a table that cannot be looked at so, which is no error here.

@@ -59,7 +59,7 @@ def _pandas_table(frame: Any) -> RawTable:
 
 
 def _mapped(columns: Mapping[str, Any]) -> Any:
-    """A data frame of a mapping, of lists cell by cell: pandas would choose one type."""
+    """A data frame of a mapping; of lists cell by cell, or pandas would choose a type."""
     import pandas as pd
 
     series = [cells for cells in columns.values() if isinstance(cells, pd.Series)]
@@ -115,7 +115,11 @@ def _real_part(cell: Any) -> Any:
     return cell.real if cell.imag == 0.0 else None
 
 
-def arrow_table(table: Any, path: Path, texts: Collection[str] = ()) -> RawTable:
+def arrow_table(
+    table: Any,
+    path: Path,
+    texts: Collection[str] = (),
+) -> RawTable:
     """Return the columns of an Arrow table; those named in `texts` are text."""
     columns = []
     for name, cells in zip(table.column_names, table.columns, strict=True):
@@ -127,7 +131,11 @@ def arrow_table(table: Any, path: Path, texts: Collection[str] = ()) -> RawTable
 
 
 def _arrow_column(
-    name: str, cells: Any, path: Path, *, is_text: bool = False
+    name: str,
+    cells: Any,
+    path: Path,
+    *,
+    is_text: bool = False,
 ) -> RawColumn:
     text = cache(partial(_arrow_text, cells, name, path))
     numeric = _arrow_values(cells)
@@ -156,7 +164,11 @@ def _arrow_values(column: Any) -> NDArray[np.float64] | None:
     return np.asarray(floats.to_numpy(), dtype=np.float64)
 
 
-def _arrow_text(column: Any, name: str, path: Path) -> list[str | None]:
+def _arrow_text(
+    column: Any,
+    name: str,
+    path: Path,
+) -> list[str | None]:
     """The cells of a column as text; None where one is missing."""
     import pyarrow as pa
 

@@ -53,7 +53,13 @@ class Beginning:
     why: str = ""
 
 
-def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Beginning:
+def look_at(
+    text: bytes,
+    stated: Dialect,
+    *,
+    may_guess: bool,
+    source: str,
+) -> Beginning:
     """Find out how a text begins.
 
     Parameters
@@ -105,7 +111,12 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     return Beginning(dialect, first, n_bytes, why)
 
 
-def _preamble(text: bytes, stated: Dialect, *, may_state: bool) -> tuple[int, Dialect]:
+def _preamble(
+    text: bytes,
+    stated: Dialect,
+    *,
+    may_state: bool,
+) -> tuple[int, Dialect]:
     """Where the header, or the first record, begins.
 
     And a separator that a line may state.
@@ -137,7 +148,11 @@ def _line_end(text: bytes, start: int) -> int:
 
 
 def first_records(
-    text: bytes, start: int, separator: str, n_records: int, comment: str | None = None
+    text: bytes,
+    start: int,
+    separator: str,
+    n_records: int,
+    comment: str | None = None,
 ) -> list[tuple[list[str], int]]:
     """Return the cells of the first records, and where each ends.
 
@@ -166,7 +181,11 @@ def first_records(
 
 
 def _separator(
-    text: bytes, start: int, dialect: Dialect, is_header: bool | None, may_guess: bool
+    text: bytes,
+    start: int,
+    dialect: Dialect,
+    is_header: bool | None,
+    may_guess: bool,
 ) -> str:
     """What cells are cut at: by the header, or by rows where those may be looked at."""
     separators = [separator for separator in SEPARATORS if separator != dialect.decimal]
@@ -178,7 +197,11 @@ def _separator(
     return by_rows or _separator_of_header(text, start, separators)
 
 
-def _separator_of_header(text: bytes, start: int, separators: Sequence[str]) -> str:
+def _separator_of_header(
+    text: bytes,
+    start: int,
+    separators: Sequence[str],
+) -> str:
     """What parts most names; the first of equally many."""
     widths = {}
     for separator in separators:
@@ -193,7 +216,10 @@ def _separator_of_header(text: bytes, start: int, separators: Sequence[str]) -> 
 
 
 def _separator_of_rows(
-    text: bytes, start: int, separators: Sequence[str], comment: str | None
+    text: bytes,
+    start: int,
+    separators: Sequence[str],
+    comment: str | None,
 ) -> str | None:
     """What cuts nearly all of the first rows into equally many cells, the most.
 
