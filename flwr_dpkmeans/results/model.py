@@ -143,11 +143,10 @@ class Model:
 
     @property
     def gaps(self) -> Gaps:
-        """What is known, with noise, of cells that are missing in the columns that are
-        clustered.
-        """
-        shape = (self.scaled.shape[0], self.scaled.shape[1])
-        return Gaps.of(self.schema, self.federated_profile, shape)
+        """Cells that are missing in the columns that are clustered, with noise."""
+        n_clusters, n_features = self.scaled.shape
+        figures = self.federated_profile
+        return Gaps.of(self.schema, figures, n_clusters, n_features)
 
     @property
     def cell_means(self) -> Array:

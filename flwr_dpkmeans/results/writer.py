@@ -25,9 +25,9 @@ from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger, where_raised
-from flwr_dpkmeans.node.ledger import sync_folder
+from flwr_dpkmeans.node.durable_files import sync_folder
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
-from flwr_dpkmeans.results.bounds_told import bound_cautions
+from flwr_dpkmeans.results.bounds_cautions import bound_cautions
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.sureness import too_close, untold

@@ -29,7 +29,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from rich.table import Table
 
-from flwr_dpkmeans.estimator import FederatedKMeans
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.options import Cohort

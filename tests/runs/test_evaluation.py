@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import (
@@ -25,7 +26,6 @@ from flwr_dpkmeans.algorithms.measure import (
     read_evaluation,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.planner import PlanningRequest

@@ -156,6 +156,7 @@ def caught() -> Iterator[list[str]]:
     logging.getLogger("flwr_dpkmeans").setLevel(own)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by_schema", [False, True])
 def test_a_nodes_own_file_is_profiled_and_stays_there(
     tmp_path: Path, caught: list[str], by_schema: bool

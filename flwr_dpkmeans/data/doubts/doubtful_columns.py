@@ -173,7 +173,7 @@ def doubts_about_tables(
 
 
 def doubts_about_own_table(
-    table: NDArray[np.float64], names: Sequence[str]
+    table: NDArray[np.generic], names: Sequence[str]
 ) -> list[tuple[int, Doubt]]:
     """Doubts of a party that sees no other rows than those of its table, (n, d).
 

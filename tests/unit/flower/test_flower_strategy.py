@@ -4,14 +4,12 @@ is there.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import pytest
 from flwr.app import ArrayRecord
 
@@ -20,27 +18,22 @@ from flwr_dpkmeans import (
     GLloyd,
     Lloyd,
     PrivateKMeans,
-    SecureSum,
     ServerLloyd,
 )
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, RefusalError
 from flwr_dpkmeans.flower import exchange
 from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.engines import InProcessGrid
-from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.flower.strategy import (
     KMeansResult,
     Timeouts,
     _step_metrics,
-    first_plan,
-    log_progress,
-    round_trips_left,
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.statement import Step, why_not_private
+from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, decode_request
 
 
@@ -112,32 +105,6 @@ def strategy_at(
     return strategy, required
 
 
-@pytest.mark.parametrize(
-    ("round_timeout", "left", "answering", "option"),
-    [
-        (50.0, 1000.0, (2, 3), "round-timeout"),
-        (50.0, 1000.0, (2, 3, 4), "round-timeout"),
-        (1000.0, 50.0, (2, 3), "run-timeout"),
-        (1000.0, 50.0, (2, 2, 2), "run-timeout"),
-    ],
-)
-def test_answers_are_waited_for_as_long_as_the_round_and_the_run_have(
-    round_timeout: float, left: float, answering: tuple[int, ...], option: str
-) -> None:
-    strategy, required = strategy_at(Stage.SUM, timeouts=Timeouts(round=round_timeout))
-    grid = Grid(answering)
-    replies = strategy._exchange(
-        grid, lambda *_: [reply(node) for node in (2, 3, 4)], time.monotonic() + left
-    )
-    assert len(replies) == len(answering)
-    assert grid.timeouts == [strategy._wait] == [pytest.approx(50.0, abs=5.0)]
-    ((asked, heard, waited, told),) = required
-    assert (asked, heard, told) == ((2, 3, 4), set(answering), option)
-    # Who is answered for is not waited for any longer.
-    assert waited == strategy._wait if len(answering) < 3 else waited < 5.0
-    assert strategy.progress.n_done == 1
-
-
 def test_who_misses_the_result_stops_nobody_and_a_run_without_time_asks_nobody() -> (
     None
 ):
@@ -191,25 +158,6 @@ def test_nodes_are_told_of_the_end_of_a_run_that_they_take_part_in(
         assert asked.body.sentence == sentence[:LONGEST_SENTENCE]
 
 
-def test_a_stop_before_anything_was_opened_tells_nobody() -> None:
-    strategy, grid = PrivateKMeans.from_config(config()), Grid(is_complete=False)
-    strategy._stop(grid, CohortError("nobody came."))  # type: ignore[arg-type]
-    assert grid.sent == []
-
-
-def test_each_sentence_against_a_run_is_logged_once_and_what_protects_nobody_as_such() -> (
-    None
-):
-    said: list[str] = []
-    plan = plan_of(algorithm="lloyd")
-    (reason,) = why_not_private(plan)
-    strategy, _ = strategy_at(Stage.SUM, plan, on_warning=said.append)
-    for warnings in ((reason, "Odd."), (reason, "Odd.", "Late.")):
-        strategy._run.report = SimpleNamespace(warnings=warnings)
-        strategy._warn()
-    assert said == [f"NOT PRIVATE: {reason}", "WARNING: Odd.", "WARNING: Late."]
-
-
 @pytest.mark.parametrize(
     ("index", "due", "warned"),
     [
@@ -243,64 +191,6 @@ def test_a_count_and_the_last_release_may_be_followed_by_warnings(
     }
 
 
-@pytest.mark.parametrize(
-    ("values", "lefts"),
-    [
-        ({"max_iter": 5}, {None: 6, 1: 5, 4: 2, 5: 1}),
-        ({"max_iter": 5, "dropout": "recover"}, {None: 11, 1: 9, 5: 1}),
-        (
-            {"max_iter": 2, "evaluation": "private", "trust": "central"},
-            {None: 4, 1: 3, 2: 2, 3: 1},
-        ),
-        ({"n_examples": None}, {None: None, 0: None}),
-    ],
-)
-def test_round_trips_left_by_hand(
-    values: dict[str, Any], lefts: dict[int | None, int | None]
-) -> None:
-    """One for each sum (two where masks are recovered), and one for the result.
-
-    Unknown before a plan is final.
-    """
-    plan = plan_of(6, algorithm="fastlloyd", **values)
-    assert {index: round_trips_left(plan, index) for index in lefts} == lefts
-
-
-class Timed(Progress):
-    """After so many seconds."""
-
-    seconds = 1.23456  # type: ignore[assignment]
-
-
-def test_progress_is_logged_with_one_round_trip_left_at_the_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    plan = plan_of(algorithm="fastlloyd", max_iter=5)
-    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
-        for due in (Stage.SUM, Stage.FINISH):
-            log_progress(Timed(), SimpleNamespace(plan=plan, due=due), 2, 0.5)  # type: ignore[arg-type]
-    told = [vars(record)["details"] for record in caplog.records]
-    known = {"seconds": 1.235, "n_rounds": 5}
-    assert told == [known | {"round_trips_left": left} for left in (4, 1)]
-
-
-def test_a_seed_of_zero_is_a_seed_and_without_one_plans_differ() -> None:
-    first = first_plan(
-        config(random_state=0), None, run_id=1, n_clients=4, n_features=2
-    )[0]
-    assert (first.seed, first.n_features, first.n_clients) == (0, 2, 4)
-    drawn = {
-        first_plan(config(), None, run_id=1, n_clients=4)[0].seed for _ in range(4)
-    }
-    assert len(drawn) == 4
-    assert all(0 <= seed < 2**62 for seed in drawn)
-    points = np.linspace(-1.0, 1.0, 20).reshape(10, 2)
-    plan, kept = first_plan(
-        config(algorithm="server_lloyd"), points, run_id=1, n_clients=4
-    )
-    assert (plan.n_features, kept is None) == (2, plan.public_points is not None)
-
-
 def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:
     def rehearse(n_clients: int, width: int, *names: str, **values: Any) -> None:
         strategy = PrivateKMeans.from_config(
@@ -321,18 +211,6 @@ def test_simulated_clients_refusals_are_said_before_anybody_is_asked() -> None:
         rehearse(4, 2, evaluation="private", n_classes=2)
     with pytest.raises(ConfigurationError, match="min_clients"):
         rehearse(2, 2, min_clients=3)
-
-
-def test_a_plan_that_lacks_its_width_is_rehearsed_with_it() -> None:
-    """So many clusters have no start in 10 columns, which only the width tells."""
-    many = config(algorithm="fastlloyd", n_clusters=10_001, n_examples=10**9)
-    with pytest.raises(
-        ConfigurationError, match="n_clusters is 10001 with 10 features"
-    ):
-        PrivateKMeans.from_config(many).rehearse(4, 10, (), has_labels=False)
-    PrivateKMeans.from_config(config(algorithm="fastlloyd")).rehearse(
-        4, 10, (), has_labels=False
-    )
 
 
 class Noted(PrivateKMeans, algorithm="fastlloyd"):
@@ -364,17 +242,3 @@ def test_a_start_takes_rounds_and_seconds_and_no_arrays() -> None:
             algorithm(3, bounds=(-1, 1), **more)
     own = type("Own", (Lloyd,), {})
     assert own(3, bounds=(-1, 1)).config.algorithm == "lloyd"
-
-
-def test_a_sum_without_noise_is_the_exact_one() -> None:
-    """At client level, of arrays with their shapes and first values."""
-    arrays = ArrayRecord([np.arange(6).reshape(2, 3), np.array([True, False])])
-    for epsilon, algorithm in ((None, "exact_array_sum"), (2.0, "array_sum")):
-        run = SecureSum(arrays, epsilon=epsilon, clip=1.0).config
-        assert (run.algorithm, run.unit.value, run.epsilon) == (
-            algorithm,
-            "client",
-            epsilon or 1.0,
-        )
-        assert (run.bounds, run.n_features) == (((-1.0,), (1.0,)), 1)
-        assert run.arrays == (("0", (2, 3)), ("1", (2,)))

@@ -9,11 +9,17 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.columns.column import Kind
 from flwr_dpkmeans.errors import column_names
-from flwr_dpkmeans.privacy.report import faint_clusters, told
+from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.results.clear_centres import (
+    Array,
+    Cautions,
+    Radius,
+    clear_clusters,
+    distances_to_others,
+)
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
@@ -38,24 +44,19 @@ _NATURAL_UPPER = (0.0, 1.0, 100.0)
 """Ends at which values often lie, and none beyond: of amounts, shares and flags."""
 _LIMITED = (Kind.FLAG, Kind.CATEGORY, Kind.CYCLE)
 
-Radius = float | NDArray[np.float64] | None
 
-
-def bound_cautions(model: Model, radius: Radius = None) -> tuple[str, ...]:
-    """Say so where clusters lie at a stated bound, or all of them in a small part of
-    what the bounds hold.
+def bound_cautions(model: Model, radius: Radius = None) -> Cautions:
+    """Warn of clusters at a stated bound, or of bounds that are far too wide.
 
     `radius` is as in `Model.centre_noise`, without which, or noise, nothing can be
     said.
     """
     noise = model.centre_noise(radius)
-    if noise is None:
+    clear = clear_clusters(model)
+    if noise is None or len(clear) == 0:
         return ()
-    faint = list(faint_clusters(model.counts, model.privacy))
-    centres = np.delete(model.scaled, faint, axis=0)
-    lengths = np.delete(noise, faint)
-    if not len(centres):
-        return ()
+    centres = model.scaled[clear]
+    lengths = noise[clear]
     cut = _cut_columns(model, centres, lengths)
     if cut:
         columns = column_names(cut, model.feature_names)
@@ -65,19 +66,19 @@ def bound_cautions(model: Model, radius: Radius = None) -> tuple[str, ...]:
     return ()
 
 
-def _cut_columns(
-    model: Model, centres: NDArray[np.float64], lengths: NDArray[np.float64]
-) -> list[int]:
+def _cut_columns(model: Model, centres: Array, lengths: Array) -> list[int]:
     """Features in which a centre lies at a bound beyond which there may be values."""
-    each = lengths[:, None] / math.sqrt(centres.shape[1])
-    apart = np.linalg.norm(centres[:, None] - centres, axis=2)
-    np.fill_diagonal(apart, np.inf)
-    room = np.minimum(_AT_BOUND, _OF_NEXT * apart.min(axis=1))
-    nearest = room[:, None] - _DEVIATIONS * each
-    at_lower = (1.0 + centres < nearest).any(axis=0)
-    at_upper = (1.0 - centres < nearest).any(axis=0)
-    at_lower &= ~np.isin(model.bounds.lower, _NATURAL_LOWER)
-    at_upper &= ~np.isin(model.bounds.upper, _NATURAL_UPPER)
+    n_features = centres.shape[1]
+    coordinate_noise = lengths[:, None] / math.sqrt(n_features)
+    to_next = distances_to_others(centres).min(axis=1)
+    room = np.minimum(_AT_BOUND, _OF_NEXT * to_next)
+    nearest = room[:, None] - _DEVIATIONS * coordinate_noise
+    is_low = 1.0 + centres < nearest
+    is_high = 1.0 - centres < nearest
+    low_is_natural = np.isin(model.bounds.lower, _NATURAL_LOWER)
+    high_is_natural = np.isin(model.bounds.upper, _NATURAL_UPPER)
+    at_lower = is_low.any(axis=0) & ~low_is_natural
+    at_upper = is_high.any(axis=0) & ~high_is_natural
     columns = np.flatnonzero(at_lower | at_upper).tolist()
     limited = _limited_features(model)
     return [column for column in columns if column not in limited]
@@ -87,16 +88,22 @@ def _limited_features(model: Model) -> set[int]:
     """Features of a schema whose values have no beyond."""
     if model.schema is None:
         return set()
-    kinds: list[Kind] = []
+    limited = set[int]()
+    n_features = 0
     for column in model.schema.clustered.columns:
-        kinds += [column.kind] * len(column.features)
-    return {index for index, kind in enumerate(kinds) if kind in _LIMITED}
+        first = n_features
+        n_features += len(column.features)
+        if column.kind in _LIMITED:
+            limited.update(range(first, n_features))
+    return limited
 
 
-def _are_wide(centres: NDArray[np.float64], lengths: NDArray[np.float64]) -> bool:
-    """Whether centres that are told apart are all near each other."""
+def _are_wide(centres: Array, lengths: Array) -> bool:
+    """Whether centres that are clear of the noise are all near each other."""
     if len(centres) < 2:
         return False
-    apart = np.linalg.norm(centres[:, None] - centres, axis=2)
-    noise = float(np.hypot(lengths[:, None], lengths).max())
-    return bool(apart.max() + _DEVIATIONS * noise < _NEAR)
+    distances = distances_to_others(centres)
+    farthest = distances[np.isfinite(distances)].max()
+    noise_of_pairs = np.hypot(lengths[:, None], lengths)
+    noise = float(noise_of_pairs.max())
+    return bool(farthest + _DEVIATIONS * noise < _NEAR)

@@ -1,5 +1,6 @@
-"""`FederatedNaiveBayes` of several parties' labelled rows, and `DPNaiveBayes` of one
-table: classifiers.
+"""Naive Bayes classifiers: `FederatedNaiveBayes` of several parties, `DPNaiveBayes`.
+
+The latter learns from one table.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from flwr_dpkmeans.data.points import Bounds, doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
-from flwr_dpkmeans.fitted import (
+from flwr_dpkmeans.estimators.fitted import (
     CURATED,
     n_rows_of,
     name_columns,
@@ -80,28 +81,29 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         Local, costs no privacy.
         """
-        joint = self._log_joint(X)
-        return np.asarray(self.classes_[np.argmax(joint, axis=1)])
+        likeliest = np.argmax(self._log_joint(X), axis=1)
+        return np.asarray(self.classes_[likeliest])
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Logarithm of `predict_proba`."""
         joint = self._log_joint(X)
         joint -= joint.max(axis=1, keepdims=True)
-        return np.asarray(joint - np.log(np.exp(joint).sum(axis=1, keepdims=True)))
+        total = np.exp(joint).sum(axis=1, keepdims=True)
+        return np.asarray(joint - np.log(total))
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Probability of each class, (n_rows, n_classes), in the order of `classes_`.
 
         Local, costs no privacy.
         """
-        return np.asarray(np.exp(self.predict_log_proba(X)))
+        logarithms = self.predict_log_proba(X)
+        return np.asarray(np.exp(logarithms))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Share of rows whose class is `y`, (n_rows,), with weights, (n_rows,), if
-        there are some; local.
+        """Share of rows whose class is `y`, (n_rows,); local.
 
-        `X` and `y` are of one table, or of parties as `fit` takes them in memory: then
-        there are no weights.
+        With weights, (n_rows,), if there are some. `X` and `y` are of one table, or of
+        parties as `fit` takes them in memory: then there are no weights.
         """
         tables = tables_in(X)
         if tables is None:
@@ -111,31 +113,35 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
                 "sample_weight was given for parties' tables: give one table, or leave"
                 " it out."
             )
-        labels = [y[name] for name in X] if isinstance(X, Mapping) else list(y)
-        pairs = [
-            pair for pair in zip(tables, labels, strict=True) if n_rows_of(pair[0])
-        ]
-        hits = [
-            self._table_score(table, own, None) * n_rows_of(table)
-            for table, own in pairs
-        ]
-        return float(sum(hits) / sum(n_rows_of(table) for table, _ in pairs))
+        labels = list(y)
+        if isinstance(X, Mapping):
+            labels = [y[name] for name in X]
+        n_hits = 0.0
+        n_rows = 0
+        for table, table_labels in zip(tables, labels, strict=True):
+            n_table_rows = n_rows_of(table)
+            if n_table_rows == 0:
+                continue
+            share = self._table_score(table, table_labels, None)
+            n_hits += share * n_table_rows
+            n_rows += n_table_rows
+        return float(n_hits / n_rows)
 
     @property
     def values_(self) -> Values:
-        """All that was learnt with the names of classes and columns and with errors, to
-        be printed or as a frame.
-        """
+        """All that was learnt, with names and errors, to be printed or as a frame."""
         check_is_fitted(self, "classes_")
-        attributes = {name: getattr(self, f"{name}_") for name in AXES}
-        arrays = {
-            name: array for name, array in attributes.items() if array is not None
-        }
-        errors = {name: getattr(self, f"{name}_error_") for name in arrays}
-        columns = self._task.columns(self.n_features_in_).names(
-            list(getattr(self, "feature_names_in_", ()))
-        )
-        names = {"class": list(map(str, self.classes_)), **columns}
+        arrays: dict[str, Array] = {}
+        errors: dict[str, Array] = {}
+        for name in AXES:
+            array = getattr(self, f"{name}_")
+            if array is not None:
+                arrays[name] = array
+                errors[name] = getattr(self, f"{name}_error_")
+        feature_names = list(getattr(self, "feature_names_in_", ()))
+        columns = self._task.columns(self.n_features_in_)
+        class_names = list(map(str, self.classes_))
+        names = {"class": class_names, **columns.names(feature_names)}
         title = (
             f"naive Bayes of {len(self.classes_)} classes, epsilon"
             f" {self.privacy_.epsilon:.4g}"
@@ -144,65 +150,64 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.noise != "seeded" or self.random_state is None
+        repeats = self.noise == "seeded" and self.random_state is not None
+        tags.non_deterministic = not repeats
         return tags
 
-    def _learn(self, tables: Tables, y: Any, run: dict[str, Any]) -> Federated:
+    def _learn(
+        self, tables: Tables, y: Any, federation: Mapping[str, object]
+    ) -> Federated:
         """Learn from tables and labels.
 
-        `run` is what the constructor did not take for the run.
+        `federation` holds options of the run that the constructor did not take.
         """
         names, is_stated = self._class_names(y)
-        options = NaiveBayesOptions(
-            len(names), _listed(self.categories), self.smoothing
-        )
+        categories: Any = self.categories
+        if categories is not None:
+            categories = list(categories)
+        options = NaiveBayesOptions(len(names), categories, self.smoothing)
         _require_codes(tables, options)
         bounds = self._bounds(options)
-        fields = {name: getattr(self, name) for name in _RUN} | run
-        task = NaiveBayesTask(options=options)
+        run: dict[str, Any] = {name: getattr(self, name) for name in _RUN}
+        run |= federation
+        self._task = NaiveBayesTask(options=options)
+        are_numbers = self.classes is None and is_stated
         # Numbers from 0 on have a sentence of their own.
-        class_names = [] if self.classes is None and is_stated else names.tolist()
-        found = federate_tables(
-            task, tables, bounds, y, class_names=class_names, **fields
-        )
-        self._task = task
-        self._take(found, names, is_stated=is_stated)
-        return found
+        run["class_names"] = [] if are_numbers else names.tolist()
+        result = federate_tables(self._task, tables, bounds, y, **run)
+        self._set_result(result, names, is_stated=is_stated)
+        return result
 
-    def _take(self, found: Federated, names: NDArray[Any], *, is_stated: bool) -> None:
-        """Keep what predicts, and no more: a plan is of one run."""
-        arrays = found.result.arrays
+    def _set_result(
+        self, run: Federated, names: NDArray[Any], *, is_stated: bool
+    ) -> None:
+        """Set what predicts, and no more: a plan is of one run."""
+        arrays = run.result.arrays
+        errors = run.errors
         self.classes_ = names
         self.class_prior_ = arrays["class_prior"]
-        self.theta_, self.var_, self.chances_ = (
-            arrays.get(name) for name in ("theta", "var", "chances")
-        )
-        errors = found.errors
+        self.theta_ = arrays.get("theta")
+        self.var_ = arrays.get("var")
+        self.chances_ = arrays.get("chances")
         self.class_prior_error_ = errors["class_prior"]
-        self.theta_error_, self.var_error_, self.chances_error_ = (
-            errors.get(name) for name in ("theta", "var", "chances")
-        )
-        self.n_features_in_ = found.plan.n_features or 0
-        self._columns = found.labels
-        name_columns(self, found.columns)
-        self._box = found.plan.bounds
-        self._released = dict(found.state.arrays)
-        stated = (
-            ()
-            if is_stated
-            else (
-                told("classes_of_labels", names=", ".join(map(repr, names.tolist()))),
-            )
-        )
-        self.privacy_ = replace(
-            found.privacy, assumptions=found.privacy.assumptions + stated
-        )
+        self.theta_error_ = errors.get("theta")
+        self.var_error_ = errors.get("var")
+        self.chances_error_ = errors.get("chances")
+        self.n_features_in_ = run.plan.n_features or 0
+        self._columns = run.labels
+        name_columns(self, run.columns)
+        self._box = run.plan.bounds
+        self._released = dict(run.state.arrays)
+        self.privacy_ = run.privacy
+        if not is_stated:
+            quoted = map(repr, names.tolist())
+            listed_names = ", ".join(quoted)
+            assumption = told("classes_of_labels", names=listed_names)
+            assumptions = (*run.privacy.assumptions, assumption)
+            self.privacy_ = replace(run.privacy, assumptions=assumptions)
 
     def _class_names(self, y: Any) -> tuple[NDArray[Any], bool]:
-        """The classes in order, and whether they were stated.
-
-        Else they are those of the labels.
-        """
+        """The classes in order, and whether they were stated or are those of labels."""
         if y is None:
             raise DataError(
                 "y is None, but naive Bayes learns from labels: pass one array for each"
@@ -210,15 +215,17 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             )
         if self.classes is not None:
             names = distinct_labels(list(self.classes))
-            if self.n_classes not in (None, len(names)):
+            n_names = len(names)
+            if self.n_classes not in (None, n_names):
                 raise ConfigurationError(
-                    f"n_classes is {self.n_classes}, but classes has {len(names)}:"
+                    f"n_classes is {self.n_classes}, but classes has {n_names}:"
                     " leave n_classes out."
                 )
             return names, True
         if self.n_classes is not None:
             # Its own rule refuses what is no number of classes.
-            return np.arange(NaiveBayesOptions(self.n_classes).classes), True
+            n_classes = NaiveBayesOptions(self.n_classes).classes
+            return np.arange(n_classes), True
         names = distinct_labels(y)
         check_classification_targets(names)
         if len(names) < 2:
@@ -236,43 +243,43 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return float(super().score(X, classes, weights))
 
     def _log_joint(self, X: ArrayLike) -> Array:
-        """Each class's weight for each row, in the box of the bounds, where rows beyond
-        them are clipped.
-        """
+        """Weight of each class for each row, whose values are clipped to the bounds."""
         check_is_fitted(self, "classes_")
         require_rows(X)
         points, encoded = ordered(self, X)
-        n_left = 0 if encoded is None else encoded.n_rows - len(points)
-        if encoded is not None and n_left:
+        if encoded is not None and encoded.n_rows > len(points):
+            n_left = encoded.n_rows - len(points)
             raise DataError(
                 f"{n_left} of {encoded.n_rows} rows lack what the schema needs: fill it"
                 " in, or drop them."
             )
-        self._task.columns(points.shape[1]).require_codes(points)
-        bounds = Bounds(*self._box).for_features(points.shape[1])
-        return self._task.log_joint(
-            State(self._released), round_to_grid(bounds.scale(points))
-        )
+        n_features = points.shape[1]
+        self._task.columns(n_features).require_codes(points)
+        bounds = Bounds(*self._box).for_features(n_features)
+        scaled = round_to_grid(bounds.scale(points))
+        return self._task.log_joint(State(self._released), scaled)
 
     def _bounds(self, options: NaiveBayesOptions) -> Any:
         """Bounds as stated, with those that follow from the categories."""
         categories = options.categories or ()
-        lacking = self.bounds is None and not all(categories)
-        if (
-            not any(categories)
-            or lacking
-            or not isinstance(self.bounds, tuple | list | np.ndarray | None)
-        ):
+        if not any(categories):
+            return self.bounds
+        if self.bounds is None and not all(categories):
+            return None
+        if not isinstance(self.bounds, tuple | list | np.ndarray | None):
             return self.bounds
         doubt = doubtful_pairs(self.bounds)
         if doubt:
             warn([doubt], InputWarning)
-        n = np.asarray(categories)
-        stated = read_ranges((0.0, 1.0) if self.bounds is None else self.bounds)
-        ranges = Bounds(stated.lower, stated.upper).for_features(len(n))
-        lower = np.where(n > 0, 0.0, ranges.lower)
-        upper = np.where(n > 0, n - 1.0, ranges.upper)
-        return Bounds(tuple(lower.tolist()), tuple(upper.tolist()))
+        n_codes = np.asarray(categories)
+        has_codes = n_codes > 0
+        stated_pairs = (0.0, 1.0) if self.bounds is None else self.bounds
+        stated = read_ranges(stated_pairs)
+        ranges = Bounds(stated.lower, stated.upper).for_features(len(n_codes))
+        largest_code = n_codes - 1.0
+        lower = np.where(has_codes, 0.0, ranges.lower).tolist()
+        upper = np.where(has_codes, largest_code, ranges.upper).tolist()
+        return Bounds(tuple(lower), tuple(upper))
 
 
 class DPNaiveBayes(_NaiveBayesClassifier):
@@ -284,12 +291,14 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     ``curator``, without masks.
 
     Parameters
-    ---------- n_classes, classes, epsilon, delta, bounds, categories, smoothing, noise,
+    ----------
+    n_classes, classes, epsilon, delta, bounds, categories, smoothing, noise, \
     random_state, n_examples
         As in `FederatedNaiveBayes`.
 
     Notes
-    ----- Attributes are those of `FederatedNaiveBayes`. What a ``StandardScaler``
+    -----
+    Attributes are those of `FederatedNaiveBayes`. What a ``StandardScaler``
     before it in a pipeline learns is exact and covered by no noise; scales do not
     matter here.
 
@@ -298,19 +307,21 @@ class DPNaiveBayes(_NaiveBayesClassifier):
     >>> generator = np.random.default_rng(0)
     >>> labels = generator.choice(["ill", "well"], 2000)
     >>> rows = generator.normal(np.where(labels == "ill", 39.0, 36.8)[:, None], 0.4)
-    >>> model = DPNaiveBayes(classes=["ill", "well"], epsilon=1.0, bounds=(35, 42)).fit(rows, labels)
+    >>> model = DPNaiveBayes(classes=["ill", "well"], epsilon=1.0, bounds=(35, 42))
+    >>> model = model.fit(rows, labels)
     >>> model.predict([[36.5], [39.5]]).tolist(), model.privacy_.trust
     (['well', 'ill'], 'curator')
     """
 
-    def fit(self, X: ArrayLike, y: Any = None, **unknown: Any) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None, **unknown: object) -> Self:
         """Learn from the rows of a table, (n, n_features), and their classes, (n,)."""
         require_no_others(unknown)
         schema = schema_of(self.bounds)
         tables = Tables.alone(X, schema)
         require_declared(self.n_examples, tables.total)
         self.schema_ = schema
-        self._learn(tables, _one_column(y), CURATED | {"engine": "direct"})
+        federation = CURATED | {"engine": "direct"}
+        self._learn(tables, _one_column(y), federation)
         self.privacy_ = replace(self.privacy_, n_clients=1)
         return self
 
@@ -372,8 +383,10 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
     --------
     >>> generator = np.random.default_rng(0)
     >>> labels = [generator.choice(["a", "b"], 500) for _ in range(3)]
-    >>> parts = [generator.normal(np.where(own == "a", -1.0, 1.0)[:, None], 0.5, (500, 2)) for own in labels]
-    >>> model = FederatedNaiveBayes(classes=["a", "b"], epsilon=8.0, bounds=(-4, 4)).fit(parts, labels)
+    >>> means = [np.where(classes == "a", -1.0, 1.0)[:, None] for classes in labels]
+    >>> parts = [generator.normal(mean, 0.5, (500, 2)) for mean in means]
+    >>> model = FederatedNaiveBayes(classes=["a", "b"], epsilon=8.0, bounds=(-4, 4))
+    >>> model = model.fit(parts, labels)
     >>> model.score(parts[0], labels[0]) > 0.9, model.privacy_.is_private
     (True, True)
     """
@@ -382,45 +395,49 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
     engine: str = "inprocess"
 
     def fit(
-        self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, **unknown: Any
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        **unknown: object,
     ) -> Self:
-        """Learn from the parties' rows, (n_i, n_features), and their classes, (n_i,),
-        each as a list or by name.
+        """Learn from the parties' rows, (n_i, n_features), and their classes, (n_i,).
 
-        With `groups`, (n,), the party of each row, `X` is one table of all rows, (n,
-        n_features), and `y` is (n,), as scikit-learn's pipelines and searches have
-        them.
+        Each is a list, or a mapping by the parties' names. With `groups`, (n,), the
+        party of each row, `X` is one table of all rows, (n, n_features), and `y` is
+        (n,), as scikit-learn's pipelines and searches have them.
         """
         require_no_others(unknown)
         schema = schema_of(self.bounds)
-        tables = Tables.of(
-            X, "parts" if groups is None else "X", groups=groups, schema=schema
-        )
+        argument = "parts" if groups is None else "X"
+        tables = Tables.of(X, argument, groups=groups, schema=schema)
         self.schema_ = schema
         labels = y if groups is None else _one_column(y)
-        self._learn(tables, labels, {"trust": self.trust, "engine": self.engine})
+        federation = {"trust": self.trust, "engine": self.engine}
+        self._learn(tables, labels, federation)
         return self
 
 
-FederatedNaiveBayes.__signature__ = signature(FederatedNaiveBayes().__init__)  # type: ignore[misc]
-DPNaiveBayes.__signature__ = signature(DPNaiveBayes().__init__)  # type: ignore[misc]
-"""What editors show: the fields, not what `__new__` takes."""
-
-
-def _listed(categories: Any) -> Any:
-    """Categories as a list, from any sequence."""
-    return None if categories is None else list(categories)
+# What editors show: the fields, not what `__new__` takes.
+for _kind in (FederatedNaiveBayes, DPNaiveBayes):
+    _kind.__signature__ = signature(_kind().__init__)  # type: ignore[misc]
 
 
 def _one_column(y: Any) -> Any:
     """Labels of one table as one column, as scikit-learn takes them."""
-    return column_or_1d(y, warn=True) if getattr(y, "ndim", 1) == 2 else y
+    n_dimensions = getattr(y, "ndim", 1)
+    if n_dimensions == 2:
+        return column_or_1d(y, warn=True)
+    return y
 
 
 def _require_codes(tables: Tables, options: NaiveBayesOptions) -> None:
     """Refuse tables with a category that there is not."""
     categories = options.categories
-    if not categories or tables.parts[0].shape[1] != len(categories):
+    n_features = tables.parts[0].shape[1]
+    if not categories or n_features != len(categories):
         return
+    columns = Columns(tuple(categories))
     for table in tables.parts:
-        Columns(tuple(categories)).require_codes(table)
+        columns.require_codes(table)

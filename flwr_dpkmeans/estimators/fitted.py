@@ -1,4 +1,4 @@
-"""What the estimators share: rows in the order of the fit, and refusals."""
+"""Rows in the order of the fit, and what every estimator refuses."""
 
 from __future__ import annotations
 
@@ -41,36 +41,38 @@ def name_columns(model: BaseEstimator, names: tuple[str, ...]) -> None:
 
 
 def lacks_names(model: Any, X: Any) -> bool:
-    """Whether a table has names of columns and the fit had none, or the other way
-    round.
-    """
+    """Whether either a table or the fit has names of columns, and the other none."""
     return bool(frame_columns(X)) != hasattr(model, "feature_names_in_")
 
 
 def ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
-    """Rows with the fitted columns, a data frame's in order by name, and what the fit's
-    schema made of the table.
+    """Rows with the fitted columns, a data frame's in order by name.
+
+    With what the fit's schema made of the table, where there is one.
     """
     if model.schema_ is not None:
         encoded = model.schema_.clustered.encode(X)
         return encoded.points, encoded
     fitted = tuple(getattr(model, "feature_names_in_", ()))
+    kind = type(model).__name__
     if lacks_names(model, X) and not quiet:
         # scikit-learn's own sentences.
-        has, was = ("does not have valid", "with") if fitted else ("has", "without")
-        told = (
-            f"X {has} feature names, but {type(model).__name__} was fitted {was}"
-            " feature names"
-        )
-        warnings.warn(told, UserWarning, stacklevel=frames_to_caller())
+        message = f"X has feature names, but {kind} was fitted without feature names"
+        if fitted:
+            message = (
+                f"X does not have valid feature names, but {kind} was fitted with"
+                " feature names"
+            )
+        warnings.warn(message, UserWarning, stacklevel=frames_to_caller())
     if not fitted:
         require_same_labels(
             "X has the columns", column_labels(X), "the fit", model._columns
         )
     points = validate_columns(X, fitted)
-    if points.shape[1] != model.n_features_in_:
+    n_features = points.shape[1]
+    if n_features != model.n_features_in_:
         raise DataError(
-            f"X has {points.shape[1]} features, but {type(model).__name__} is expecting"
+            f"X has {n_features} features, but {kind} is expecting"
             f" {model.n_features_in_} features as input: give those of the fit, in"
             " their order."
         )
@@ -95,8 +97,9 @@ def require_rows(X: Any) -> None:
 
 
 def require_declared(declared: object, n_rows: int) -> None:
-    """Refuse a declared number of rows that one table far exceeds, which a reader of
-    exact sums would refuse later.
+    """Refuse a declared number of rows that one table far exceeds.
+
+    A reader of exact sums would refuse it later.
     """
     if not isinstance(declared, int) or n_rows <= DECLARED_ROOM * declared:
         return
@@ -107,15 +110,15 @@ def require_declared(declared: object, n_rows: int) -> None:
     )
 
 
-def require_no_others(given: Mapping[str, Any]) -> None:
-    """Refuse what a fit does not take, and say why there are no weights.
+def require_no_others(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments that a fit does not take, and say why there are no weights.
 
-    None is passed on by scikit-learn.
+    scikit-learn passes None on.
     """
-    if given.get("sample_weight") is not None:
+    if arguments.get("sample_weight") is not None:
         raise ConfigurationError(
             "sample_weight was given, but noise hides rows that count once each, and a"
             " weight would multiply how far its row can move a sum: leave it out."
         )
-    for name in given.keys() - {"sample_weight"}:
+    for name in arguments.keys() - {"sample_weight"}:
         raise TypeError(f"fit() got an unexpected keyword argument {name!r}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,40 +22,6 @@ from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.wire import dump_plan
 
 ROWS = np.array([[0.0, 0.5], [0.25, 3.0], [-2.0, 0.0]])
-
-
-@pytest.mark.parametrize(
-    ("labels", "whose"),
-    [
-        ([0, 1, 2], ""),
-        ([0, 1, 3], "some"),
-        ([-1, 0, 1], "some"),
-        ([5, 6, 7], "ALL"),
-        ([2, 2, 2], ""),
-    ],
-)
-def test_labels_that_are_no_class_are_told_in_the_own_log(
-    labels: list[int], whose: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = KMeansClient(ROWS, labels=lambda: labels)
-
-    def classes(n: int, labelled: Any = True) -> Any:
-        plan: Any = SimpleNamespace(
-            settings=None, task=SimpleNamespace(n_classes=lambda _: n)
-        )
-        return client._classes(plan, SimpleNamespace(labelled=labelled))  # type: ignore[arg-type]
-
-    assert classes(0) is classes(3, None) is None
-    assert caplog.records == []
-    assert classes(3).tolist() == labels
-    told = (
-        f"labels of {whose} rows are none of the classes 0 to 2: these rows count as"
-        " rows without a class"
-    )
-    assert [record.getMessage() for record in caplog.records] == [told] * bool(whose)
-    caplog.clear()
-    assert classes(1 + max(labels)).tolist() == labels
-    assert len(caplog.records) == (min(labels) < 0)
 
 
 def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> None:

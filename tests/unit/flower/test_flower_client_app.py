@@ -5,7 +5,6 @@ by hand.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -25,9 +24,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout
 from flwr_dpkmeans.errors import (
     BudgetError,
     ColumnError,
@@ -44,16 +41,10 @@ from flwr_dpkmeans.flower.client_app import (
     Wrapped,
     _client_of,
     _default_ledger,
-    _is_finite,
-    _kept_by,
-    cache_of,
-    load_client,
     mixture_of,
     node_settings,
     output_folder,
     result_folder,
-    run_folder,
-    show_node_logs,
     simulated_part,
     stream_number,
 )
@@ -84,18 +75,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # -- folders and settings --------------------------------------------------------------
-
-
-def test_a_runs_folder_is_below_the_named_one_or_home(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(home.parent)
-    places = ("", "/a/b", "~/c", "c")
-    assert [run_folder(place, 3) for place in places] == [
-        home / "run-3",
-        Path("/a/b/run-3"),
-        *[home.parent / "c" / "run-3"] * 2,
-    ]
 
 
 @pytest.mark.usefixtures("simulated")
@@ -183,130 +162,9 @@ def test_a_nodes_settings_follow_from_its_own_configuration(tmp_path: Path) -> N
         node_settings(context(**ledger, identity="~/missing"))
 
 
-@pytest.mark.usefixtures("simulated")
-def test_a_virtual_client_has_no_log_of_its_own() -> None:
-    show_node_logs(context(partition_id=0, verbose="no boolean"))
-    with pytest.raises(ConfigurationError, match="verbose is 'no boolean'"):
-        show_node_logs(context(verbose="no boolean"))
-
-
-def test_rows_beyond_memory_are_kept_by_run_node_and_whatever_changes_them(
-    home: Path, tmp_path: Path
-) -> None:
-    assert _kept_by(context()).folder == home / "rows"
-    table, schema = tmp_path / "rows", tmp_path / "schema.toml"
-    table.mkdir()
-    (table / "0.parquet").write_bytes(b"a")
-    schema.write_text("a")
-    own = {"data_path": str(table), "cache": "~/cache"}
-
-    def name(layout: Layout = Layout(), **more: Any) -> str:  # noqa: B008
-        store = cache_of(context(**(own | more)), layout)
-        assert (store.folder, store.keeps) == (
-            tmp_path / "cache" / "rows",
-            more.get("cache") != "no",
-        )
-        assert store.name.startswith("3_987_")
-        return store.name
-
-    names = [
-        name(),
-        name(Layout(dialect=Dialect(header=False))),
-        name(schema=str(schema)),
-    ]
-    os.utime(schema, (1, 1))
-    names.append(name(schema=str(schema)))
-    (table / "1.parquet").write_bytes(b"")
-    names.append(name())
-    (table / "1.parquet").write_bytes(b"b")
-    names.append(name())
-    (table / "note.txt").write_bytes(b"")
-    os.utime(table, ns=(table.stat().st_atime_ns, 5))
-    last = name()
-    assert len({*names, last}) == 7
-    (table / "note.txt").write_bytes(b"other words")
-    assert name() == last
-    assert not cache_of(context(**own | {"cache": "no"}), Layout()).keeps
-
-
-def test_a_table_that_changes_while_a_run_goes_on_is_told_in_the_own_log(
-    home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its rounds are of two tables; a next run begins with the new one."""
-    table = tmp_path / "rows.csv"
-    table.write_text("a,b\n" + "1,2\n" * 9)
-    now = context(data_path=str(table), columns="a,b")
-    for text, told in (("", 0), ("", 0), ("3,4\n", 1), ("", 1)):
-        if text:
-            table.write_text(table.read_text() + text)
-        assert load_client(now)._points.shape[1] == 2
-        assert (
-            sum(
-                "were written as the run went on" in one.getMessage()
-                for one in caplog.records
-            )
-            == told
-        )
-    table.write_text("a,b\n1,2\n")
-    later = Context(99, now.node_id, now.node_config, now.state, {})
-    load_client(later)
-    assert (
-        sum(
-            "were written as the run went on" in one.getMessage()
-            for one in caplog.records
-        )
-        == 1
-    )
-
-
 # -- tables ----------------------------------------------------------------------------
 
 LARGEST = sys.float_info.max
-
-
-@pytest.mark.parametrize(
-    ("cell", "is_finite"),
-    [
-        *(
-            (value, True)
-            for value in (
-                0,
-                -1.5,
-                LARGEST,
-                -LARGEST,
-                int(LARGEST),
-                True,
-                np.False_,
-                np.float32(2.0),
-            )
-        ),
-        *(
-            (value, False)
-            for value in (np.inf, -np.inf, np.nan, int(LARGEST) * 2, -int(LARGEST) * 2)
-        ),
-        *((value, False) for value in (None, "1.0", Decimal(1), 1j, pd.NA, b"1")),
-        # An infinite one of few bits was taken for finite, and the node failed where it
-        # had to leave the row out.
-        *(
-            (kind(value), value == 2.0)
-            for kind in (np.float16, np.float32, np.longdouble)
-            for value in (2.0, np.inf)
-        ),
-        *(
-            (value, False)
-            for value in (
-                np.timedelta64(5, "ns"),
-                np.datetime64(5, "ns"),
-                np.complex64(1),
-                np.str_("1"),
-            )
-        ),
-    ],
-)
-def test_a_finite_cell_is_a_real_number_that_a_float_can_hold(
-    cell: object, is_finite: bool
-) -> None:
-    assert _is_finite(cell) is is_finite
 
 
 @pytest.mark.parametrize(
@@ -547,20 +405,6 @@ def answer(content: RecordDict | Error, mod: SecureAggregation) -> Message:
             else Message(content, 2, "train")
         )
         return mod(message, context(), inner)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [RecordDict({}), RecordDict({"other": ConfigRecord({})}), Error(1, "x")],
-    ids=repr,
-)
-def test_a_message_of_no_protocol_never_reaches_the_wrapped_client(
-    content: Any,
-) -> None:
-    failure = packet_of(answer(content, SecureAggregation()).content).failure
-    assert failure is not None
-    assert (failure.status, failure.code) == (Status.REFUSED, "ProtocolError")
-    assert "answers no other" in failure.sentence
 
 
 def wrapped(
