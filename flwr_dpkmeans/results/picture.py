@@ -18,7 +18,8 @@ from flwr_dpkmeans.data.dates import iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.headline import headline
-from flwr_dpkmeans.results.sureness import column_shades, unsure_columns, with_errors
+from flwr_dpkmeans.results.sureness import column_shades, unsure_columns
+from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:

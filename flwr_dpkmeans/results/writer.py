@@ -30,7 +30,7 @@ from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, told
 from flwr_dpkmeans.results.bounds_cautions import bound_cautions
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page, registry_record
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.sureness import too_close, untold
+from flwr_dpkmeans.results.sureness import closeness_cautions, column_cautions
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
@@ -89,8 +89,8 @@ class RunResult:
         )
         warnings = (
             report.warnings
-            + untold(model, radius)
-            + too_close(model, radius)
+            + column_cautions(model, radius)
+            + closeness_cautions(model, radius)
             + bound_cautions(model, radius)
             + model.dominated()
             + alone
