@@ -31,7 +31,7 @@ from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.present import told
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.results.page import MARKDOWN
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -46,7 +46,7 @@ from flwr_dpkmeans.privacy.report import (
 from flwr_dpkmeans.results.gaps import Gaps, gap_cautions
 from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 
 _FEW_STEPS = 64.0  # then the grid moves a difference of centroids by up to 1.6%

@@ -46,7 +46,7 @@ from flwr_dpkmeans.sums.trust import TRUST_MODELS
 if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.cluster_profile import Figure
     from flwr_dpkmeans.results.model import Model
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
 HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
 """Forms; a console gets Markdown in which nothing is escaped."""
@@ -201,7 +201,7 @@ def _origin(report: PrivacyReport) -> list[tuple[str, str]]:
 def _of_result(result: RunResult) -> dict[str, Any]:
     """What a page says to whoever may know the clusters."""
     model = result.model
-    values = {
+    values: dict[str, Any] = {
         "centres": _centres(model, _ON_PAGE, result.radius),
         "profile": _profile(model.federated_profile),
         "sureness": _sureness(result),

@@ -23,7 +23,7 @@ from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
 _BLUE, _ORANGE, _GREEN, _PALE, _GREY = (

@@ -47,13 +47,14 @@ from flwr_dpkmeans.results.page import (
     summary,
 )
 from flwr_dpkmeans.results.profile import profile
+from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.sureness import (
     closeness_cautions,
     column_cautions,
     column_shades,
     unsure_columns,
 )
-from flwr_dpkmeans.results.writer import RunResult, result_files
+from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 
 HOSTILE = (
