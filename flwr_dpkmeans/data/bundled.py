@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import SHOWN_SUFFIXES
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
 from flwr_dpkmeans.data.points import (
     Bounds,
     frame_columns,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr_dpkmeans.data import files
-from flwr_dpkmeans.data.column_guess import DRAFT_WEIGHT, guess_column
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.raw_table import RawTable
+from flwr_dpkmeans.data.columns.guess import DRAFT_WEIGHT, guess_column
+from flwr_dpkmeans.data.files import reader as files
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import number_of
-from flwr_dpkmeans.data.files import UNREADABLE, reader_of
+from flwr_dpkmeans.data.files.cells import number_of
+from flwr_dpkmeans.data.files.reader import UNREADABLE, reader_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,

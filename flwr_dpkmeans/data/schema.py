@@ -25,14 +25,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
-from flwr_dpkmeans.data.columns import Column, Kind, Missing, Outside, Stated, Transform
-from flwr_dpkmeans.data.dates import days_of, iso_date
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files import ColumnUse, open_table
-from flwr_dpkmeans.data.frames import frame_table
+from flwr_dpkmeans.data.columns.column import (
+    Column,
+    Kind,
+    Missing,
+    Outside,
+    Stated,
+    Transform,
+)
+from flwr_dpkmeans.data.columns.dates import days_of, iso_date
+from flwr_dpkmeans.data.columns.seen import MOST_OUTSIDE, Seen, Spread, added
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
+from flwr_dpkmeans.data.files.reader import ColumnUse, open_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges, validate_points
-from flwr_dpkmeans.data.raw_table import RawTable, source_name
-from flwr_dpkmeans.data.seen import MOST_OUTSIDE, Seen, Spread, added
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.log import placed_logger
 

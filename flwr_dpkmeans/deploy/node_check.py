@@ -34,7 +34,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from packaging.version import Version
 
-from flwr_dpkmeans.data.files import is_clustered
+from flwr_dpkmeans.data.files.reader import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.deploy import app_guard, supernode
@@ -61,7 +61,8 @@ from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import FileLedger, head_path, unfinished
+from flwr_dpkmeans.node.ledger import unfinished
+from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 

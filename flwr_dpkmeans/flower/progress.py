@@ -32,7 +32,7 @@ from flwr_dpkmeans.log import (
     placed_logger,
     printable,
 )
-from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.server import Server
@@ -220,7 +220,7 @@ class Progress(logging.Handler):
     @contextlib.contextmanager
     def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
         """Measure one round trip; what is yielded is told all replies so far."""
-        start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
+        start, asked, replies = time.monotonic(), set(server.nodes), list[Message]()
         heard_before = set[int]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {

@@ -34,7 +34,8 @@ from flwr_dpkmeans.node.ledger import (
     Past,
     unfinished,
 )
-from flwr_dpkmeans.node.policy import Asked, ClientPolicy, has_bounds_by_name
+from flwr_dpkmeans.node.limits import Proposal, has_bounds_by_name
+from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
@@ -268,7 +269,7 @@ class NodeGuard(Guard):
         policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
         try:
-            policy.check(Asked(plan, epsilon, past, terms, plans_today))
+            policy.check(Proposal(plan, epsilon, past, terms, plans_today))
         except BudgetError as error:
             # The policy's sentences hold public values only, unlike the ledger's, so
             # they may travel.
@@ -301,7 +302,7 @@ class NodeGuard(Guard):
         """Hold columns and the bounds of named ones against the policy, whose own are
         in the order of the own table.
 
-        Asked once: no later plan can have other bounds or names.
+        Checked once: no later plan can have other bounds or names.
         """
         policy = self.settings.policy
         policy.check_columns(names)

@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
-from flwr_dpkmeans.data.columns import Kind
-from flwr_dpkmeans.data.files import locate_file
-from flwr_dpkmeans.data.frames import frame_table
+from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.raw_table import RawTable
+from flwr_dpkmeans.data.files.reader import locate_file
 from flwr_dpkmeans.data.points import (
     Bounds,
     as_array,
@@ -29,7 +30,6 @@ from flwr_dpkmeans.data.points import (
     require_names,
     require_same_labels,
 )
-from flwr_dpkmeans.data.raw_table import RawTable
 from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.columns import Kind
-from flwr_dpkmeans.data.dates import iso_date
+from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.headline import headline

@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import MISSING
-from flwr_dpkmeans.data.doubtful_columns import Doubt, are_codes, doubts_about_numbers
+from flwr_dpkmeans.data.doubts.doubtful_columns import (
+    Doubt,
+    are_codes,
+    doubts_about_numbers,
+)
+from flwr_dpkmeans.data.files.cells import MISSING
 
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.log import placed_logger
-from flwr_dpkmeans.node.ledger import sync_folder
+from flwr_dpkmeans.node.durable_files import sync_folder
 
 _logger = placed_logger("flwr_dpkmeans.results")
 _LEAST_FREE = 1 << 24  # bytes that a run's files may take

@@ -48,8 +48,8 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, told
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import server as server_module
@@ -162,7 +162,7 @@ class Cheat:
                 for author, sent in boxes.items()
                 if reader.node_id in sent
             }
-            reader = reader._with_boxes(sealed)
+            reader = reader.with_boxes(sealed)
         return reader.unblind(Release(1, 0, total), blinded=trust.blinded).values
 
     def require_refused(

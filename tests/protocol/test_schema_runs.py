@@ -19,7 +19,7 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, PeerError
 from flwr_dpkmeans.flower.client_app import client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node, federate
 from flwr_dpkmeans.flower.server_app import report_result, strategy_from_run_config
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.results.model import Model
 
 FILE = """[columns]
@@ -351,6 +351,7 @@ def profiled(folder: Path) -> None:
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
 def test_nodes_release_a_profile_of_columns_that_are_not_clustered(
     folder: Path, trust: str
@@ -390,6 +391,7 @@ def test_nodes_release_a_profile_of_columns_that_are_not_clustered(
     ].tolist()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", ["oblivious", "distributed"])
 def test_nodes_show_centres_without_the_pull_of_gaps(folder: Path, trust: str) -> None:
     tables = [rows_of(0), rows_of(1)]

@@ -372,6 +372,7 @@ def test_what_one_clients_rows_say_stays_in_its_own_files(
 # -- who is told -----------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("trust", "server_knows"),
     [("oblivious", False), ("central", True), ("distributed", True)],
@@ -434,6 +435,7 @@ def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_th
     assert "mostly noise (number" in last
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("files", "n_elsewhere"), [("first", 0), ("all", 2), (None, 2)]
 )

@@ -27,7 +27,6 @@ from support.protocol_federation import all_bytes, make_federation
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    _without_noise_weights,
     centers_round,
     lloyd_rounds,
     outer_product_round,
@@ -1211,22 +1210,3 @@ def test_direct_runs_refuse_what_they_cannot_run() -> None:
     with pytest.raises(PlanError, match="server points"):
         run_direct(plan, [np.zeros((1, 3))] * 20)
     assert direct.FIRST_NODE_ID == 2
-
-
-@pytest.mark.parametrize(
-    ("weights", "threshold", "kept"),
-    [
-        (
-            [5.0, 1.0, 0.5, -2.0],
-            2.0,
-            [5.0, 1.0, 0.0, 0.0],
-        ),  # 0.9 is the quantile of 0.6: the largest 40% stay
-        ([5.0, 1.0, 0.5, -2.0], 0.5, [5.0, 1.0, 0.5, 0.0]),
-        ([0.5, -1.0, -2.0, -3.0], 2.0, [0.5, 0.0, 0.0, 0.0]),
-        ([-1.0, -2.0], 2.0, [0.0, 0.0]),
-    ],
-)
-def test_weights_that_noise_alone_may_have_made_are_dropped(
-    weights: list[float], threshold: float, kept: list[float]
-) -> None:
-    assert _without_noise_weights(np.array(weights), threshold).tolist() == kept

@@ -89,6 +89,7 @@ def test_a_server_that_may_not_see_says_where_to_look() -> None:
         assert ("The server does not see what came out" in sentence) == unseen
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", ["oblivious", "central"])
 def test_the_last_lines_of_a_run_say_what_came_out_or_where_it_is(
     trust: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -30,7 +30,7 @@ from flwr_dpkmeans import (
     FederatedNaiveBayes,
     federate,
 )
-from flwr_dpkmeans.data.columns import Column
+from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,

@@ -45,7 +45,8 @@ from flwr_dpkmeans.deploy.invitation import Invitation, Party
 from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from simulations.flower.credentials import make_credentials
 from simulations.flower.flower_processes import free_ports
 

@@ -507,6 +507,7 @@ def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("places", "n_found", "warns"),
     [([(0, 0)], 1, True), ([(-3, -3), (3, 3)], 2, False)],
@@ -629,6 +630,7 @@ def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> Non
     assert [row[1:] for row in page_module._sureness(wide)[1][1]] == [("0.02",) * 3] * 3
 
 
+@pytest.mark.nightly
 def test_noise_of_centres_is_what_repeated_runs_show() -> None:
     """With one start: 24 runs of two centres in two columns tell it to 7% (one standard
     deviation).

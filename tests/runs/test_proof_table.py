@@ -316,6 +316,7 @@ def test_the_page_lists_a_profile(unit: str) -> None:
         require_row(array, unit, sensitivity)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("unit", ["record", "client"])
 @pytest.mark.parametrize("profile", [(), ("x",)])
 def test_the_page_lists_counts_of_gaps(unit: str, profile: tuple[str, ...]) -> None:

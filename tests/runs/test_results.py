@@ -309,12 +309,6 @@ def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
         ), name
 
 
-def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
-    words = drawn("private bounds").words
-    assert "numbers are rounds; -1: count and magnitudes; 0: ranges" in words
-    assert "numbers are rounds" in drawn("two features").words
-
-
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
     # Round 3 ran once, although its attempt has number 1.
     assert {

@@ -102,13 +102,3 @@ def party_cautions(
     called = listed(parties[place] if parties else str(place) for place in found)
     columns = column_names(np.flatnonzero(most.any(axis=0)).tolist(), names)
     return (LOCAL + told("other_units", parties=called, columns=columns),)
-
-
-def column_cautions(ids: Sequence[str], constants: Sequence[str]) -> tuple[str, ...]:
-    """Which columns, by name, look like no measures: for who holds the rows."""
-    sentences = {"ids": ids, "constants": constants}
-    return tuple(
-        LOCAL + told(sentence, columns=column_names(range(len(names)), names))
-        for sentence, names in sentences.items()
-        if names
-    )

@@ -21,7 +21,7 @@ from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.secagg import party
+from flwr_dpkmeans.secagg import blinding
 from flwr_dpkmeans.sums import client as client_side
 from flwr_dpkmeans.sums import server as server_side
 from flwr_dpkmeans.sums import trust as base
@@ -189,7 +189,7 @@ def test_a_sum_that_is_not_blinded_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     def no_stream(*args: Any) -> NDArray[np.uint64]:
         return np.zeros(args[-1], dtype=np.uint64)
 
-    monkeypatch.setattr(party, "_blind_stream", no_stream)
+    monkeypatch.setattr(blinding, "blind_stream", no_stream)
     assert audited(options).exceeds(SURE)
 
 
