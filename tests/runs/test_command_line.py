@@ -16,9 +16,9 @@ import pytest
 import typer
 
 from flwr_dpkmeans import __version__
-from flwr_dpkmeans.__main__ import COMMANDS, main
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli import plan_command
-from flwr_dpkmeans.cli.app import app
+from flwr_dpkmeans.cli.app import COMMANDS, app
 from flwr_dpkmeans.cli.plan_options import PlanOptions
 from flwr_dpkmeans.deploy import owner_commands
 from flwr_dpkmeans.errors import DataError

@@ -14,7 +14,7 @@ from pathlib import Path
 import house
 import pytest
 
-from flwr_dpkmeans.__main__ import COMMANDS
+from flwr_dpkmeans.cli.app import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "flwr_dpkmeans"

@@ -24,7 +24,8 @@ import pytest
 from support.apps import app_files, packed
 from support.node_files import SOME_APP, write_node
 
-from flwr_dpkmeans.__main__ import COMMANDS, main
+from flwr_dpkmeans.__main__ import main
+from flwr_dpkmeans.cli.app import COMMANDS
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import load_stated
 from flwr_dpkmeans.deploy import app_guard, findings, node_check, node_command
