@@ -1,7 +1,6 @@
-"""The federation on this machine under the name that it had before.
+"""Say where the federation on one machine is now, and run it.
 
-``python -m simulations.flower`` is the command now; this name goes with the next
-release.
+The name goes with the next release.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from simulations.flower.__main__ import main
 
 if __name__ == "__main__":
     print(
-        "simulations.deploy is simulations.flower now: this name goes soon.",
+        "python -m simulations.deploy is now python -m simulations.flower; this name"
+        " goes with the next release",
         file=sys.stderr,
     )
     raise SystemExit(main())

@@ -183,7 +183,7 @@ def write_message(
 
 
 def read_message(message: Any, packet: Packet) -> Any:
-    """Read a packet as a message of the given class."""
+    """Read a message's fields from a packet, each of its declared kind."""
     values: dict[str, Any] = {}
     for name, kind, needed in _fields_of(message):
         if kind is int:
