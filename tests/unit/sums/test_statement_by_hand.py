@@ -36,7 +36,7 @@ from flwr_dpkmeans.sums.statement import (
     unclear_cautions,
     why_not_private,
 )
-from flwr_dpkmeans.sums.statement.assumptions import _assumptions, _server_sentences
+from flwr_dpkmeans.sums.statement.assumptions import _server_sentences, assumptions_of
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
 
@@ -597,7 +597,7 @@ def test_assumptions_of_columns_bounds_coins_and_rows(
     plan = plan_of(**values)
     sampled = plan.config.changed(client_sampling_rate=change.get("rate", 1.0))
     others = {name: value for name, value in change.items() if name != "rate"}
-    told = _assumptions(replace(plan, config=sampled, **others), "nobody is known")
+    told = assumptions_of(replace(plan, config=sampled, **others), "nobody is known")
     assert sum(said in sentence for sentence in told) == 1
     for kind, n_said in (
         ("matched by|same order", 1),
