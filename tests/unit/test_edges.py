@@ -34,7 +34,7 @@ from flwr_dpkmeans.kmeans.proxies import ellipsoid_of
 from flwr_dpkmeans.kmeans.ranges import _with_tails, as_integers
 from flwr_dpkmeans.node.limit_values import LONGEST_QUOTE, quote
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.losses import _grid_step
+from flwr_dpkmeans.privacy.losses import grid_step
 from flwr_dpkmeans.privacy.noise import SecureNoise
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.secagg.packing import pack_boxes, unpack_boxes
@@ -249,8 +249,8 @@ def test_steps_of_a_loss_follow_its_deviation() -> None:
     0.00293; the power of two below is 2^-9. Twice the releases have the same deviation
     for each.
     """
-    assert _grid_step({(0.5, 0.01): 1}, ()) == 2.0**-9
-    assert _grid_step({(0.5, 0.01): 4}, ()) == 2.0**-9
+    assert grid_step({(0.5, 0.01): 1}, ()) == 2.0**-9
+    assert grid_step({(0.5, 0.01): 4}, ()) == 2.0**-9
 
 
 def test_a_tail_ends_with_its_last_bin() -> None:

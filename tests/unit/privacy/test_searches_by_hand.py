@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy import accounting, calibration, losses
+from flwr_dpkmeans.privacy import (
+    accounting,
+    calibration,
+    gaussian,
+    losses,
+    mixtures,
+    searches,
+)
 from flwr_dpkmeans.privacy.noise import SAME, Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, dominating_release
 
@@ -72,7 +79,7 @@ def test_the_step_of_a_grid_of_losses_is_that_of_its_reach() -> None:
     """
     root = math.sqrt(2.0**23 + 100.0 - math.log(100.0)) - 10.0
     for mu, step in ((root - 0.1, 2.0**6), (root + 0.1, 2.0**7)):
-        assert losses._grid_step({(1.0 / mu, 1.0): 1}, ()) == step
+        assert losses.grid_step({(1.0 / mu, 1.0): 1}, ()) == step
 
 
 def test_a_round_of_a_sampled_release_and_another_one_is_not_joined() -> None:
@@ -91,9 +98,9 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
     grid of half as many steps.
     """
     epsilons = [0.1 * 2.0**place for place in range(13)]
-    assert len(losses.mixture_of(1.0, epsilons[:12]).losses) == 4096
+    assert len(mixtures.mixture_of(1.0, epsilons[:12]).losses) == 4096
     # Of 4096 steps, and for each response up to one more on either side.
-    assert 4096 < len(losses.mixture_of(1.0, epsilons).losses) <= 4097 + 2 * 13
+    assert 4096 < len(mixtures.mixture_of(1.0, epsilons).losses) <= 4097 + 2 * 13
 
 
 def path_of(
@@ -282,18 +289,20 @@ def test_newton_steps_are_at_most_a_factor_of_e_and_end_where_they_no_longer_mov
 
 def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
     asked: list[float] = []
-    found = losses.smallest_true(lambda x: asked.append(x) or x >= 0.3, 0.0, 1.0)
+    found = searches.smallest_true(lambda x: asked.append(x) or x >= 0.3, 0.0, 1.0)
     assert asked[:6] == [0.0, 1.0, 0.5, 0.25, 0.375, 0.3125]
     assert (len(asked), 0.0 < found - 0.3 <= 2.0**-43 * 0.3) == (47, True)
-    assert losses.smallest_true(lambda x: x >= 0.3, 0.5, math.inf) == 0.5
+    assert searches.smallest_true(lambda x: x >= 0.3, 0.5, math.inf) == 0.5
     # It ends at 2^-43 of the upper end, or where there is no number between the ends.
     asked.clear()
-    assert losses.smallest_true(lambda x: asked.append(x) or x >= 1.0, 0.5, 1.0) == 1.0
+    assert (
+        searches.smallest_true(lambda x: asked.append(x) or x >= 1.0, 0.5, 1.0) == 1.0
+    )
     assert asked == [0.5, 1.0, *(1.0 - 2.0**-n for n in range(2, 44))]
-    assert losses.smallest_true(lambda x: x > 0.0, 0.0, 1.0) == 5e-324
+    assert searches.smallest_true(lambda x: x > 0.0, 0.0, 1.0) == 5e-324
     for low, high in ((1.0, math.inf), (1.0, 1.0), (1.0, 2.0)):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
-            losses.smallest_true(lambda x: x > 2.0, low, high)
+            searches.smallest_true(lambda x: x > 2.0, low, high)
 
 
 def test_an_epsilon_is_that_of_the_plain_bisection_in_half_of_the_steps() -> None:
@@ -308,17 +317,17 @@ def test_an_epsilon_is_that_of_the_plain_bisection_in_half_of_the_steps() -> Non
 
         def cost(kind: str, mu: float, tau: float, epsilon: float) -> float:
             asked[kind] += 1
-            return losses.gaussian_delta_bound(epsilon, mu) + tau * (
+            return gaussian.gaussian_delta_bound(epsilon, mu) + tau * (
                 1.0 + math.exp(epsilon)
             )
 
         plain, quick = partial(cost, "plain", mu, tau), partial(cost, "quick", mu, tau)
         if plain(enough) <= delta < plain(0.0):
             n_searched += 1
-            expected = losses.smallest_true(
+            expected = searches.smallest_true(
                 lambda epsilon, of=plain, at=delta: of(epsilon) <= at, 0.0, enough
             )  # type: ignore[misc]
-            assert losses.smallest_at_most(quick, delta, enough) == expected
+            assert searches.smallest_at_most(quick, delta, enough) == expected
     assert n_searched > 200
     assert 2 * asked["quick"] < asked["plain"]
 
@@ -333,30 +342,30 @@ def test_an_epsilon_of_a_cost_with_steps_or_zeros_is_that_of_the_bisection() -> 
         return 1.0 if epsilon < 0.3 else 0.25 if epsilon < 0.6 else 0.0
 
     for delta in (0.5, 0.25, 0.1, 1e-300):
-        plain = losses.smallest_true(
+        plain = searches.smallest_true(
             lambda epsilon, d=delta: stairs(epsilon) <= d, 0.0, 1.0
         )  # type: ignore[misc]
-        assert losses.smallest_at_most(stairs, delta, 1.0) == plain
-    assert losses.smallest_at_most(stairs, 1.0, 1.0) == 0.0
+        assert searches.smallest_at_most(stairs, delta, 1.0) == plain
+    assert searches.smallest_at_most(stairs, 1.0, 1.0) == 0.0
     # So near to 0 that a hundred secants do not reach it.
-    assert losses.smallest_at_most(
+    assert searches.smallest_at_most(
         lambda epsilon: float(epsilon < 1e-200), 0.5, 1.0
     ) == pytest.approx(1e-200, rel=1e-12, abs=0.0)
     # A level that is met over a whole range, and a cost that trembles by more than the
     # narrow range.
-    assert losses.smallest_at_most(
+    assert searches.smallest_at_most(
         lambda epsilon: max(0.5, 1.0 - epsilon), 0.5, 1.0
     ) == pytest.approx(0.5, rel=1e-12)
 
     def trembling(epsilon: float) -> float:
         return 1.0 - epsilon + 1e-9 * (int(epsilon * 1e12) % 2)
 
-    found = losses.smallest_at_most(trembling, 0.4, 1.0)
+    found = searches.smallest_at_most(trembling, 0.4, 1.0)
     assert trembling(found) <= 0.4
     assert found == pytest.approx(0.6, abs=1e-8)
     for high in (math.inf, 0.2):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
-            losses.smallest_at_most(stairs, 0.5, high)
+            searches.smallest_at_most(stairs, 0.5, high)
 
 
 def test_golden_sections_ask_once_for_each_step() -> None:
@@ -443,9 +452,9 @@ def test_a_multiplier_is_calibrated_to_a_little_less_of_both() -> None:
             calibration.gaussian_noise_multiplier(epsilon, delta),
         ):
             room = delta * shade
-            assert losses.gaussian_delta_bound(epsilon * shade, 1.0 / sigma) <= room
+            assert gaussian.gaussian_delta_bound(epsilon * shade, 1.0 / sigma) <= room
             assert (
-                losses.gaussian_delta_bound(
+                gaussian.gaussian_delta_bound(
                     epsilon * shade, 1.0 / (sigma * (1.0 - 2.0**-42))
                 )
                 > room
@@ -556,7 +565,7 @@ def test_gaussian_prices_with_slack_by_hand() -> None:
     It is cheapest at mu (y - mu/2).
     """
     totals = accounting.Totals(1.0, Closeness(additive=1e-3), (0.25, 0.25))
-    delta = losses.gaussian_delta_bound(1.0, 1.0) + (1.0 + math.exp(1.5)) * 1e-3
+    delta = gaussian.gaussian_delta_bound(1.0, 1.0) + (1.0 + math.exp(1.5)) * 1e-3
     assert accounting.gdp_delta(totals, 1.0) == pytest.approx(delta, rel=1e-14)
     assert accounting.gdp_epsilon(totals, delta) == pytest.approx(1.5, rel=1e-11)
     turning = accounting._turning_epsilon(1.0, 0.5, 1e-3)
@@ -586,15 +595,15 @@ def test_the_range_in_which_a_price_is_searched(
     Down to 0 from where slack turns.
     """
     ranges: list[tuple[float, float]] = []
-    bisected = losses.smallest_true
+    bisected = searches.smallest_true
 
     def noted(holds: Callable[[float], bool], low: float, high: float) -> float:
         ranges.append((low, high))
         return bisected(holds, low, high)
 
-    for module in (accounting, losses):
+    for module in (accounting, searches):
         monkeypatch.setattr(module, "smallest_true", noted)
-    losses.gaussian_epsilon(0.5, math.exp(-8.0))
+    gaussian.gaussian_epsilon(0.5, math.exp(-8.0))
     assert ranges.pop() == (0.0, pytest.approx(0.5 * (4.0 + 0.25)))
     accounting._mixture_epsilon(
         accounting.Totals(0.5, SAME, (0.25, 0.5)), math.exp(-8.0)
@@ -611,7 +620,7 @@ def test_the_range_in_which_a_price_is_searched(
 
 def test_the_price_of_a_mixture_pays_its_slack() -> None:
     totals = accounting.Totals(0.5, Closeness(additive=1e-4), (0.25, 0.5))
-    mixture = losses.mixture_of(0.5, (0.25, 0.5))
+    mixture = mixtures.mixture_of(0.5, (0.25, 0.5))
     delta = mixture.delta(1.0) + (1.0 + math.e) * 1e-4
     assert accounting._mixture_epsilon(totals, delta) == pytest.approx(1.0, rel=1e-11)
     # Four sums of losses: -0.75, -0.25, 0.25 and 0.75.
@@ -714,9 +723,9 @@ def test_the_allowance_of_a_mixture_by_hand(
 
     Ten deviations deep, and two more, and of a size of 110.01.
     """
-    plain = float(losses._gaussian_deltas(np.array([epsilon - loss]), mu)[0])
+    plain = float(gaussian.gaussian_deltas(np.array([epsilon - loss]), mu)[0])
     for n_losses in (1, 4096):
-        mixture = losses.Mixture(
+        mixture = mixtures.Mixture(
             mu, np.full(n_losses, loss), np.full(n_losses, 1.0 / n_losses)
         )
         allowance = 4e-12 + 2.0**-53 * (8.0 * size * depth + 2.0 * n_losses)
@@ -730,7 +739,7 @@ def test_the_allowance_of_a_mixture_by_hand(
 
 
 def test_the_absent_tail_of_a_mixture_by_hand() -> None:
-    mixture = losses.Mixture(0.01, np.array([0.5]), np.array([1.0]))
+    mixture = mixtures.Mixture(0.01, np.array([0.5]), np.array([1.0]))
     assert mixture.absent_tail(0.51) == pytest.approx(
         0.5 * math.erfc((1.0 + 0.005) / math.sqrt(2.0))
     )
@@ -741,7 +750,7 @@ def test_atoms_are_split_over_two_points_of_a_grid() -> None:
     exp(-loss).
     """
     share = math.expm1(-0.5) / math.expm1(-1.0)
-    found = losses._on_grid(np.array([-1.5, 1.5]), np.array([0.25, 0.75]), 1.0)
+    found = mixtures.on_grid(np.array([-1.5, 1.5]), np.array([0.25, 0.75]), 1.0)
     expected = [
         0.25 * (1.0 - share),
         0.25 * share,
@@ -750,7 +759,7 @@ def test_atoms_are_split_over_two_points_of_a_grid() -> None:
         0.75 * share,
     ]
     assert found == pytest.approx(expected)
-    assert losses._on_grid(
+    assert mixtures.on_grid(
         np.array([-2.0, 2.0]), np.array([0.25, 0.75]), 1.0
     ) == pytest.approx([0.0, 0.25, 0.0, 0.0, 0.0, 0.75, 0.0])
 
@@ -778,7 +787,9 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(
 
     monkeypatch.setattr(pld, "from_gaussian_mechanism", noted)
     whole = losses.numerical_losses({(10.0, 1.0): 1}, ())
-    assert whole.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
+    assert whole.delta(0.2) == pytest.approx(
+        gaussian.gaussian_delta(0.2, 0.1), rel=1e-3
+    )
     losses.numerical_losses({(20.0, 0.5): 4}, ())
     assert made[1:] == [(20.0, 0.5)]
 
@@ -811,15 +822,15 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(
 def test_steps_of_grids_of_losses_by_hand(
     gaussians: dict[tuple[float, float], int], pures: tuple[float, ...], power: int
 ) -> None:
-    assert losses._grid_step(gaussians, pures) == 2.0**power
+    assert losses.grid_step(gaussians, pures) == 2.0**power
 
 
 def test_a_response_of_a_huge_epsilon_never_denies() -> None:
-    plus = losses._randomized_response(720.0, 1.0)
+    plus = losses.randomized_response(720.0, 1.0)
     assert [
         plus.get_delta_for_epsilon(epsilon) for epsilon in (0.0, -730.0)
     ] == pytest.approx([1.0, 1.0])
-    small = losses._randomized_response(1.5, 1.0)
+    small = losses.randomized_response(1.5, 1.0)
     # At most what the response itself has: it is rounded to the private side.
     exact = (math.exp(1.5) - math.exp(0.5)) / (1.0 + math.exp(1.5))
     assert exact <= small.get_delta_for_epsilon(0.5) + 1e-15 <= exact + 0.2
@@ -837,4 +848,4 @@ def test_the_reach_of_sampled_losses_to_the_other_side(
     """
     root = math.sqrt(2.0**23 + 100.0 - denied) - 10.0
     for mu, step in ((root - 2e-5, 2.0**6), (root + 2e-5, 2.0**7)):
-        assert losses._grid_step({(1.0 / mu, rate): 1}, ()) == step
+        assert losses.grid_step({(1.0 / mu, rate): 1}, ()) == step
