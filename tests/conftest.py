@@ -27,7 +27,7 @@ from support import nightly
 from flwr_dpkmeans.log import Place, placed
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
 # The same examples each time, however long a busy machine takes for them; new ones:
 # ``--hypothesis-profile explore``.

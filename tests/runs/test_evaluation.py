@@ -31,13 +31,9 @@ from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.results.writer import (
-    METRICS_FILE,
-    ClusterChoice,
-    RunResult,
-    result_files,
-    write_folder,
-)
+from flwr_dpkmeans.results.run_result import ClusterChoice, RunResult
+from flwr_dpkmeans.results.whole_files import write_folder
+from flwr_dpkmeans.results.writer import METRICS_FILE, result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report

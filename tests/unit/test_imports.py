@@ -14,7 +14,7 @@ from pathlib import Path
 import house
 import pytest
 
-from flwr_dpkmeans.__main__ import COMMANDS
+from flwr_dpkmeans.cli.app import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "flwr_dpkmeans"
@@ -236,7 +236,6 @@ def test_the_help_of_a_command_imports_nothing_that_its_work_takes(
         "numpy",
         "pydantic",
         "jinja2",
-        "rich",
     ]
     code = (
         f"import sys\nfrom {PACKAGE}.__main__ import main\ntry:\n    main([{command!r},"
@@ -250,7 +249,7 @@ def test_the_help_of_a_command_imports_nothing_that_its_work_takes(
         check=True,
         cwd=ROOT,
     )
-    assert done.stdout.startswith("usage: ")
+    assert done.stdout.split()[0] == "Usage:"
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
 
