@@ -16,7 +16,9 @@ from flwr_dpkmeans.errors import DataError
 
 
 def open_table(
-    path: str | Path, dialect: Dialect = UNSTATED, query: str = ""
+    path: str | Path,
+    dialect: Dialect = UNSTATED,
+    query: str = "",
 ) -> RawTable:
     """Return all columns of a source with all of their rows.
 
@@ -26,7 +28,7 @@ def open_table(
 
 
 def whole(opened: files.OpenTable) -> RawTable:
-    """Return all columns of an open table; a DataError if none of its records is a row."""
+    """Return all columns of an open table; a DataError without a row."""
     table = files.one_block(opened)
     require_rows(opened)
     return table

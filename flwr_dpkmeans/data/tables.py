@@ -14,7 +14,12 @@ from __future__ import annotations
 import csv
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,7 +110,12 @@ class Table:
         return replace(self, points=values[:, :-1], labels=values[:, -1], rows=None)
 
     @classmethod
-    def joined(cls, blocks: Iterable[Table], store: Store, what: object) -> Table:
+    def joined(
+        cls,
+        blocks: Iterable[Table],
+        store: Store,
+        what: object,
+    ) -> Table:
         """Return a table of the rows of all blocks."""
         last, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
 
@@ -310,7 +320,7 @@ class _Survey:
         return np.flatnonzero(~is_text).tolist()
 
     def require_numbers(self, chosen: Sequence[int]) -> None:
-        """Refuse the first column with cells that are text among numbers, or missing."""
+        """Refuse the first column with cells that are text, or missing."""
         reading = self._opened.reading
         or_header = ""
         if reading.is_guessed and not reading.dialect.header:
@@ -323,7 +333,11 @@ class _Survey:
         self._require_none(chosen, 2, "that is missing or infinite", gap_mend)
 
     def _require_none(
-        self, chosen: Sequence[int], which: int, problem: str, mend: str
+        self,
+        chosen: Sequence[int],
+        which: int,
+        problem: str,
+        mend: str,
     ) -> None:
         bad = [index for index in chosen if self._counts[which, index]]
         if not bad:
@@ -432,7 +446,11 @@ def _names_in(columns: str) -> list[str]:
     )
 
 
-def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table:
+def load_declared(
+    path: Any,
+    layout: Layout,
+    store: Store = _IN_MEMORY,
+) -> Table:
     """Load the rows of a file in which every declared column is a finite number, and
     their labels.
 
@@ -550,7 +568,10 @@ def load_by_schema(
 
 
 def load_stated(
-    source: Any, layout: Layout, schema: Schema | None, store: Store = _IN_MEMORY
+    source: Any,
+    layout: Layout,
+    schema: Schema | None,
+    store: Store = _IN_MEMORY,
 ) -> Table:
     """Load rows as a node's owner says: by a schema or by declared columns.
 
@@ -562,7 +583,9 @@ def load_stated(
 
 
 def look_by_schema(
-    source: str | Path, schema: Schema, layout: Layout = Layout()
+    source: str | Path,
+    schema: Schema,
+    layout: Layout = Layout(),
 ) -> tuple[list[Seen], OpenTable]:
     """Return what a schema finds in each of its columns, the spellings of unknown cells
     among it.
@@ -580,7 +603,11 @@ def look_by_schema(
     return seen, opened
 
 
-def _by_schema(opened: OpenTable, layout: Layout, use: ColumnUse) -> Iterator[RawTable]:
+def _by_schema(
+    opened: OpenTable,
+    layout: Layout,
+    use: ColumnUse,
+) -> Iterator[RawTable]:
     """The columns of a schema, and that of the labels, with the names that a layout
     gives them.
     """

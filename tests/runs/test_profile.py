@@ -30,9 +30,9 @@ from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame, profile
 
@@ -439,7 +439,7 @@ print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 """
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
 @pytest.mark.parametrize(
     "kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"]

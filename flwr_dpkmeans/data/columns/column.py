@@ -1,5 +1,4 @@
-"""What one column of a schema means: what its cells are read as, and which columns of
-the points it becomes.
+"""What one column of a schema means: how it is read, and which features it becomes.
 
 Each cell is read by itself, and none is an error: a node answers alike whatever stands
 in its rows.
@@ -14,7 +13,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from enum import StrEnum
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,9 +58,7 @@ class Kind(StrEnum):
 
 
 class Missing(StrEnum):
-    """What becomes of a row whose cell is missing, or is nothing that the column may
-    hold.
-    """
+    """What becomes of a row whose cell is missing, or is no value of the column."""
 
     DROP = "drop"
     FILL = "fill"
@@ -94,22 +91,18 @@ class Stated(BaseModel):
         try:
             super().__init__(**stated)
         except ValidationError as error:
-            what = (
-                f"the schema's column {stated['name']!r}: " if "name" in stated else ""
-            )
-            raise ConfigurationError(
-                what + finding(error, type(self).model_fields)
-            ) from None
+            what = ""
+            if "name" in stated:
+                what = f"the schema's column {stated['name']!r}: "
+            why = finding(error, type(self).model_fields)
+            raise ConfigurationError(what + why) from None
 
     def __getstate__(self) -> dict[Any, Any]:
-        """What a file of any format keeps: what is stated, and nothing that follows
-        from it.
-        """
+        """Return what is stated, and nothing that follows from it, for any format."""
         state = super().__getstate__()
+        attributes = state["__dict__"]
         names = type(self).model_fields
-        values = {
-            name: value for name, value in state["__dict__"].items() if name in names
-        }
+        values = {name: attributes[name] for name in attributes if name in names}
         return state | {"__dict__": values}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -144,13 +137,21 @@ class Column(Stated):
 
     Examples
     --------
-    >>> Column(name="origin", kind="category", values=["EWR", "JFK"], missing="centre").features
+    >>> Column(name="origin", kind="category", values=["EWR", "JFK"]).features
     ('origin=EWR', 'origin=JFK')
-    >>> lactate = Column(name="lactate", kind="number", bounds=(0.1, 100), transform="log", missing_values=[-999])
-    >>> lactate.read(RawColumn.of_cells("lactate", [1.0, 0.01, -999])).round(3).tolist()
+    >>> lactate = Column(
+    ...     name="lactate",
+    ...     kind="number",
+    ...     bounds=(0.1, 100),
+    ...     transform="log",
+    ...     missing_values=[-999],
+    ... )
+    >>> cells = RawColumn.of_cells("lactate", [1.0, 0.01, -999])
+    >>> lactate.read(cells).round(3).tolist()
     [[0.0], [-2.303], [nan]]
     >>> hour = Column(name="hour", kind="cycle", period=24)
-    >>> hour.read(RawColumn.of_cells("hour", ["0", "6", "2026-01-31T18:00"])).round(3).tolist()
+    >>> cells = RawColumn.of_cells("hour", ["0", "6", "2026-01-31T18:00"])
+    >>> hour.read(cells).round(3).tolist()
     [[1.0, 0.0], [0.0, 1.0], [-0.0, -1.0]]
     """
 
@@ -251,40 +252,38 @@ class Column(Stated):
     def _require_keys(self) -> None:
         """Refuse keys that do not go with the kind, and ask for those that it needs."""
         a_kind = f"it is a {self.kind}"
-        ranged = self.kind in (Kind.NUMBER, Kind.DATE)
-        for key, needed, why in (
-            ("bounds", ranged, a_kind),
-            ("values", self.kind == Kind.CATEGORY, a_kind),
-            ("fill", self.missing == Missing.FILL, f"missing is '{self.missing}'"),
-            ("period", self.kind == Kind.CYCLE, a_kind),
-        ):
-            if needed != (getattr(self, key) not in (None, ())):
-                raise ValueError(
-                    f"{why}, so {key} must"
-                    f" {'be given: add it' if needed else 'not be: leave it out'}"
-                )
+        has_range = self.kind in (Kind.NUMBER, Kind.DATE)
+        is_category = self.kind == Kind.CATEGORY
+        is_cycle = self.kind == Kind.CYCLE
+        is_filled = self.missing == Missing.FILL
         is_log = self.transform == Transform.LOG
-        for key, allowed, why in (
+        for key, is_needed, why in (
+            ("bounds", has_range, a_kind),
+            ("values", is_category, a_kind),
+            ("fill", is_filled, f"missing is '{self.missing}'"),
+            ("period", is_cycle, a_kind),
+        ):
+            is_stated = getattr(self, key) not in (None, ())
+            if is_needed and not is_stated:
+                raise ValueError(f"{why}, so {key} must be given: add it")
+            if is_stated and not is_needed:
+                raise ValueError(f"{why}, so {key} must not be: leave it out")
+        for key, is_allowed, why in (
             ("transform", self.kind == Kind.NUMBER, a_kind),
             ("offset", is_log, f"transform is '{self.transform}'"),
-            ("outside", ranged, a_kind),
-            ("start", self.kind == Kind.CYCLE, a_kind),
+            ("outside", has_range, a_kind),
+            ("start", is_cycle, a_kind),
         ):
-            if (
-                not allowed
-                and getattr(self, key) != type(self).model_fields[key].default
-            ):
+            default = type(self).model_fields[key].default
+            if not is_allowed and getattr(self, key) != default:
                 raise ValueError(f"{why}, so {key} must not be: leave it out")
 
     def _require_plain_texts(self) -> None:
-        """Refuse texts that no cell can be, and texts that are one where they have to
-        differ.
-        """
-        for key, texts in (
-            ("values", self.values),
-            ("map", [text for text, _ in self.map]),
-        ):
-            if gaps := [text for text in texts if text_of(text) is None]:
+        """Refuse texts that no cell can be, and those that are one but must differ."""
+        mapped = [text for text, _ in self.map]
+        for key, texts in (("values", self.values), ("map", mapped)):
+            gaps = [text for text in texts if text_of(text) is None]
+            if gaps:
                 raise ValueError(
                     f"{key} has {gaps[0]!r}, which is a missing cell in all tables:"
                     " rename it there and here"
@@ -335,20 +334,16 @@ class Column(Stated):
     def _require_values_of_cells(self) -> None:
         """Refuse to put values into cells that the column may not hold."""
         low, high = self.limits
-        filled = (
-            []
-            if self.fill is None
-            else self._values(RawColumn.of_cells(self.name, [self.fill])).tolist()
-        )
-        if not all(low <= value <= high for value in filled):
-            raise ValueError(
-                f"it is filled with {self.fill!r}, which it may not hold: give one of"
-                " its values"
-            )
+        if self.fill is not None:
+            (filled,) = self._values_of([self.fill]).tolist()
+            if not low <= filled <= high:
+                raise ValueError(
+                    f"it is filled with {self.fill!r}, which it may not hold: give one"
+                    " of its values"
+                )
         meanings = [meaning for _, meaning in self.map]
-        for meaning, value in zip(
-            meanings, self._values(RawColumn.of_cells(self.name, meanings)), strict=True
-        ):
+        values = self._values_of(meanings).tolist()
+        for meaning, value in zip(meanings, values, strict=True):
             if math.isnan(value) or _written(meaning) in self._absent:
                 raise ValueError(
                     f"map has the value {meaning!r}, which it may not hold: give one of"
@@ -356,11 +351,12 @@ class Column(Stated):
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """What a file says of it below its name, in plain values; no defaults."""
-        stated = self.model_dump(
-            mode="json", exclude_defaults=True, exclude={"name", "map"}
-        )
-        return stated | ({"map": dict(self.map)} if self.map else {})
+        """Return what a file says of it below its name, but for defaults."""
+        omitted = {"name", "map"}
+        keys = self.model_dump(mode="json", exclude_defaults=True, exclude=omitted)
+        if self.map:
+            keys["map"] = dict(self.map)
+        return keys
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -369,13 +365,13 @@ class Column(Stated):
             return f"{self.name} (cos)", f"{self.name} (sin)"
         if self.transform == Transform.LOG:
             return (f"{self.name} (log)",)
-        return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
+        if self.kind == Kind.CATEGORY:
+            return tuple(f"{self.name}={value}" for value in self.values)
+        return (self.name,)
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """What stands before the values that `shown` gives of each of the points'
-        columns.
-        """
+        """What stands before a centre's values in units, for each feature."""
         if self.kind == Kind.CYCLE:
             return self.name, f"{self.name}: how alike, from 0 to 1"
         if self.transform == Transform.LOG:
@@ -384,7 +380,7 @@ class Column(Stated):
 
     @cached_property
     def limits(self) -> tuple[float, float]:
-        """What values in its units lie between.
+        """Smallest and largest value in its units.
 
         Of a category, positions of its values; of a cycle, one turn.
         """
@@ -394,25 +390,26 @@ class Column(Stated):
             return -1.0, float(len(self.values))
         if self.bounds is None:
             return 0.0, 1.0
-        low, high = self._values(RawColumn.of_cells(self.name, self.bounds)).tolist()
+        low, high = self._values_of(self.bounds).tolist()
         return low, high
 
     @cached_property
     def range(self) -> tuple[float, float]:
-        """What the numbers in the points' columns lie between."""
+        """Smallest and largest number in the points' columns."""
         if self.kind == Kind.CYCLE:
             return -1.0, 1.0
         if self.kind == Kind.CATEGORY:
             return 0.0, 1.0
         if self.transform == Transform.LOG:
-            low, high = (_exact_log(limit, self.shift) for limit in self.limits)
-            return low, high
+            low, high = self.limits
+            return _exact_log(low, self.shift), _exact_log(high, self.shift)
         return self.limits
 
     @property
     def width(self) -> float:
-        """Of its range."""
-        return self.range[1] - self.range[0]
+        """Width of its range."""
+        low, high = self.range
+        return high - low
 
     @property
     def shift(self) -> float:
@@ -420,55 +417,56 @@ class Column(Stated):
         if self.offset is not None:
             return self.offset
         low, high = self.limits
-        return 0.0 if low > 0.0 else (high - low) / _OFFSET_SHARE - low
+        if low > 0.0:
+            return 0.0
+        return (high - low) / _OFFSET_SHARE - low
 
     @property
     def reads_text(self) -> bool:
-        """Whether cells have to be read as they are written, and not as numbers alone."""
+        """Whether cells have to be read as they are written, not as numbers."""
         if self.kind in (Kind.CATEGORY, Kind.DATE) or self.map:
             return True
         has_words = any(isinstance(value, str) for value in self.missing_values)
         return has_words or self.period == _HOURS
 
     def stand_in(self) -> float | Array:
-        """What a missing cell becomes: without pull, it is as far from one end, or
-        value, as from the others.
+        """Return what a missing cell becomes, in the points' columns.
+
+        Without `fill` it has no pull: it is as far from one end, or value, as from the
+        others.
         """
         if self.missing == Missing.FILL:
-            return self._points(
-                self._values(RawColumn.of_cells(self.name, [self.fill]))
-            )
-        return 1.0 / len(self.values) if self.values else sum(self.range) / 2.0
+            return self._points(self._values_of([self.fill]))
+        if self.values:
+            return 1.0 / len(self.values)
+        return sum(self.range) / 2.0
 
     def read(self, cells: RawColumn) -> Array:
-        """Numbers, (n_rows, n_features), of a column's cells.
+        """Return numbers, (n_rows, n_features), of a column's cells.
 
         NaN where one is missing, or nothing that it may hold.
         """
         return self.look(self.meant(cells)).points
 
     def look(self, meant: RawColumn) -> Cells:
-        """The same, and what they were read as, of cells that are already what they are
-        `meant` as.
-        """
+        """Return numbers and values of cells that `meant` has replaced already."""
         values = self._values(meant)
         low, high = self.limits
         is_outside = (values < low) | (values > high)
-        inside = (
-            np.where(is_outside, math.nan, values)
-            if self.outside == Outside.MISSING
-            else values
-        )
-        return Cells(self._points(inside), values, int(is_outside.sum()))
+        clustered = values
+        if self.outside == Outside.MISSING:
+            clustered = np.where(is_outside, math.nan, values)
+        points = self._points(clustered)
+        return Cells(points, values, int(is_outside.sum()))
 
     def meant(self, cells: RawColumn) -> RawColumn:
-        """The cells with what `map` says that they mean, and gaps where
-        `missing_values` says that one is missing.
+        """Replace cells by what `map` says that they mean.
+
+        And by gaps where `missing_values` says that one is missing.
         """
         if self.map:
-            cells = _replaced(
-                cells, self._meanings, has_numbers=self.kind != Kind.CATEGORY
-            )
+            has_numbers = self.kind != Kind.CATEGORY
+            cells = _replaced(cells, self._meanings, has_numbers=has_numbers)
         if self.missing_values:
             cells = self._with_gaps(cells)
         is_of_text = self.kind in (Kind.CATEGORY, Kind.DATE) or self.period == _HOURS
@@ -495,6 +493,10 @@ class Column(Stated):
         values = np.where(np.isin(cells.values, numbers), math.nan, cells.values)
         return replace(cells, values=values, numeric=values)
 
+    def _values_of(self, cells: Iterable[Any]) -> Array:
+        """Numbers in the column's units, (n_cells,), of stated cells."""
+        return self._values(RawColumn.of_cells(self.name, cells))
+
     def _values(self, cells: RawColumn) -> Array:
         """Numbers in the column's units, (n_rows,), wherever they lie.
 
@@ -514,20 +516,13 @@ class Column(Stated):
 
     def _positions(self, cells: RawColumn) -> Array:
         """Which of the values a category's cells are."""
-        written = {
-            _written(value): position for position, value in enumerate(self.values)
-        }
-        stated = {
-            position: value
-            for position, value in enumerate(self.values)
-            if not isinstance(value, str)
-        }
-        # Others are compared as text.
-        numeric = {
-            float(value): position
-            for position, value in stated.items()
-            if abs(value) < _LARGEST_WHOLE
-        }
+        written: dict[float | str, int] = {}
+        numeric: dict[float, int] = {}
+        for position, value in enumerate(self.values):
+            written[_written(value)] = position
+            # Larger numbers are compared as text.
+            if not isinstance(value, str) and abs(value) < _LARGEST_WHOLE:
+                numeric[float(value)] = position
         # Not by pandas: older releases take texts for equal that are so up to a NUL,
         # other rows' with them.
         texts = cells.text()
@@ -535,9 +530,8 @@ class Column(Stated):
         def position_of(text: str | None) -> float:
             if text is None:
                 return math.nan
-            return written.get(
-                _written(text), numeric.get(plain_number(text), math.nan)
-            )
+            as_number = numeric.get(plain_number(text), math.nan)
+            return written.get(_written(text), as_number)
 
         positions = {text: position_of(text) for text in set(texts)}
         return np.array([positions[text] for text in texts], dtype=float)
@@ -548,13 +542,12 @@ class Column(Stated):
         NaN where one is.
         """
         if self.kind == Kind.CATEGORY:
+            n_values = len(self.values)
             # The last row is for gaps.
-            one_hot = np.vstack(
-                [np.eye(len(self.values)), np.full(len(self.values), math.nan)]
-            )
-            return np.asarray(
-                one_hot[np.where(np.isnan(values), -1, values).astype(np.intp)]
-            )
+            one_hot = np.full((n_values + 1, n_values), math.nan)
+            one_hot[:n_values] = np.eye(n_values)
+            rows = np.where(np.isnan(values), -1, values).astype(np.intp)
+            return np.asarray(one_hot[rows])
         if self.kind == Kind.CYCLE:
             return self._on_circle(values)
         clipped = np.clip(values, *self.limits)
@@ -562,7 +555,8 @@ class Column(Stated):
             # Not NumPy's own, whose last bit may differ by where in a block, and on
             # which machine, a cell stands.
             shifted = (clipped + self.shift).tolist()
-            clipped = np.clip([math.log(value) for value in shifted], *self.range)
+            logarithms = [math.log(value) for value in shifted]
+            clipped = np.clip(logarithms, *self.range)
         return clipped[:, None]
 
     def _on_circle(self, values: Array) -> Array:
@@ -577,9 +571,7 @@ class Column(Stated):
         return np.array(pairs, dtype=float).reshape(-1, 2)
 
     def decode(self, centres: Array) -> list[Any]:
-        """What centres in the points' columns, (k, n_features), say in units.
-
-        One entry for each.
+        """Return what centres, (k, n_features), say in units, one entry for each.
 
         The mean of a logarithm is a geometric mean; the mean of a cycle is where its
         values gather.
@@ -587,54 +579,53 @@ class Column(Stated):
         first = centres[:, 0]
         if self.kind == Kind.CATEGORY:
             shares = np.clip(centres, 0.0, 1.0).tolist()
-            return [
-                dict(zip(map(str, self.values), row, strict=True)) for row in shares
-            ]
+            names = list(map(str, self.values))
+            return [dict(zip(names, row, strict=True)) for row in shares]
         if self.kind == Kind.DATE:
             return [iso_date(days, *self.range) for days in first]
         if self.kind == Kind.CYCLE:
             period = self.period or 1.0
             turns = np.arctan2(centres[:, 1], first) / (2.0 * math.pi)
-            return (self.start + np.mod(turns, 1.0) * period).tolist()  # type: ignore[no-any-return]
+            return list((self.start + np.mod(turns, 1.0) * period).tolist())
         if self.kind == Kind.FLAG:
-            return np.clip(first, 0.0, 1.0).tolist()  # type: ignore[no-any-return]
+            return list(np.clip(first, 0.0, 1.0).tolist())
         if self.transform == Transform.LOG:
-            return [
-                math.exp(min(value, _LARGEST_LOG)) - self.shift
-                for value in first.tolist()
-            ]
-        return first.tolist()  # type: ignore[no-any-return]
+            logarithms = [min(value, _LARGEST_LOG) for value in first.tolist()]
+            return [math.exp(value) - self.shift for value in logarithms]
+        return list(first.tolist())
 
     def errors_in_units(self, centres: Array, errors: Array) -> Array:
-        """Return how far values that `decode` gives may be off, (k, n_features), of
-        errors in the points' columns.
+        """Return how far values that `decode` gives may be off, (k, n_features).
 
-        Of logarithms the upper end counts, which is farther away; of a cycle the first
-        is of its value.
+        `centres` and `errors` are in the points' columns, (k, n_features). Of
+        logarithms the upper end counts, which is farther away; of a cycle the first is
+        of its value.
         """
         if self.transform == Transform.LOG:
             lower = np.minimum(centres, _LARGEST_LOG)
             upper = np.minimum(centres + errors, _LARGEST_LOG)
-            return np.where(np.isfinite(errors), np.exp(upper) - np.exp(lower), np.inf)
+            difference = np.exp(upper) - np.exp(lower)
+            return np.where(np.isfinite(errors), difference, np.inf)
         if self.kind == Kind.CYCLE:
             period = self.period or 1.0
             length = np.maximum(np.hypot(centres[:, 0], centres[:, 1]), 1e-12)
             farthest = errors.max(axis=1)
             angle = np.minimum(farthest / length, math.pi)
-            turned = np.where(
-                np.isfinite(farthest), angle * period / (2.0 * math.pi), np.inf
-            )
+            turned = angle * period / (2.0 * math.pi)
+            turned = np.where(np.isfinite(farthest), turned, np.inf)
             return np.stack([turned, farthest], axis=1)
         return errors
 
     def in_units(
-        self, figure: str, estimate: float, deviation: float
+        self,
+        figure: str,
+        estimate: float,
+        deviation: float,
     ) -> tuple[str, float, float]:
-        """A figure of a profile with its noise's deviation, to first order, whose
-        numbers are those of the points.
+        """Return a profile's figure with its noise's deviation, to first order.
 
-        Of logarithms, the mean is a geometric mean, and the spread a factor between
-        this and a usual value.
+        Both are those of the points' columns. Of logarithms, the mean is a geometric
+        mean, and the spread a factor between this and a usual value.
         """
         if self.transform != Transform.LOG or figure not in ("mean", "spread"):
             return figure, estimate, deviation
@@ -671,38 +662,39 @@ def _exact_log(limit: float, shift: float) -> float:
 
     Bounds have to be equal on all machines of a run.
     """
-    return (
-        float((Decimal(limit) + Decimal(shift)).ln())
-        if limit + shift > 0.0
-        else -math.inf
-    )
+    if limit + shift <= 0.0:
+        return -math.inf
+    shifted = Decimal(limit) + Decimal(shift)
+    return float(shifted.ln())
 
 
 def _each(reader: Callable[[str], float], texts: Iterable[str | None]) -> Array:
     """What each text is read as; NaN where there is none."""
-    return np.array(
-        [math.nan if text is None else reader(text) for text in texts], dtype=float
-    )
+    values = [math.nan if text is None else reader(text) for text in texts]
+    return np.array(values, dtype=float)
 
 
 def _replaced(
-    cells: RawColumn, others: Mapping[float | str, str | None], *, has_numbers: bool
+    cells: RawColumn,
+    others: Mapping[float | str, str | None],
+    *,
+    has_numbers: bool,
 ) -> RawColumn:
     """The cells, of which some have another text, or none.
 
     Numbers of others stay what they are.
     """
-
-    def changed(text: str | None) -> str | None:
-        return None if text is None else others.get(_written(text), text)
-
     texts = cells.text()
-    new = {text: changed(text) for text in set(texts)}
+    new: dict[str | None, str | None] = {None: None}
+    for text in set(texts):
+        if text is not None:
+            new[text] = others.get(_written(text), text)
+    new_texts = [new[text] for text in texts]
     numbers = None
     if has_numbers:
         is_new = np.array([new[text] != text for text in texts], dtype=bool)
-        numbers = np.where(
-            is_new, _each(plain_number, [new[text] for text in texts]), cells.numbers()
-        )
-    new_text = cache(lambda: [new[text] for text in texts])
-    return replace(cells, values=None, n_unparsable=0, text=new_text, numeric=numbers)
+        new_numbers = _each(plain_number, new_texts)
+        numbers = np.where(is_new, new_numbers, cells.numbers())
+    return replace(
+        cells, values=None, n_unparsable=0, text=lambda: new_texts, numeric=numbers
+    )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 SHOWN_AS_DAYS = 10.0
 """Width of bounds, in days, from which on dates are shown without a time."""
 _EPOCH = datetime(1970, 1, 1)
+_MINUTES_OF_A_DAY = 24 * 60
 _DATE = re.compile(r"(?:\d{4}-\d{2}-\d{2}|\d{8})(?:[T ](?P<time>.+))?", re.ASCII)
 """What `datetime.fromisoformat` reads besides is no date.
 
@@ -42,7 +43,9 @@ def days_of(text: str) -> float:
     moment = _moment(text)
     if moment is None:
         return math.nan
-    epoch = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=UTC)
+    epoch = _EPOCH
+    if moment.tzinfo is not None:
+        epoch = _EPOCH.replace(tzinfo=UTC)
     return (moment - epoch) / timedelta(days=1)
 
 
@@ -56,40 +59,50 @@ def hours_of(text: str) -> float:
 
     Examples
     --------
-    >>> hours_of("2026-01-31T22:30"), hours_of("7:15"), hours_of("2026-01-31"), hours_of("25:00")
-    (22.5, 7.25, nan, nan)
+    >>> hours_of("2026-01-31T22:30"), hours_of("7:15")
+    (22.5, 7.25)
+    >>> hours_of("2026-01-31"), hours_of("25:00")
+    (nan, nan)
     """
-    dated, clock = _DATE.fullmatch(text), _CLOCK.fullmatch(text)
-    if dated and dated["time"]:
+    dated = _DATE.fullmatch(text)
+    if dated is not None and dated["time"]:
         moment = _moment(text)
-        return (
-            math.nan
-            if moment is None
-            else _hours(moment.hour, moment.minute, moment.second)
-        )
-    if clock:
-        hour, minute, second = clock.groups(default="0")
-        return _hours(int(hour), int(minute), float(second))
-    return math.nan
+        if moment is None:
+            return math.nan
+        return _hours(moment.hour, moment.minute, moment.second)
+    clock = _CLOCK.fullmatch(text)
+    if clock is None:
+        return math.nan
+    hour, minute, second = clock.groups(default="0")
+    return _hours(int(hour), int(minute), float(second))
 
 
-def _hours(hour: int, minute: int, second: float) -> float:
+def _hours(
+    hour: int,
+    minute: int,
+    second: float,
+) -> float:
     if hour >= 24 or minute >= 60 or second >= 60.0:
         return math.nan
     return hour + minute / 60.0 + second / 3600.0
 
 
-def iso_date(days: float, low: float = -math.inf, high: float = math.inf) -> str:
-    """The ISO 8601 date nearest to so many days after 1970 began, as far as there is
-    one; of noon, that of its day.
+def iso_date(
+    days: float,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> str:
+    """Return the ISO 8601 date nearest to so many days after 1970 began.
 
-    The minute, where a column's bounds are a few days apart.
+    As far as there is one; of noon, that of its day. The minute, where a column's
+    bounds, `low` and `high` in days, are a few days apart.
     """
-    per_day = 1 if high - low >= SHOWN_AS_DAYS else 24 * 60
-    nearest = math.ceil(min(max(days, -700_000), 2_900_000) * per_day - 0.5)
-    moment = _EPOCH + timedelta(minutes=nearest * (1440 // per_day))
-    return (
-        moment.date().isoformat()
-        if per_day == 1
-        else moment.isoformat(timespec="minutes")
-    )
+    shows_days = high - low >= SHOWN_AS_DAYS
+    per_day = 1 if shows_days else _MINUTES_OF_A_DAY
+    days_with_a_date = min(max(days, -700_000), 2_900_000)
+    nearest = math.ceil(days_with_a_date * per_day - 0.5)
+    minutes = nearest * (_MINUTES_OF_A_DAY // per_day)
+    moment = _EPOCH + timedelta(minutes=minutes)
+    if shows_days:
+        return moment.date().isoformat()
+    return moment.isoformat(timespec="minutes")

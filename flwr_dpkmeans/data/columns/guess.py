@@ -137,7 +137,9 @@ def guess_column(column: RawColumn) -> Guess:
 
 
 def _of_cells(
-    column: RawColumn, cells: Sequence[str], numbers: NDArray[np.float64]
+    column: RawColumn,
+    cells: Sequence[str],
+    numbers: NDArray[np.float64],
 ) -> Guess:
     """What most of a column's cells are meant as, and which of them are not read as
     that.
@@ -301,7 +303,11 @@ def _cycle(name: str, cells: Sequence[str]) -> Guess | None:
     return None
 
 
-def _as_id(name: str, cells: Sequence[str], guess: Guess) -> Guess:
+def _as_id(
+    name: str,
+    cells: Sequence[str],
+    guess: Guess,
+) -> Guess:
     """The same, left out where the column seems to number rows or persons."""
     n_different = len(set(cells))
     is_called_index = is_index_name(name) or name.lower() == "id"
@@ -334,7 +340,11 @@ def _as_id(name: str, cells: Sequence[str], guess: Guess) -> Guess:
     return guess.with_remark(remark, is_left_out=True)
 
 
-def _is_unlike_measures(name: str, kind: Kind, cells: Sequence[str]) -> bool:
+def _is_unlike_measures(
+    name: str,
+    kind: Kind,
+    cells: Sequence[str],
+) -> bool:
     """Texts, or whole numbers without a gap or with the name of an id.
 
     Others may be measures that differ.
@@ -346,7 +356,11 @@ def _is_unlike_measures(name: str, kind: Kind, cells: Sequence[str]) -> bool:
     )
 
 
-def _looks_like_persons(name: str, kind: Kind, cells: Sequence[str]) -> bool:
+def _looks_like_persons(
+    name: str,
+    kind: Kind,
+    cells: Sequence[str],
+) -> bool:
     """Texts or whole numbers in a column that is called so, or texts with a number, of
     each of which there are few.
     """
@@ -365,7 +379,9 @@ def _count_up(cells: Sequence[str]) -> bool:
 
 
 def _are_most(
-    cells: Sequence[str], are_read: Sequence[bool], foreign: re.Pattern[str]
+    cells: Sequence[str],
+    are_read: Sequence[bool],
+    foreign: re.Pattern[str],
 ) -> bool:
     """Whether over half of the cells are read, or are what a reader of another country
     would read.
@@ -383,7 +399,9 @@ _WRITTEN = {
 
 
 def _unread(
-    cells: Sequence[str], is_read: Sequence[bool], what: str
+    cells: Sequence[str],
+    is_read: Sequence[bool],
+    what: str,
 ) -> tuple[str, ...]:
     """What an owner must state of the table."""
     unread = list(

@@ -23,9 +23,7 @@ _SAMPLE = 8192
 
 
 class Spread(NamedTuple):
-    """Smallest and largest value of a column, and a sample of all of them, whatever the
-    table's size.
-    """
+    """Smallest and largest value of a column, and a sample of all of them."""
 
     low: float
     high: float
@@ -35,43 +33,43 @@ class Spread(NamedTuple):
 
     @property
     def median(self) -> float:
-        """Of the sample."""
+        """Median of the sample."""
         return float(np.median(self.sample))
 
     def plus(self, other: Spread) -> Spread:
-        """The same of both."""
+        """Return the spread of both parts of a column."""
+        low = min(self.low, other.low)
+        high = max(self.high, other.high)
         sample = np.concatenate([self.sample, other.sample])
         ranks = np.concatenate([self.ranks, other.ranks])
-        return _sampled(
-            min(self.low, other.low), max(self.high, other.high), sample, ranks
-        )
+        return _sampled(low, high, sample, ranks)
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Spread | None:
-        """Of values, (n_rows,), of which some are NaN; None if all are."""
+        """Return the spread of values, (n_rows,), without NaNs; None if all are."""
         finite = values[~np.isnan(values)]
         if not finite.size:
             return None
         # The same table has the same sample.
         generator = np.random.default_rng(zlib.crc32(finite.tobytes()))
-        return _sampled(
-            float(finite.min()),
-            float(finite.max()),
-            finite,
-            generator.random(finite.size),
-        )
+        ranks = generator.random(finite.size)
+        return _sampled(float(finite.min()), float(finite.max()), finite, ranks)
 
 
 def _sampled(
-    low: float, high: float, values: NDArray[np.float64], ranks: NDArray[np.float64]
+    low: float,
+    high: float,
+    values: NDArray[np.float64],
+    ranks: NDArray[np.float64],
 ) -> Spread:
     least = np.argsort(ranks, kind="stable")[:_SAMPLE]
     return Spread(low, high, values[least], ranks[least])
 
 
 class Seen(NamedTuple):
-    """How many cells of a column are what, and how those are spelt that it may not
-    hold: for its owner alone.
+    """How many cells of a column are what, and how unknown ones are spelt.
+
+    For the table's owner alone.
     """
 
     name: str
@@ -95,53 +93,63 @@ class Seen(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Of the table."""
+        """Number of rows of the table."""
         return self.n_read + self.n_missing + self.n_unknown
 
     def plus(self, other: Seen) -> Seen:
-        """The same of both."""
-        spellings = tuple(dict.fromkeys(self.spellings + other.spellings))[
-            :_MOST_SPELLINGS
-        ]
-        n_read, n_missing, n_unknown, n_outside = map(
-            sum, zip(self[1:5], other[1:5], strict=True)
-        )
+        """Return what was seen in both parts of a column."""
+        spellings = tuple(dict.fromkeys(self.spellings + other.spellings))
         spreads = [part.spread for part in (self, other) if part.spread is not None]
-        spread = reduce(Spread.plus, spreads) if spreads else None
         return Seen(
-            self.name, n_read, n_missing, n_unknown, n_outside, spellings, spread
+            self.name,
+            n_read=self.n_read + other.n_read,
+            n_missing=self.n_missing + other.n_missing,
+            n_unknown=self.n_unknown + other.n_unknown,
+            n_outside=self.n_outside + other.n_outside,
+            spellings=spellings[:_MOST_SPELLINGS],
+            spread=reduce(Spread.plus, spreads) if spreads else None,
         )
 
     @classmethod
     def of(
-        cls, cells: RawColumn, gaps: NDArray[np.int64], n_outside: int, n_rows: int
+        cls,
+        cells: RawColumn,
+        gaps: NDArray[np.int64],
+        n_outside: int,
+        n_rows: int,
     ) -> Seen:
-        """`gaps` are the rows whose cell is missing or unknown."""
+        """Count the cells of a column.
+
+        Parameters
+        ----------
+        cells : RawColumn
+        gaps : ndarray, (n_gaps,)
+            Rows whose cell is missing or unknown.
+        n_outside : int
+            How many cells lie outside the bounds.
+        n_rows : int
+            Of the table.
+        """
         # A number that the column may not hold is no empty cell, also where nothing
         # says how it was written.
-        unknown = (
-            gaps if cells.values is None else gaps[np.isfinite(cells.values[gaps])]
-        )
+        unknown = gaps
+        if cells.values is not None:
+            unknown = gaps[np.isfinite(cells.values[gaps])]
         written = cells.text() if len(unknown) else []
-        spelt = Counter(
-            text
-            for row in (unknown if written else ())
-            if (text := written[row]) is not None
-        )
-        n_unknown = cells.n_unparsable + (
-            spelt.total() if cells.values is None else len(unknown)
-        )
-        spellings = tuple(text for text, _ in spelt.most_common())
+        texts = [written[row] for row in unknown] if written else []
+        spelt = Counter(text for text in texts if text is not None)
+        n_spelt = spelt.total() if cells.values is None else len(unknown)
+        n_unknown = cells.n_unparsable + n_spelt
         return cls(
             cells.name,
-            n_rows - len(gaps),
-            len(gaps) - n_unknown,
-            n_unknown,
-            n_outside,
-            spellings,
+            n_read=n_rows - len(gaps),
+            n_missing=len(gaps) - n_unknown,
+            n_unknown=n_unknown,
+            n_outside=n_outside,
+            spellings=tuple(text for text, _ in spelt.most_common()),
         )
 
 
 def added(blocks: Iterable[Sequence[Seen]]) -> list[Seen]:
-    """What was read of each column of a table that came in blocks."""
+    """Return what was read of each column of a table that came in blocks."""
     return [reduce(Seen.plus, parts) for parts in zip(*blocks, strict=True)]

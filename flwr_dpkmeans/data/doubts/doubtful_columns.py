@@ -130,8 +130,9 @@ _SENTENCES = {
 def sentences_about(
     doubts: Iterable[tuple[int, Doubt]], names: Sequence[str] = ()
 ) -> list[str]:
-    """Say of each kind of doubt which columns it is about, counted from 0 where there
-    are no `names`.
+    """Say of each kind of doubt which columns it is about.
+
+    They are counted from 0 where there are no `names`.
     """
     columns_of: dict[Doubt, list[int]] = {}
     for column, doubt in doubts:
@@ -231,8 +232,10 @@ def doubts_about_texts(cells: Sequence[str]) -> tuple[Doubt, ...]:
 
     Examples
     --------
-    >>> doubts_about_texts(["01067", "04109", "80331"]), doubts_about_texts(["3.5", "0.7"])
-    ((<Doubt.CODE: 'code'>,), ())
+    >>> doubts_about_texts(["01067", "04109", "80331"])
+    (<Doubt.CODE: 'code'>,)
+    >>> doubts_about_texts(["3.5", "0.7"])
+    ()
     """
     return (Doubt.CODE,) if are_codes(cells[:MOST_LOOKED_AT]) else ()
 
@@ -254,7 +257,7 @@ def doubts_about_persons(name: object, cells: Iterable[Any]) -> tuple[Doubt, ...
 
 
 def are_codes(cells: Sequence[str]) -> bool:
-    """Whether texts are codes of digits, some of which begin with 0 as no number does."""
+    """Whether texts are codes of digits, some of which begin with 0."""
     return any(map(_CODE.fullmatch, cells)) and all(map(str.isdecimal, cells))
 
 
@@ -281,8 +284,10 @@ def is_identifier_name(name: object) -> bool:
 
     Examples
     --------
-    >>> [is_identifier_name(name) for name in ("patient_id", "SubjectNo", "userid", "patient_age", "humid")]
-    [True, True, True, False, False]
+    >>> [is_identifier_name(name) for name in ("patient_id", "SubjectNo", "userid")]
+    [True, True, True]
+    >>> [is_identifier_name(name) for name in ("patient_age", "humid")]
+    [False, False]
     """
     words = words_of(str(name))
     if not words:
@@ -304,7 +309,11 @@ def is_index_name(name: object) -> bool:
     return _INDEX_NAME.fullmatch(name.strip().lower()) is not None
 
 
-def _is_worth_a_look(name: object, first: NDArray[np.float64], n_rows: int) -> bool:
+def _is_worth_a_look(
+    name: object,
+    first: NDArray[np.float64],
+    n_rows: int,
+) -> bool:
     """Whether a column's first values leave a doubt.
 
     Hardly any column of measures does.

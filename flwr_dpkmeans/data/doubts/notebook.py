@@ -1,5 +1,6 @@
-"""What a notebook's tables say against clustering them as they are, for whoever holds
-all of their rows.
+"""What a notebook's tables say against clustering them as they are.
+
+For whoever holds all of their rows.
 """
 
 from __future__ import annotations
@@ -35,33 +36,31 @@ def doubts_of_rows(
     parties: Sequence[str],
     schema: Schema | None = None,
 ) -> list[str]:
-    """Say which columns of parties' tables, (n_i, d), nobody means to cluster, or look
-    like another unit.
+    """Say which columns of tables, (n_i, d), are no measures or of another unit.
 
     Of a schema's points those are looked at that are numbers.
     """
     if schema is not None:
         numbers = _number_features(schema)
-        parts = (
-            [part[:, numbers] for part in parts] if numbers else []
-        )  # a copy, but hardly longer than the encoding
+        if not numbers:
+            return []
+        # A copy, but it takes hardly longer than the encoding.
+        parts = [part[:, numbers] for part in parts]
         names = [names[feature] for feature in numbers]
     if not parts:
         return []
     doubts = doubts_about_tables(parts, names)
+    sentences = sentences_about(doubts, names)
     slips = party_units.other_units(parts)
-    return [
-        *sentences_about(doubts, names),
-        *party_units.sentences_about(slips, parties, names),
-    ]
+    sentences += party_units.sentences_about(slips, parties, names)
+    return sentences
 
 
 def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
-    """Say which numbers of a schema are written as codes, and which other columns look
-    like persons with several rows.
+    """Say which numbers are written as codes, and where persons have several rows.
 
-    Whether a person has several rows is seen within one table: numbers may begin anew
-    in each.
+    Numbers are a schema's, persons are looked for in all other columns. Whether a
+    person has several rows is seen within one table: numbers may begin anew in each.
     """
     names = [str(label) for label in _labels(frames[0])]
     kinds = {column.name: column.kind for column in schema.columns}
@@ -73,10 +72,12 @@ def doubts_of_frames(frames: Sequence[Any], schema: Schema) -> list[str]:
     return sentences_about(dict.fromkeys(doubts), names)
 
 
-def _doubts_of_column(frame: Any, name: str, kind: Kind | None) -> tuple[Doubt, ...]:
-    """Doubts about one column of a table, whose kind is None where the schema does not
-    name it.
-    """
+def _doubts_of_column(
+    frame: Any,
+    name: str,
+    kind: Kind | None,
+) -> tuple[Doubt, ...]:
+    """Doubts about one column of a table; `kind` is None if no schema names it."""
     if kind is Kind.NUMBER:
         return doubts_about_texts(_texts(frame, name))
     if kind is None and is_identifier_name(name):
@@ -86,14 +87,17 @@ def _doubts_of_column(frame: Any, name: str, kind: Kind | None) -> tuple[Doubt, 
 
 def _number_features(schema: Schema) -> list[int]:
     """Positions of a schema's numbers among the features of its points."""
-    kinds = [
-        column.kind for column in schema.clustered.columns for _ in column.features
-    ]
-    return [feature for feature, kind in enumerate(kinds) if kind is Kind.NUMBER]
+    numbers: list[int] = []
+    for column, features in schema.features_of_columns:
+        if column.kind is Kind.NUMBER:
+            numbers += range(features.start, features.stop)
+    return numbers
 
 
 def _labels(frame: Any) -> list[Any]:
-    return list(frame) if isinstance(frame, Mapping) else column_labels(frame)
+    if isinstance(frame, Mapping):
+        return list(frame)
+    return column_labels(frame)
 
 
 def _texts(frame: Any, name: str) -> list[str]:
@@ -102,14 +106,20 @@ def _texts(frame: Any, name: str) -> list[str]:
     return [cell for cell in cells if isinstance(cell, str)]
 
 
-def _cells(frame: Any, name: str, most: int = _MOST_CELLS) -> list[Any]:
+def _cells(
+    frame: Any,
+    name: str,
+    most: int = _MOST_CELLS,
+) -> list[Any]:
     """First cells of a column.
 
     None of a table that cannot be looked at so, which is no error here.
     """
     with suppress(Exception):
-        label = next(label for label in _labels(frame) if str(label) == name)
-        column = frame[label]
+        labels = {str(label): label for label in reversed(_labels(frame))}
+        column = frame[labels[name]]
         first = column.head(most) if hasattr(column, "head") else column[:most]
-        return first.to_pylist() if hasattr(first, "to_pylist") else list(first)
+        if hasattr(first, "to_pylist"):
+            return list(first.to_pylist())
+        return list(first)
     return []

@@ -1,13 +1,13 @@
-"""Columns that one party may have in another unit, by the middle and the spread of its
-values beside the others'.
+"""Columns that one party may have in another unit than all others.
 
-Whoever calls this holds the rows of all parties, as a notebook does. What it says is
+Seen by the middle and the spread of its values beside the others'. Whoever calls this holds the rows of all parties, as a notebook does. What it says is
 exact knowledge of them: it is a warning for this caller's eyes, and never goes into a
 report, a model or a message.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,7 +41,7 @@ it explains nothing.
 _SAMPLING = 1.5
 """Of a small table, more by this over the root of its rows.
 
-a median is known to 1.25 of a spread over it.
+A median is known to 1.25 of a spread over it.
 """
 _UNLIKE = 1.5
 """How many spreads parties are apart that differ by what they are.
@@ -88,15 +88,19 @@ class Conversion:
     @property
     def step(self) -> str:
         """What it does to a value."""
-        return (
-            f"by a factor of about {self.size:.3g}"
-            if not self.offset
-            else "by a factor of 1.8 and 32 degrees"
-        )
+        if self.offset:
+            return "by a factor of 1.8 and 32 degrees"
+        return f"by a factor of about {self.size:.3g}"
 
     def inverted(self) -> Conversion:
-        """The way back."""
-        return Conversion(self.units, 1.0 / self.factor, -self.offset / self.factor)
+        """Return the way back."""
+        factor = 1.0 / self.factor
+        offset = -self.offset / self.factor
+        return Conversion(self.units, factor, offset)
+
+    def undone(self, values: Array) -> Array:
+        """Return values as they were before the conversion."""
+        return (values - self.offset) / self.factor
 
 
 TYPICAL = (
@@ -117,6 +121,9 @@ TYPICAL = (
     Conversion("degrees Celsius and Fahrenheit", 1.8, 32.0),
 )
 """What tables of the same column differ by."""
+_TYPICAL_WAYS = tuple(
+    way for conversion in TYPICAL for way in (conversion, conversion.inverted())
+)
 
 
 @dataclass(frozen=True)
@@ -147,40 +154,43 @@ def other_units(parts: Sequence[Array]) -> list[OtherUnit]:
     clusters, tables that are alike in all other columns must have one shape after a
     conversion and not before it.
     """
-    by_size = sorted(range(len(parts)), key=lambda party: -len(parts[party]))
-    parties = sorted(
-        party for party in by_size[:_MOST_PARTIES] if len(parts[party]) >= _FEWEST_ROWS
-    )
+    lengths = [len(part) for part in parts]
+    by_length = sorted(range(len(parts)), key=lambda party: -lengths[party])
+    largest = sorted(by_length[:_MOST_PARTIES])
+    parties = [party for party in largest if lengths[party] >= _FEWEST_ROWS]
     if len(parties) < 2:
         return []
     samples = [_sample(parts[party]) for party in parties]
-    n_rows = np.array([len(parts[party]) for party in parties])
+    n_rows = np.array([lengths[party] for party in parties])
     quantiles = np.stack([np.quantile(sample, _LEVELS, axis=0) for sample in samples])
-    columns = [
-        _compared(quantiles[:, :, column], n_rows)
-        for column in range(quantiles.shape[2])
-    ]
+    by_column = np.moveaxis(quantiles, 2, 0)
+    columns = [_compared(of_column, n_rows) for of_column in by_column]
     n_unlike = np.sum([column.unlike for column in columns], axis=0)
     slips = []
     for number, column in enumerate(columns):
+        reference = column.reference
         for index, party in enumerate(parties):
             conversion = column.explained(index, n_unlike[index])
-            differences = _steps(
-                quantiles[column.reference, :, number], quantiles[index, :, number]
-            )
-            if (
-                conversion is None
-                and not column.unlike_beside(index)
-                and differences.max() > _ALIKE
-            ):
-                conversion = _of_one_shape(
-                    samples[column.reference], samples[index], number
-                )
+            if conversion is None and not column.unlike_beside(index):
+                of_column = by_column[number]
+                differences = _steps(of_column[reference], of_column[index])
+                if differences.max() > _ALIKE:
+                    conversion = _of_one_shape(
+                        samples[reference],
+                        samples[index],
+                        number,
+                    )
             if conversion is None and not column.beyond[index]:
                 continue
             other = column.beside(index)
-            medians = column.medians[other], column.medians[index]
-            slips.append(OtherUnit(party, number, parties[other], medians, conversion))
+            slip = OtherUnit(
+                party,
+                number,
+                reference=parties[other],
+                medians=(column.medians[other], column.medians[index]),
+                conversion=conversion,
+            )
+            slips.append(slip)
     return slips
 
 
@@ -205,22 +215,27 @@ class _Compared:
         conversion = self.conversions.get(index)
         if conversion is None or self.unlike.any():
             return None
-        return conversion if conversion.size >= _LARGE_FACTOR or not n_unlike else None
+        if n_unlike and conversion.size < _LARGE_FACTOR:
+            return None
+        return conversion
 
     def unlike_beside(self, index: int) -> bool:
         """Whether other parties' values differ without an explanation."""
         return bool(np.delete(self.unlike, index).any())
 
     def beside(self, index: int) -> int:
-        """The party that one is compared with: the middle one, which itself is compared
-        with the nearest.
+        """Return the party that one is compared with.
+
+        The middle one, which itself is compared with the nearest.
         """
         if index != self.reference:
             return self.reference
-        others = [other for other in range(len(self.medians)) if other != index]
-        return min(
-            others, key=lambda other: abs(self.medians[other] - self.medians[index])
-        )
+        distances = {
+            other: abs(median - self.medians[index])
+            for other, median in enumerate(self.medians)
+            if other != index
+        }
+        return min(distances, key=distances.__getitem__)
 
 
 def _compared(quantiles: Array, n_rows: NDArray[np.int64]) -> _Compared:
@@ -230,22 +245,28 @@ def _compared(quantiles: Array, n_rows: NDArray[np.int64]) -> _Compared:
     conversions = {}
     unlike = np.zeros(n_parties, dtype=bool)
     for index in range(n_parties):
-        slack = _SAMPLING / float(np.sqrt(min(n_rows[index], n_rows[reference])))
+        fewest_rows = min(n_rows[index], n_rows[reference])
+        slack = _SAMPLING / float(np.sqrt(fewest_rows))
         conversion = _conversion(quantiles[reference], quantiles[index], slack)
         if conversion is not None:
             conversions[index] = conversion
-        else:
-            unlike[index] = (
-                _apart(quantiles[reference], quantiles[index]) > _UNLIKE + slack
-            )
-    beyond = np.array([_is_beyond(quantiles, index) for index in range(n_parties)])
+            continue
+        distance = _apart(quantiles[reference], quantiles[index])
+        unlike[index] = distance > _UNLIKE + slack
+    beyond = [_is_beyond(quantiles, index) for index in range(n_parties)]
     return _Compared(
-        reference, quantiles[:, _MIDDLE].tolist(), conversions, unlike, beyond
+        reference,
+        medians=quantiles[:, _MIDDLE].tolist(),
+        conversions=conversions,
+        unlike=unlike,
+        beyond=np.array(beyond),
     )
 
 
 def sentences_about(
-    slips: Sequence[OtherUnit], parties: Sequence[str], names: Sequence[str] = ()
+    slips: Sequence[OtherUnit],
+    parties: Sequence[str],
+    names: Sequence[str] = (),
 ) -> list[str]:
     """Say of each column which parties' values look converted.
 
@@ -258,19 +279,23 @@ def sentences_about(
 
 
 def _sentence(
-    slips: Sequence[OtherUnit], parties: Sequence[str], names: Sequence[str]
+    slips: Sequence[OtherUnit],
+    parties: Sequence[str],
+    names: Sequence[str],
 ) -> str:
     first = slips[0]
     word = "party" if len(slips) == 1 else "parties"
-    called = listed(parties[slip.party] for slip in slips)
+    names_of_parties = listed(parties[slip.party] for slip in slips)
     reason = (
         f"over {_BEYOND:g} times the range that others' values have is between them"
     )
     if first.conversion is not None:
         reason = f"they differ {first.conversion.step}, as {first.conversion.units} do"
+    column = column_names([first.column], names)
+    others_median, median = first.medians
     return (
-        f"the median of {column_names([first.column], names)} is {first.medians[1]:.3g}"
-        f" at {word} {called}, but {first.medians[0]:.3g} at party"
+        f"the median of {column} is {median:.3g}"
+        f" at {word} {names_of_parties}, but {others_median:.3g} at party"
         f" {parties[first.reference]}, and {reason}: look at the units there (exact"
         " rows say so, and nothing of it is released)."
     )
@@ -278,7 +303,7 @@ def _sentence(
 
 def _sample(part: Array) -> Array:
     """Some of a table's rows, (n, d), each column in ascending order."""
-    step = -(-len(part) // _MOST_ROWS)
+    step = math.ceil(len(part) / _MOST_ROWS)
     return np.sort(part[::step], axis=0)
 
 
@@ -292,62 +317,67 @@ def _middle_party(medians: Array, n_rows: NDArray[np.int64]) -> int:
     return int(order[np.searchsorted(reached, reached[-1] / 2.0)])
 
 
-def _conversion(reference: Array, other: Array, slack: float) -> Conversion | None:
+def _conversion(
+    reference: Array,
+    other: Array,
+    slack: float,
+) -> Conversion | None:
     """The typical conversion that brings quantiles together which are far apart.
 
     None if none does.
     """
     if _apart(reference, other) < _FAR + slack:
         return None
-    best, least = None, np.inf
-    for conversion in TYPICAL:
-        for way in (conversion, conversion.inverted()):
-            steps = _steps(
-                reference,
-                (other - way.offset) / way.factor,
-                in_logarithms=not way.offset,
-            )
-            room = 2.0 if way.size >= _HUGE_FACTOR else 1.0
-            is_near = steps[_MIDDLE] <= room * _NEAR + slack
-            if is_near and steps.max() <= min(room * _ALIKE + slack, least):
-                best, least = way, float(steps.max())
+    best = None
+    least = np.inf
+    for conversion in _TYPICAL_WAYS:
+        in_logarithms = not conversion.offset
+        undone = conversion.undone(other)
+        steps = _steps(reference, undone, in_logarithms=in_logarithms)
+        room = 2.0 if conversion.size >= _HUGE_FACTOR else 1.0
+        is_near = steps[_MIDDLE] <= room * _NEAR + slack
+        farthest = float(steps.max())
+        if is_near and farthest <= min(room * _ALIKE + slack, least):
+            best = conversion
+            least = farthest
     return best
 
 
-def _of_one_shape(reference: Array, other: Array, column: int) -> Conversion | None:
-    """The conversion without which one column has another shape, where all other
-    columns, of some, have the same.
+def _of_one_shape(
+    reference: Array,
+    other: Array,
+    column: int,
+) -> Conversion | None:
+    """The conversion without which one column has another shape.
+
+    All other columns, of some, have the same shape; else None.
     """
     n_columns = reference.shape[1]
-    slack = 1.36 * float(
-        np.sqrt(1.0 / len(reference) + 1.0 / len(other))
-    )  # 5% of equal shapes are farther apart
+    # 5% of equal shapes are farther apart.
+    slack = 1.36 * float(np.sqrt(1.0 / len(reference) + 1.0 / len(other)))
     before = _distance(reference[:, column], other[:, column])
     if n_columns < 2 or before < _OTHER_SHAPE + slack:
         return None
-    for conversion in TYPICAL:
-        for way in (conversion, conversion.inverted()):
-            after = _distance(
-                reference[:, column], (other[:, column] - way.offset) / way.factor
-            )
-            if after <= _SAME_SHAPE + slack and after * 3.0 <= before:
-                others = [number for number in range(n_columns) if number != column]
-                most = max(
-                    _distance(reference[:, number], other[:, number])
-                    for number in others
-                )
-                return way if most <= 1.5 * _SAME_SHAPE + slack else None
+    for conversion in _TYPICAL_WAYS:
+        undone = conversion.undone(other[:, column])
+        after = _distance(reference[:, column], undone)
+        if after > _SAME_SHAPE + slack or after * 3.0 > before:
+            continue
+        most = max(
+            _distance(reference[:, number], other[:, number])
+            for number in range(n_columns)
+            if number != column
+        )
+        return conversion if most <= 1.5 * _SAME_SHAPE + slack else None
     return None
 
 
 def _distance(first: Array, second: Array) -> float:
     """Largest distance of two distribution functions, of values in ascending order."""
     values = np.concatenate([first, second])
-    shares = [
-        np.searchsorted(side, values, side="right") / len(side)
-        for side in (first, second)
-    ]
-    return float(np.abs(shares[0] - shares[1]).max())
+    shares_of_first = np.searchsorted(first, values, side="right") / len(first)
+    shares_of_second = np.searchsorted(second, values, side="right") / len(second)
+    return float(np.abs(shares_of_first - shares_of_second).max())
 
 
 def _apart(reference: Array, other: Array) -> float:
@@ -356,10 +386,16 @@ def _apart(reference: Array, other: Array) -> float:
     Of logarithms, where there are some, which a factor leaves alone.
     """
     in_logarithms = bool(min(reference[0], other[0]) > 0.0)
-    return float(_steps(reference, other, in_logarithms=in_logarithms)[_MIDDLE])
+    steps = _steps(reference, other, in_logarithms=in_logarithms)
+    return float(steps[_MIDDLE])
 
 
-def _steps(reference: Array, other: Array, *, in_logarithms: bool = False) -> Array:
+def _steps(
+    reference: Array,
+    other: Array,
+    *,
+    in_logarithms: bool = False,
+) -> Array:
     """How many spreads quantiles are apart, (5,), of the larger spread.
 
     Infinite where they have none.
@@ -367,10 +403,13 @@ def _steps(reference: Array, other: Array, *, in_logarithms: bool = False) -> Ar
     if in_logarithms:
         if min(reference[0], other[0]) <= 0.0:
             return np.full(len(reference), np.inf)
-        reference, other = np.log(reference), np.log(other)
-    spread = max(reference[-1] - reference[0], other[-1] - other[0]) / _SPREAD_OF_RANGE
-    if min(reference[-1] - reference[0], other[-1] - other[0]) <= 0.0:
+        reference = np.log(reference)
+        other = np.log(other)
+    width = reference[-1] - reference[0]
+    width_of_other = other[-1] - other[0]
+    if min(width, width_of_other) <= 0.0:
         return np.where(reference == other, 0.0, np.inf)
+    spread = max(width, width_of_other) / _SPREAD_OF_RANGE
     return np.asarray(np.abs(other - reference) / spread)
 
 
@@ -378,5 +417,7 @@ def _is_beyond(quantiles: Array, party: int) -> bool:
     """Whether a party's middle lies far beyond what all others' have in common."""
     others = np.delete(quantiles, party, axis=0)
     low, high = others.min(), others.max()
-    gap = max(quantiles[party, 0] - high, low - quantiles[party, -1])
+    gap_above = quantiles[party, 0] - high
+    gap_below = low - quantiles[party, -1]
+    gap = max(gap_above, gap_below)
     return bool(high > low and gap > _BEYOND * (high - low))

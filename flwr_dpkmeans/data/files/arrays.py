@@ -15,8 +15,9 @@ from flwr_dpkmeans.errors import DataError
 
 
 def npy_blocks(path: Path) -> Iterator[RawTable]:
-    """Yield the rows of a .npy file, mapped anew for each block, which then leaves
-    memory.
+    """Yield the rows of a .npy file.
+
+    It is mapped anew for each block, which then leaves memory.
     """
     shape = np.load(path, mmap_mode="r").shape
     n_rows = shape[0] if shape else 1
@@ -28,8 +29,9 @@ def npy_blocks(path: Path) -> Iterator[RawTable]:
 
 
 def npz_blocks(path: Path) -> Iterator[RawTable]:
-    """Yield the points of a .npz archive: the array ``X``, or the only one of two
-    dimensions.
+    """Yield the points of a .npz archive.
+
+    The array ``X``, or the only one of two dimensions.
     """
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: _array_of(archive, name) for name in archive.files}
@@ -62,7 +64,9 @@ def _array_of(archive: Any, name: str) -> NDArray[np.generic]:
 
 
 def _array_table(
-    array: NDArray[Any], path: Path, beside: tuple[RawColumn, ...] = ()
+    array: NDArray[Any],
+    path: Path,
+    beside: tuple[RawColumn, ...] = (),
 ) -> RawTable:
     if array.ndim != 2:
         raise DataError(

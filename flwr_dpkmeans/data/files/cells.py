@@ -108,16 +108,24 @@ def text_of(cell: Any) -> str | None:
     would tell that it is there.
     """
     try:
-        if cell is None or type(cell).__name__ == "NAType" or bool(cell != cell):
-            return None
-        if isinstance(cell, bool | np.bool_):
-            return str(cell).lower()
-        if isinstance(cell, float | np.floating) and float(cell).is_integer():
-            return str(int(cell))
-        text = cell.isoformat() if isinstance(cell, date) else str(cell).strip()
+        text = _written(cell)
     except Exception:  # of any object's own comparison or text
         return f"<{type(cell).__name__}>"
     return None if text in MISSING else text
+
+
+def _written(cell: Any) -> str:
+    """An object as a file would have it; empty where it says that a cell is missing."""
+    is_missing = cell is None or type(cell).__name__ == "NAType"
+    if is_missing or bool(cell != cell):
+        return ""
+    if isinstance(cell, bool | np.bool_):
+        return str(cell).lower()
+    if isinstance(cell, float | np.floating) and float(cell).is_integer():
+        return str(int(cell))
+    if isinstance(cell, date):
+        return cell.isoformat()
+    return str(cell).strip()
 
 
 def has_decimal_comma(cell: str) -> bool:
@@ -133,7 +141,9 @@ def iso_text(cell: str, date_format: str) -> str:
     except ValueError:
         return cell
     has_time = any(mark in date_format for mark in ("%H", "%I", "%M", "%S"))
-    return when.isoformat() if has_time else when.date().isoformat()
+    if has_time:
+        return when.isoformat()
+    return when.date().isoformat()
 
 
 @lru_cache(maxsize=64)
@@ -144,9 +154,7 @@ def _missing_array(markers: frozenset[str]) -> Any:
 
 
 def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> list[str | None]:
-    """Return the cells of an Arrow array of strings as stripped texts, None where
-    missing.
-    """
+    """Return the cells of an Arrow array of strings, stripped, None where missing."""
     import pyarrow as pa
 
     if pa.types.is_floating(cells.type):  # nobody was to ask for their text
@@ -192,24 +200,25 @@ def numbers_in(
         numbers = _cast(cells)
         if numbers is not None and not np.isnan(numbers).any():
             return numbers, 0
+    gap = pa.scalar(None, pa.string())
     cells = pc.utf8_trim_whitespace(cells)
     is_missing = pc.is_in(cells, value_set=_missing_array(markers))
-    cells = pc.if_else(is_missing, pa.scalar(None, pa.string()), cells)
+    cells = pc.if_else(is_missing, gap, cells)
     if number_format.is_plain:
         numbers = _cast(cells)
         if numbers is not None and np.isnan(numbers).sum() == cells.null_count:
             return numbers, 0
     pattern = _PLAIN_NUMBER if number_format.is_plain else number_format.pattern
     is_number = pc.match_substring_regex(cells, pattern)
-    written = pc.if_else(is_number, cells, pa.scalar(None, pa.string()))
+    written = pc.if_else(is_number, cells, gap)
     numbers = _cast(_plainly_written(written, number_format))
     assert numbers is not None  # what the pattern matches can be cast
     is_other = pc.and_kleene(pc.invert(is_number), pc.is_valid(cells))
     others = np.flatnonzero(np.asarray(pc.fill_null(is_other, False)))
+    odd_cells = cells.take(pa.array(others))
+    odd_numbers, n_others = _odd_numbers(odd_cells, number_format)
     numbers = numbers.copy()
-    numbers[others], n_others = _odd_numbers(
-        cells.take(pa.array(others)), number_format
-    )
+    numbers[others] = odd_numbers
     return numbers, n_others
 
 
@@ -219,9 +228,10 @@ def _cast(cells: Any) -> NDArray[np.float64] | None:
     import pyarrow.compute as pc
 
     try:
-        return np.asarray(pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False))
+        floats = pc.cast(cells, pa.float64())
     except pa.ArrowInvalid:
         return None
+    return np.asarray(floats.to_numpy(zero_copy_only=False))
 
 
 def _plainly_written(cells: Any, number_format: NumberFormat) -> Any:
@@ -242,10 +252,12 @@ def _odd_numbers(
     import pyarrow.compute as pc
 
     numbers = np.full(len(cells), math.nan)
-    maybe = np.asarray(pc.match_substring_regex(cells, _MAYBE_NUMBER))
-    for index in np.flatnonzero(maybe):
+    may_be_number = np.asarray(pc.match_substring_regex(cells, _MAYBE_NUMBER))
+    for index in np.flatnonzero(may_be_number):
         text = cells[int(index)].as_py()
+        has_digits = any(map(str.isdigit, text))
         # 3.5 among numbers such as 3,5 could be 35 to whoever wrote it.
-        if number_format.is_plain or not any(map(str.isdigit, text)):
+        if number_format.is_plain or not has_digits:
             numbers[index] = plain_number(text)
-    return numbers, int(np.isnan(numbers).sum())
+    n_others = int(np.isnan(numbers).sum())
+    return numbers, n_others

@@ -18,7 +18,13 @@ import gzip
 import lzma
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -65,7 +71,7 @@ class PassedOver(StrEnum):
 
 @dataclass
 class Tally:
-    """How many records a file has, and what became of them: for its owner's eyes only."""
+    """How many records a file has, and what became of them: for its owner only."""
 
     n_records: int = 0
     passed_over: Counter[PassedOver] = field(default_factory=Counter)
@@ -219,7 +225,7 @@ def _cell_pattern(separator: str) -> bytes:
 
 
 def _padding(separator: str) -> bytes:
-    """The pattern of spaces around a quoted cell; a space that separates cells is none."""
+    """The pattern of spaces around a quoted cell that do not separate cells."""
     return rb"" if separator == " " else rb"[ ]*+"
 
 
@@ -233,7 +239,9 @@ def comment_pattern(comment: str, separator: str) -> re.Pattern[bytes] | None:
 
 
 def text_chunks(
-    path: Path, encoding: str, tally: Tally
+    path: Path,
+    encoding: str,
+    tally: Tally,
 ) -> Generator[bytes, None, None]:
     """Yield a file's text as UTF-8, lines ending with a line feed, without byte order
     mark.
@@ -262,7 +270,11 @@ def text_chunks(
         yield rest + b"\n"
 
 
-def end_of_cell(chunks: Iterator[bytes], start: int, separator: str) -> int | None:
+def end_of_cell(
+    chunks: Iterator[bytes],
+    start: int,
+    separator: str,
+) -> int | None:
     """Return where a quoted cell ends that goes on at some place of a text, behind its
     quote.
 
@@ -527,7 +539,12 @@ class RecordReader:
         self._expects_more = 2 * n_wider > len(rows) or bool(self._shape.row_names)
         return self._block_of(rows, numbers), start
 
-    def _after_broken(self, buffer: bytes, start: int, stop: int) -> int:
+    def _after_broken(
+        self,
+        buffer: bytes,
+        start: int,
+        stop: int,
+    ) -> int:
         """Where the next record may begin behind one that is none."""
         self._tally.n_records += 1
         line_end = buffer.find(b"\n", start, stop) + 1
@@ -634,7 +651,11 @@ def _has_more_spaces(records: bytes) -> bool:
     return b"  " in records or b"\n " in records or records.startswith(b" ")
 
 
-def whole_records(buffer: bytes, separator: str, most_bytes: int) -> int:
+def whole_records(
+    buffer: bytes,
+    separator: str,
+    most_bytes: int,
+) -> int:
     """Return the length of the whole records that a buffer begins with.
 
     0 where a quote in them is not as RFC 4180 has it, or a record is too long: then

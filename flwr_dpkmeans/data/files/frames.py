@@ -45,31 +45,33 @@ def _as_arrow(frame: Any) -> Any:
     import pyarrow as pa
 
     # The stream of polars has texts that Arrow cannot take apart.
-    return frame.to_arrow() if hasattr(frame, "to_arrow") else pa.table(frame)
+    if hasattr(frame, "to_arrow"):
+        return frame.to_arrow()
+    return pa.table(frame)
 
 
 def _pandas_table(frame: Any) -> RawTable:
-    columns = [
-        _pandas_column(str(name), frame.iloc[:, index])
-        for index, name in enumerate(frame.columns)
-    ]
+    columns = []
+    for index, name in enumerate(frame.columns):
+        series = frame.iloc[:, index]
+        columns.append(_pandas_column(str(name), series))
     return RawTable(Path(), tuple(columns), named=True)
 
 
 def _mapped(columns: Mapping[str, Any]) -> Any:
-    """A data frame of a mapping, of lists cell by cell: pandas would choose one type."""
+    """A data frame of a mapping; of lists cell by cell, or pandas would choose a type."""
     import pandas as pd
 
-    indexes = [
-        cells.index for cells in columns.values() if isinstance(cells, pd.Series)
-    ]
-    index = indexes[0] if indexes else None
+    series = [cells for cells in columns.values() if isinstance(cells, pd.Series)]
+    index = series[0].index if series else None
     try:
         lengths = {len(cells) for cells in columns.values() if _is_sized(cells)}
-        if len(lengths) <= 1 and all(other.equals(index) for other in indexes):
-            return pd.DataFrame(
-                {name: _cell_by_cell(cells, index) for name, cells in columns.items()}
-            )
+        is_one_index = all(cells.index.equals(index) for cells in series)
+        if len(lengths) <= 1 and is_one_index:
+            parts = {
+                name: _cell_by_cell(cells, index) for name, cells in columns.items()
+            }
+            return pd.DataFrame(parts)
     except (TypeError, ValueError):
         pass
     raise DataError(
@@ -96,37 +98,49 @@ def _pandas_column(name: str, series: Any) -> RawColumn:
     if type(series.dtype).__name__ == "ArrowDtype":
         # Not by way of Python, whose dates lack the year 10000.
         return _arrow_column(name, series.array.__arrow_array__(), Path())
-    if series.dtype.kind == "c":  # one cell that is none made complex numbers of all
+    if series.dtype.kind == "c":
+        # One cell that is no real number made complex numbers of all.
         series = series.map(_real_part).astype(object)
-    is_number = isinstance(series.dtype, np.dtype) and series.dtype.kind in "biuf"
-    if is_number:
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         values = series.to_numpy(dtype=np.float64)
         return RawColumn.of_cells(name, series.to_numpy(), values)
-    if series.dtype.kind == "O":
+    if dtype.kind == "O":
         return RawColumn.of_cells(name, series.to_numpy())
-    return RawColumn.of_cells(name, series.astype(object).where(series.notna(), None))
+    cells = series.astype(object).where(series.notna(), None)
+    return RawColumn.of_cells(name, cells)
 
 
 def _real_part(cell: Any) -> Any:
     return cell.real if cell.imag == 0.0 else None
 
 
-def arrow_table(table: Any, path: Path, texts: Collection[str] = ()) -> RawTable:
+def arrow_table(
+    table: Any,
+    path: Path,
+    texts: Collection[str] = (),
+) -> RawTable:
     """Return the columns of an Arrow table; those named in `texts` are text."""
-    columns = [
-        _arrow_column(name, cells, path, is_text=name in texts)
-        for name, cells in zip(table.column_names, table.columns, strict=True)
-        if not name.startswith(_INDEX_COLUMNS)
-    ]
+    columns = []
+    for name, cells in zip(table.column_names, table.columns, strict=True):
+        if name.startswith(_INDEX_COLUMNS):
+            continue
+        column = _arrow_column(name, cells, path, is_text=name in texts)
+        columns.append(column)
     return RawTable(path, tuple(columns), named=True)
 
 
 def _arrow_column(
-    name: str, cells: Any, path: Path, *, is_text: bool = False
+    name: str,
+    cells: Any,
+    path: Path,
+    *,
+    is_text: bool = False,
 ) -> RawColumn:
     text = cache(partial(_arrow_text, cells, name, path))
-    values = _arrow_values(cells)
-    return RawColumn(name, None if is_text else values, text=text, numeric=values)
+    numeric = _arrow_values(cells)
+    values = None if is_text else numeric
+    return RawColumn(name, values, text=text, numeric=numeric)
 
 
 def _arrow_values(column: Any) -> NDArray[np.float64] | None:
@@ -150,7 +164,11 @@ def _arrow_values(column: Any) -> NDArray[np.float64] | None:
     return np.asarray(floats.to_numpy(), dtype=np.float64)
 
 
-def _arrow_text(column: Any, name: str, path: Path) -> list[str | None]:
+def _arrow_text(
+    column: Any,
+    name: str,
+    path: Path,
+) -> list[str | None]:
     """The cells of a column as text; None where one is missing."""
     import pyarrow as pa
 
@@ -175,15 +193,19 @@ def _arrow_written(column: Any) -> list[str | None]:
     # An unknown time zone is an error whatever rows there are.
     pa.nulls(1, column.type).cast(pa.string())
     # Bytes may be no UTF-8.
-    cells = column.cast(pa.string(), safe=False).cast(pa.binary()).to_pylist()
-    texts = [
-        None if cell is None else text_of(cell.decode(errors="replace"))
-        for cell in cells
-    ]
+    written = column.cast(pa.string(), safe=False).cast(pa.binary())
+    texts = list(map(_decoded, written.to_pylist()))
     if not pa.types.is_floating(column.type):
         return texts
     # A gap makes floats of whole numbers, and Arrow writes large ones as 1e15.
-    return [
-        text_of(number) if number is not None and number.is_integer() else text
-        for text, number in zip(texts, column.to_pylist(), strict=True)
-    ]
+    for index, number in enumerate(column.to_pylist()):
+        if number is not None and number.is_integer():
+            texts[index] = text_of(number)
+    return texts
+
+
+def _decoded(cell: bytes | None) -> str | None:
+    """A cell's text as a file would have it; None where it is missing."""
+    if cell is None:
+        return None
+    return text_of(cell.decode(errors="replace"))

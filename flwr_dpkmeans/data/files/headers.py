@@ -1,5 +1,4 @@
-"""The first lines of delimited text: its separator, its header, and where its records
-begin.
+"""The first lines of delimited text: its separator, its header, its first record.
 
 A header is public: it may decide how the file is read. Rows may not, on a deployed
 node; there the owner states whether the file has a header. In a simulation, a draft and
@@ -54,7 +53,13 @@ class Beginning:
     why: str = ""
 
 
-def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Beginning:
+def look_at(
+    text: bytes,
+    stated: Dialect,
+    *,
+    may_guess: bool,
+    source: str,
+) -> Beginning:
     """Find out how a text begins.
 
     Parameters
@@ -80,9 +85,9 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
     # others.
     may_state = may_guess or is_header is True
     start, dialect = _preamble(text, stated, may_state=may_state)
-    separator = dialect.separator or _separator(
-        text, start, dialect, is_header, may_guess
-    )
+    separator = dialect.separator
+    if not separator:
+        separator = _separator(text, start, dialect, is_header, may_guess)
     dialect = dialect.over(Dialect(separator=separator))
     n_records = _LOOKED_AT if may_guess else 1
     records = first_records(text, start, separator, n_records, dialect.comment)
@@ -93,58 +98,80 @@ def look_at(text: bytes, stated: Dialect, *, may_guess: bool, source: str) -> Be
             " at another one."
         )
     if not records:
-        return Beginning(dialect.over(Dialect(header=bool(is_header))), (), start)
-    (cells, end), *others = records
+        dialect = dialect.over(Dialect(header=bool(is_header)))
+        return Beginning(dialect, (), start)
+    cells, end = records[0]
     why = ""
     if is_header is None:
-        is_header, why = guess_header(cells, [row for row, _ in others])
+        rows = [row for row, _ in records[1:]]
+        is_header, why = guess_header(cells, rows)
     dialect = dialect.over(Dialect(header=is_header))
     first = tuple(cell.strip() for cell in cells)
-    return Beginning(dialect, first, end if is_header else start, why)
+    n_bytes = end if is_header else start
+    return Beginning(dialect, first, n_bytes, why)
 
 
-def _preamble(text: bytes, stated: Dialect, *, may_state: bool) -> tuple[int, Dialect]:
+def _preamble(
+    text: bytes,
+    stated: Dialect,
+    *,
+    may_state: bool,
+) -> tuple[int, Dialect]:
     """Where the header, or the first record, begins.
 
     And a separator that a line may state.
     """
     start = 0
     for _ in range(stated.skip_lines or 0):
-        start = text.find(b"\n", start) + 1 or len(text)
+        start = _line_end(text, start)
     line = _STATED_SEPARATOR.match(text, start)
-    mark = line[line.lastindex or 0] if line is not None else b""
-    if may_state and line is not None and mark.isascii():
-        separator = Dialect(separator=mark.decode())
-        stated, start = stated.over(separator), line.end()
+    if may_state and line is not None:
+        mark = line[line.lastindex or 0]
+        if mark.isascii():
+            stated = stated.over(Dialect(separator=mark.decode()))
+            start = line.end()
     comment = comment_pattern(stated.comment or "", stated.separator or "\t")
     while start < len(text):
-        end = text.find(b"\n", start) + 1 or len(text)
+        end = _line_end(text, start)
+        is_blank = not text[start:end].strip()
         is_comment = comment is not None and comment.match(text, start)
-        if text[start:end].strip() and not is_comment:
+        if not is_blank and not is_comment:
             break
         start = end
     return start, stated
 
 
+def _line_end(text: bytes, start: int) -> int:
+    """Where the next line begins, or the text ends."""
+    index = text.find(b"\n", start)
+    return len(text) if index < 0 else index + 1
+
+
 def first_records(
-    text: bytes, start: int, separator: str, n_records: int, comment: str | None = None
+    text: bytes,
+    start: int,
+    separator: str,
+    n_records: int,
+    comment: str | None = None,
 ) -> list[tuple[list[str], int]]:
     """Return the cells of the first records, and where each ends.
 
     Lines that are none are left out.
     """
-    pattern, records = record_pattern(separator), list[tuple[list[str], int]]()
+    records: list[tuple[list[str], int]] = []
+    pattern = record_pattern(separator)
     comments = comment_pattern(comment or "", separator)
-    text = text if text.endswith(b"\n") else text + b"\n"
+    if not text.endswith(b"\n"):
+        text += b"\n"
     while start < len(text) and len(records) < n_records:
         if comments is not None and comments.match(text, start):
-            start = text.find(b"\n", start) + 1
+            start = _line_end(text, start)
             continue
         match = pattern.match(text, start, start + MOST_HEADER_BYTES)
         if match is None:
             if not records:
                 return []
-            start = text.find(b"\n", start) + 1
+            start = _line_end(text, start)
             continue
         start = match.end()
         cells = cells_of(match[0].decode(errors="replace"), separator)
@@ -154,7 +181,11 @@ def first_records(
 
 
 def _separator(
-    text: bytes, start: int, dialect: Dialect, is_header: bool | None, may_guess: bool
+    text: bytes,
+    start: int,
+    dialect: Dialect,
+    is_header: bool | None,
+    may_guess: bool,
 ) -> str:
     """What cells are cut at: by the header, or by rows where those may be looked at."""
     separators = [separator for separator in SEPARATORS if separator != dialect.decimal]
@@ -166,7 +197,11 @@ def _separator(
     return by_rows or _separator_of_header(text, start, separators)
 
 
-def _separator_of_header(text: bytes, start: int, separators: Sequence[str]) -> str:
+def _separator_of_header(
+    text: bytes,
+    start: int,
+    separators: Sequence[str],
+) -> str:
     """What parts most names; the first of equally many."""
     widths = {}
     for separator in separators:
@@ -174,14 +209,17 @@ def _separator_of_header(text: bytes, start: int, separators: Sequence[str]) -> 
         widths[separator] = len(records[0][0]) if records else 0
     # A row may not close a quote of the header and so decide about the others: one line
     # is looked at.
-    line = text[: text.find(b"\n", start) + 1 or len(text)]
+    line = text[: _line_end(text, start)]
     if not any(widths.values()) and first_records(line, start, " ", 1):
         return " "  # between names in quotes, as R's write.table has them
     return max(separators, key=lambda separator: widths[separator])
 
 
 def _separator_of_rows(
-    text: bytes, start: int, separators: Sequence[str], comment: str | None
+    text: bytes,
+    start: int,
+    separators: Sequence[str],
+    comment: str | None,
 ) -> str | None:
     """What cuts nearly all of the first rows into equally many cells, the most.
 
@@ -189,18 +227,22 @@ def _separator_of_rows(
     as many as the rows comes first, or commas of 60,5;170 would be separators. None if
     nothing does.
     """
-    best, most = None, (False, 1)
+    best = None
+    best_rank = (False, 1)
     for separator in separators:
         records = first_records(text, start, separator, _LOOKED_AT, comment)
         widths = [len(cells) for cells, _ in records]
         if not widths:
             continue
-        ((width, n_rows),) = Counter(widths[1:] or widths).most_common(1)
-        is_regular = n_rows >= _MOSTLY * len(widths[1:] or widths)
+        widths_below = widths[1:] if len(widths) > 1 else widths
+        ((width, n_rows),) = Counter(widths_below).most_common(1)
+        if width < 2 or n_rows < _MOSTLY * len(widths_below):
+            continue
         n_more = width - widths[0]
         rank = (n_more == 0, width)
-        if is_regular and width > 1 and n_more in (0, 1) and rank > most:
-            best, most = separator, rank
+        if n_more in (0, 1) and rank > best_rank:
+            best = separator
+            best_rank = rank
     return best
 
 
@@ -228,24 +270,34 @@ def guess_header(
     data = "the first record was taken for data: state header = true if it is names"
     if any(map(_is_number, names)):
         return False, data
-    above_numbers = [
-        name
-        for index, name in enumerate(cells)
-        if name
-        and _holds_numbers([row[index] for row in rows if len(row) == len(cells)])
-    ]
+    above_numbers = _names_above_numbers(cells, rows)
+    present = [name for name in names if name]
+    are_all_above_numbers = len(present) > 0 and len(above_numbers) == len(present)
+    are_different = len(set(names)) == len(names)
     words = [name for name in above_numbers if is_word(name)]
-    is_all = len(above_numbers) == len([name for name in names if name]) > 0
-    different = len(set(names)) == len(names)
-    if any(map(_is_plain_word, words)) and (different or is_all):
+    has_plain_word = any(map(_is_plain_word, words))
+    if has_plain_word and (are_different or are_all_above_numbers):
         return True, ""
     taken = "was taken for names: state header = false if it is data"
-    if is_all and len(above_numbers) > 1:
+    if are_all_above_numbers and len(above_numbers) > 1:
         return True, f"the first record, which stands above numbers, {taken}"
-    if different and all(map(is_word, names)) and not _is_marker(names):
-        why = "" if not rows or not above_numbers else f"the first record {taken}"
+    are_words = all(map(is_word, names))
+    if are_different and are_words and not _is_marker(names):
+        why = f"the first record {taken}" if above_numbers else ""
         return True, why
     return False, data
+
+
+def _names_above_numbers(
+    cells: Sequence[str], rows: Sequence[Sequence[str]]
+) -> list[str]:
+    """Cells of a first record that are not empty and stand above numbers."""
+    whole_rows = [row for row in rows if len(row) == len(cells)]
+    names = []
+    for index, name in enumerate(cells):
+        if name and _holds_numbers([row[index] for row in whole_rows]):
+            names.append(name)
+    return names
 
 
 def _is_number(cell: str) -> bool:
@@ -254,7 +306,7 @@ def _is_number(cell: str) -> bool:
 
 
 def is_word(cell: str) -> bool:
-    """Say whether a cell has a letter and is no number.
+    """Whether a cell has a letter and is no number.
 
     ``>89`` may be censored, dates are data.
     """

@@ -22,8 +22,7 @@ def is_parquet_folder(path: Path) -> bool:
 
 
 def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the Parquet files of a folder in the order of their paths, and what is
-    passed over.
+    """Return the Parquet files of a folder, sorted, and what is passed over.
 
     Files and folders that begin with a dot or an underscore are not data, as everywhere
     in Parquet's world.
@@ -33,20 +32,21 @@ def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
     DataError
         For a table format in which files also have deleted and replaced rows.
     """
-    files, passed_over = list[Path](), list[str]()
+    files: list[Path] = []
+    passed_over: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_refuse):
         _require_plain_files(Path(parent), [*folders, *names])
-        hidden = {name for name in folders if name.startswith((".", "_"))}
-        folders[:] = sorted(set(folders) - hidden)
-        linked = [name for name in folders if Path(parent, name).is_symlink()]
-        passed_over += [f"the folder {name!r}, which is a link" for name in linked]
-        keyed = [name for name in folders if "=" in name]
-        passed_over += [
-            f"the column that the folder's name {name!r} states" for name in keyed
-        ]
+        # In place: os.walk goes on with those that are left.
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        for name in folders:
+            if Path(parent, name).is_symlink():
+                passed_over.append(f"the folder {name!r}, which is a link")
+        for name in folders:
+            if "=" in name:
+                passed_over.append(f"the column that the folder's name {name!r} states")
         for name in sorted(names):
             path = Path(parent, name)
-            if name.startswith((".", "_")):
+            if _is_hidden(name):
                 continue
             if path.suffix.lower() in SUFFIXES:
                 files.append(path)
@@ -55,9 +55,14 @@ def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
     return sorted(files), passed_over
 
 
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
 def _refuse(error: OSError) -> None:
-    """Refuse a folder that this user cannot list, which would be passed over in
-    silence.
+    """Refuse a folder that this user cannot list.
+
+    It would be passed over in silence.
     """
     raise DataError(
         f"the folder {str(error.filename)!r} cannot be listed ({type(error).__name__}),"
@@ -118,15 +123,16 @@ def _blocks(path: Path) -> Iterator[RawTable]:
     texts = [_text_columns(schema, path) for schema in schemas.values()]
     # What is a number in one file and text in another is text in all; the numbers are
     # still their file's.
-    mixed = set[str]().union(*texts) - texts[0].intersection(*texts)
+    some_text = frozenset().union(*texts)
+    all_text = texts[0].intersection(*texts)
+    mixed = some_text - all_text
     yield arrow_table(first.empty_table(), path, mixed)
     n_rows = block_rows(len(first))
+    options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
     for file in schemas:
         # Not pq.read_table, which opens the file as a data set, where directory names
         # may become columns.
-        with pq.ParquetFile(
-            file, buffer_size=_BUFFER_BYTES, pre_buffer=False
-        ) as opened:
+        with pq.ParquetFile(file, **options) as opened:
             for batch in opened.iter_batches(batch_size=n_rows, use_threads=False):
                 # Each file by its own types: one type for all would let a cell decide
                 # about other files' rows.
@@ -136,6 +142,6 @@ def _blocks(path: Path) -> Iterator[RawTable]:
                 yield arrow_table(block, path, mixed)
 
 
-def _text_columns(schema: Any, path: Path) -> set[str]:
+def _text_columns(schema: Any, path: Path) -> frozenset[str]:
     empty = arrow_table(schema.empty_table(), path)
-    return {column.name for column in empty.columns if column.values is None}
+    return frozenset(column.name for column in empty.columns if column.values is None)

@@ -64,9 +64,12 @@ class RawColumn:
 
     @classmethod
     def of_cells(
-        cls, name: str, cells: Iterable[Any], values: NDArray[np.float64] | None = None
+        cls,
+        name: str,
+        cells: Iterable[Any],
+        values: NDArray[np.float64] | None = None,
     ) -> RawColumn:
-        """Make a column of Python objects, each read by itself unless values are given."""
+        """Make a column of Python objects, each read by itself without `values`."""
         return cls(name, values, text=cache(lambda: list(map(text_of, cells))))
 
     def as_text_without_numbers(self) -> RawColumn:
@@ -209,7 +212,10 @@ def joined_column(parts: Sequence[RawColumn]) -> RawColumn:
 
 
 def values_of(
-    parts: Sequence[RawColumn], name: str, n_rows: int, source: object
+    parts: Sequence[RawColumn],
+    name: str,
+    n_rows: int,
+    source: object,
 ) -> NDArray[np.generic] | None:
     """Return the column that rows are split by, (n,): numbers if all are, else text.
 

@@ -12,7 +12,14 @@ import codecs
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -240,7 +247,11 @@ def text_suffix(path: Path) -> str:
 
 
 def _open_text(
-    path: Path, suffix: str, reading: Reading, names: Sequence[str], may_guess: bool
+    path: Path,
+    suffix: str,
+    reading: Reading,
+    names: Sequence[str],
+    may_guess: bool,
 ) -> OpenTable:
     stated = reading.dialect
     reading.is_text = True
@@ -311,7 +322,11 @@ def _certain_encoding(path: Path, stated: Dialect) -> str:
     return "utf-8"
 
 
-def _require_no_other_mark(path: Path, encoding: str, marked: Sequence[str]) -> None:
+def _require_no_other_mark(
+    path: Path,
+    encoding: str,
+    marked: Sequence[str],
+) -> None:
     """Refuse a header that is marked as of another encoding than is stated, or that
     lacks a mark.
     """
@@ -350,7 +365,9 @@ def _require_readable_header(path: Path, beginning: Beginning) -> None:
 
 
 def _columns_of(
-    beginning: Beginning, reading: Reading, n_columns: int
+    beginning: Beginning,
+    reading: Reading,
+    n_columns: int,
 ) -> dict[int, str]:
     """Names of the columns that are read, by their numbers.
 
@@ -447,7 +464,12 @@ class _TextFile:
         named = bool(self.beginning.dialect.header)
         return RawTable(self.path, columns, named, records=block.records)
 
-    def _column(self, name: str, cells: Any, use: ColumnUse) -> RawColumn:
+    def _column(
+        self,
+        name: str,
+        cells: Any,
+        use: ColumnUse,
+    ) -> RawColumn:
         dialect = self.beginning.dialect
         dates = dialect.dates or ""
         if cells is None:  # nobody wants it: there is its name alone
@@ -461,7 +483,11 @@ class _TextFile:
         return RawColumn(name, values, n_others, text, date_format=dates)
 
 
-def _open_workbook(path: Path, reading: Reading, may_guess: bool) -> OpenTable:
+def _open_workbook(
+    path: Path,
+    reading: Reading,
+    may_guess: bool,
+) -> OpenTable:
     """The first sheet of a workbook, whose header is found as that of text is."""
     try:
         rows, others = in_one_sentence(path, lambda: sheet_rows(path))
@@ -505,7 +531,11 @@ def _name_of(cell: Any) -> str:
     return text_of(cell) or str(cell).strip()
 
 
-def _sheet_column(name: str, cells: list[Any], dialect: Dialect) -> RawColumn:
+def _sheet_column(
+    name: str,
+    cells: list[Any],
+    dialect: Dialect,
+) -> RawColumn:
     """A column of a workbook's cells, each of which has a type of its own."""
     import pyarrow as pa
 
@@ -530,7 +560,11 @@ def _sheet_column(name: str, cells: list[Any], dialect: Dialect) -> RawColumn:
     )
 
 
-def locate_file(path: str | Path, what: str, error: type[LocalMisuseError]) -> Path:
+def locate_file(
+    path: str | Path,
+    what: str,
+    error: type[LocalMisuseError],
+) -> Path:
     """Return the absolute path of an existing file.
 
     `what` names it in the error sentence.
@@ -572,7 +606,11 @@ def reader_of(
     return located, readers[suffix]
 
 
-def _unknown_suffix(located: Path, what: str, suffixes: Iterable[str]) -> str:
+def _unknown_suffix(
+    located: Path,
+    what: str,
+    suffixes: Iterable[str],
+) -> str:
     """Say which suffixes can be read instead."""
     *others, last = suffixes
     return (
@@ -582,7 +620,7 @@ def _unknown_suffix(located: Path, what: str, suffixes: Iterable[str]) -> str:
 
 
 def is_clustered(source: object) -> bool:
-    """Whether a source is a table of a Ray or Dask cluster, as ``ray:///shared/rows``."""
+    """Whether a source is a cluster's table, as ``ray:///shared/rows``."""
     return str(source).startswith(("ray://", "dask://"))
 
 
@@ -596,7 +634,7 @@ def source_files(source: str | Path) -> list[Path]:
 
 
 def in_one_sentence(located: Path, step: Callable[[], ResultT]) -> ResultT:
-    """Return the outcome of a step of reading; what goes wrong becomes a `DataError`."""
+    """Return the outcome of a step of reading; what fails becomes a `DataError`."""
     try:
         return step()
     except (DPKMeansError, ImportError):

@@ -24,7 +24,7 @@ NAMES_OF_SEPARATORS = {
 
 
 class Doubt(NamedTuple):
-    """A sentence for the owner of the rows, and how loud it is (a level of `logging`)."""
+    """A sentence for the owner of the rows, and its level of `logging`."""
 
     level: int
     sentence: str

@@ -50,7 +50,11 @@ def _states_separator(text: bytes) -> bool:
     return text[:5].lower().lstrip(b'"').startswith(b"sep=")
 
 
-def _title_hint(text: bytes, separator: str, comment: str | None) -> str:
+def _title_hint(
+    text: bytes,
+    separator: str,
+    comment: str | None,
+) -> str:
     """Ask for skipped lines where names stand below a line that is shorter than all
     others.
     """
@@ -75,7 +79,7 @@ def _title_hint(text: bytes, separator: str, comment: str | None) -> str:
 
 
 def _space_hint(text: bytes, comment: str | None) -> str:
-    """Ask for spaces as separators where they cut a header and the rows below it alike."""
+    """Ask for spaces as separators where they cut header and rows alike."""
     records = first_records(text, 0, " ", _LOOKED_AT, comment)
     widths = [len(cells) for cells, _ in records]
     width = _usual_width(widths)
@@ -88,7 +92,7 @@ def _space_hint(text: bytes, comment: str | None) -> str:
 
 
 def _usual_width(widths: Sequence[int]) -> int:
-    """Return how many cells nearly all records below the first have; 0 if they differ."""
+    """Return how many cells nearly all records below the first have, or 0."""
     below = Counter(widths[1:])
     if not below:
         return 0
