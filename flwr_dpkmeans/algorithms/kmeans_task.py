@@ -473,9 +473,9 @@ class KMeansTask(Task):
                 coarse = ranges.find_coarse_ranges(
                     released[block.name], domain, std, n_examples if by_row else None
                 )
-                _require_bounded(plan, coarse.unheard, domain, std)
+                _require_bounded(plan, coarse.silent, domain, std)
                 _require_within(plan, coarse.ranges, domain)
-                unclear = tuple(sorted(coarse.unheard + coarse.zero))
+                unclear = tuple(sorted(coarse.silent + coarse.zero))
                 discoveries = replace(discoveries, box=coarse.ranges, unclear=unclear)
             elif discoveries.box is not None:
                 discoveries = replace(

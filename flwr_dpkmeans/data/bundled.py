@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import SHOWN_SUFFIXES
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
 from flwr_dpkmeans.data.points import (
     Bounds,
     frame_columns,
@@ -25,7 +25,12 @@ from flwr_dpkmeans.data.points import (
     validate_points,
 )
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_table
+from flwr_dpkmeans.data.tables import (
+    Layout,
+    Table,
+    load_by_schema,
+    load_table,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 MOST_TABLES = 2
@@ -142,7 +147,11 @@ def load_source(
     )
 
 
-def require_source(what: str, source: str, *others: str) -> None:
+def require_source(
+    what: str,
+    source: str,
+    *others: str,
+) -> None:
     """Refuse a mistyped name: one that is not known, has no suffix and no separator,
     and that nothing is called.
     """
@@ -179,7 +188,11 @@ def load_source_once(source: str, **options: Any) -> Table:
 
 
 @lru_cache(maxsize=MOST_TABLES)
-def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> Table:
+def _parsed(
+    source: str,
+    state: tuple[str, int, int] | None,
+    **options: Any,
+) -> Table:
     """Parse; which file it is and in which state is a part of the key only."""
     table = load_source(source, **options)
     for array in (table.points, table.partition_values, table.labels):
@@ -189,7 +202,10 @@ def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> 
 
 
 def load_server_table(
-    source: Any, *, ignored: Collection[str] = (), schema: Schema | None = None
+    source: Any,
+    *,
+    ignored: Collection[str] = (),
+    schema: Schema | None = None,
 ) -> Table:
     """Load and check the server's public points, at least one, with the names of their
     columns where they have some.

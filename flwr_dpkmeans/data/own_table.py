@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr_dpkmeans.data import files
-from flwr_dpkmeans.data.column_guess import DRAFT_WEIGHT, guess_column
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.raw_table import RawTable
+from flwr_dpkmeans.data.columns.guess import DRAFT_WEIGHT, guess_column
+from flwr_dpkmeans.data.files import reader as files
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 
 
 def open_table(
-    path: str | Path, dialect: Dialect = UNSTATED, query: str = ""
+    path: str | Path,
+    dialect: Dialect = UNSTATED,
+    query: str = "",
 ) -> RawTable:
     """Return all columns of a source with all of their rows.
 
@@ -26,7 +28,7 @@ def open_table(
 
 
 def whole(opened: files.OpenTable) -> RawTable:
-    """Return all columns of an open table; a DataError if none of its records is a row."""
+    """Return all columns of an open table; a DataError without a row."""
     table = files.one_block(opened)
     require_rows(opened)
     return table

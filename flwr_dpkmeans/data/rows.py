@@ -109,7 +109,9 @@ def is_large(shape: tuple[int, ...]) -> bool:
 
 
 def windows(
-    shape: tuple[int, ...], first: int = 0, last: int | None = None
+    shape: tuple[int, ...],
+    first: int = 0,
+    last: int | None = None,
 ) -> Iterator[slice]:
     """Cut the rows of a table, or those from `first` to before `last`, into blocks that
     fit into a cache.
@@ -286,7 +288,11 @@ def _is_private(facts: os.stat_result) -> bool:
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
-def _mapped(file: IO[bytes], width: int, path: Path | None) -> Rows:
+def _mapped(
+    file: IO[bytes],
+    width: int,
+    path: Path | None,
+) -> Rows:
     def read(rows: slice) -> Array:
         # Mapped anew, so that it leaves memory with the block.
         shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start

@@ -14,7 +14,12 @@ from __future__ import annotations
 import csv
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +27,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import has_decimal_comma
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.columns.seen import Seen, added
+from flwr_dpkmeans.data.files.cells import has_decimal_comma
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.raw_table import (
+    RawColumn,
+    RawTable,
+    source_name,
+    values_of,
+)
+from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, source_name, values_of
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
-from flwr_dpkmeans.data.seen import Seen, added
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _IN_MEMORY = Store()
@@ -100,7 +110,12 @@ class Table:
         return replace(self, points=values[:, :-1], labels=values[:, -1], rows=None)
 
     @classmethod
-    def joined(cls, blocks: Iterable[Table], store: Store, what: object) -> Table:
+    def joined(
+        cls,
+        blocks: Iterable[Table],
+        store: Store,
+        what: object,
+    ) -> Table:
         """Return a table of the rows of all blocks."""
         last, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
 
@@ -305,7 +320,7 @@ class _Survey:
         return np.flatnonzero(~is_text).tolist()
 
     def require_numbers(self, chosen: Sequence[int]) -> None:
-        """Refuse the first column with cells that are text among numbers, or missing."""
+        """Refuse the first column with cells that are text, or missing."""
         reading = self._opened.reading
         or_header = ""
         if reading.is_guessed and not reading.dialect.header:
@@ -318,7 +333,11 @@ class _Survey:
         self._require_none(chosen, 2, "that is missing or infinite", gap_mend)
 
     def _require_none(
-        self, chosen: Sequence[int], which: int, problem: str, mend: str
+        self,
+        chosen: Sequence[int],
+        which: int,
+        problem: str,
+        mend: str,
     ) -> None:
         bad = [index for index in chosen if self._counts[which, index]]
         if not bad:
@@ -427,7 +446,11 @@ def _names_in(columns: str) -> list[str]:
     )
 
 
-def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table:
+def load_declared(
+    path: Any,
+    layout: Layout,
+    store: Store = _IN_MEMORY,
+) -> Table:
     """Load the rows of a file in which every declared column is a finite number, and
     their labels.
 
@@ -545,7 +568,10 @@ def load_by_schema(
 
 
 def load_stated(
-    source: Any, layout: Layout, schema: Schema | None, store: Store = _IN_MEMORY
+    source: Any,
+    layout: Layout,
+    schema: Schema | None,
+    store: Store = _IN_MEMORY,
 ) -> Table:
     """Load rows as a node's owner says: by a schema or by declared columns.
 
@@ -557,7 +583,9 @@ def load_stated(
 
 
 def look_by_schema(
-    source: str | Path, schema: Schema, layout: Layout = Layout()
+    source: str | Path,
+    schema: Schema,
+    layout: Layout = Layout(),
 ) -> tuple[list[Seen], OpenTable]:
     """Return what a schema finds in each of its columns, the spellings of unknown cells
     among it.
@@ -575,7 +603,11 @@ def look_by_schema(
     return seen, opened
 
 
-def _by_schema(opened: OpenTable, layout: Layout, use: ColumnUse) -> Iterator[RawTable]:
+def _by_schema(
+    opened: OpenTable,
+    layout: Layout,
+    use: ColumnUse,
+) -> Iterator[RawTable]:
     """The columns of a schema, and that of the labels, with the names that a layout
     gives them.
     """

@@ -24,8 +24,8 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from flwr_dpkmeans.deploy.node_options import SettingsFile, Sha256
 from flwr_dpkmeans.errors import ConfigurationError, finding, nearest
+from flwr_dpkmeans.node.durable_files import locked
 from flwr_dpkmeans.node.identity import write_new
-from flwr_dpkmeans.node.ledger import locked
 
 _DIGITS_READ_ALOUD = 40
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.errors import BudgetError
-from flwr_dpkmeans.node.ledger import (
+from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_file import (
     GENESIS,
     Chain,
-    LedgerEntry,
     complete_lines,
     damage,
     file_errors,

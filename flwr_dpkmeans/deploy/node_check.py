@@ -34,7 +34,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from packaging.version import Version
 
-from flwr_dpkmeans.data.files import is_clustered
+from flwr_dpkmeans.data.files.reader import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.deploy import app_guard, supernode
@@ -59,10 +59,13 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, l
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
-from flwr_dpkmeans.node.ledger import FileLedger, head_path, unfinished
+from flwr_dpkmeans.node.ledger import unfinished
+from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
+from flwr_dpkmeans.node.node_log import unfinished_sentence
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 OLDEST_FLOWER = "1.41"

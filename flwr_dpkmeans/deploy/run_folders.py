@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, RunProgress
-from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.node.durable_files import lock
 
 _DIED = (
     "its program ended without a word after {}: what its clients were charged stays"

@@ -32,7 +32,7 @@ from flwr.supercore.utils import get_flwr_home
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
 from flwr_dpkmeans.log import event, name_nodes, placed_logger
-from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Phase, changed
 from flwr_dpkmeans.secagg.ring import Ring

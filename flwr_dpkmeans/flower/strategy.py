@@ -532,7 +532,11 @@ class PrivateKMeans(Strategy):
         )
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(
-            plan, node_ids=nodes, server_points=kept, started=utc_now(), app_hash=app_hash
+            plan,
+            node_ids=nodes,
+            server_points=kept,
+            started=utc_now(),
+            app_hash=app_hash,
         )
         names = list(map(str, nodes))
         started = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flwr_dpkmeans.secagg.agreement import recovery_graph
+from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.secagg.roster import mask_degree
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout

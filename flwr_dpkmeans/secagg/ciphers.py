@@ -14,7 +14,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg.keys import Part, derive_key
+from flwr_dpkmeans.secagg import keys
+from flwr_dpkmeans.secagg.keys import Part
 from flwr_dpkmeans.secagg.ring import Ring
 
 AttemptId = tuple[int, int]
@@ -62,7 +63,8 @@ def mask(
     *context: Part,
 ) -> Ring:
     """Expand the key that `derive_key` derives from a secret; see `stream`."""
-    return stream(derive_key(secret, purpose, *context), attempt_id, length)
+    key = keys.derive_key(secret, purpose, *context)
+    return stream(key, attempt_id, length)
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:

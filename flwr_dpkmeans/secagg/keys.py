@@ -93,6 +93,12 @@ def _key_info(version: int, purpose: str, *context: Part) -> bytes:
     return pack(_PROTOCOL_LABEL, version, purpose, *context)
 
 
+def piece(blob: bytes, index: int) -> bytes:
+    """Return one of the 32-byte strings that stand end to end."""
+    start = index * KEY_BYTES
+    return blob[start : start + KEY_BYTES]
+
+
 def generate_private_key() -> bytes:
     """Draw an X25519 private key from the operating system's entropy.
 

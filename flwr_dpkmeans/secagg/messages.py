@@ -152,7 +152,7 @@ class StopReply:
 
 @dataclass(frozen=True)
 class ShareRequest:
-    """The server announces who agreed to the plan, and asks for key shares, once a run."""
+    """The server announces the run's clients and asks for key shares, once a run."""
 
     roster: Roster
     """Node ids and public keys of the run."""
@@ -178,7 +178,7 @@ class ShareReply:
 
 @dataclass(frozen=True)
 class UnmaskRequest(OfAttempt):
-    """The server names whose vectors it has, and asks for what takes their masks away."""
+    """The server names those whose vectors came, and asks for what opens their sum."""
 
     survivors: NodeIds
     """Ascending. Everybody else of the attempt's cohort is dropped: nobody can be both.

@@ -8,12 +8,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.privacy.report import told
-from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES, least_survivors, recovery_graph
+from flwr_dpkmeans.secagg.agreement import UNMASK_BYTES
 from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.graph import least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.party import Party, Phase, Retry, RetrySession, changed
-from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
+from flwr_dpkmeans.secagg.party import Party, Phase, changed
+from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.recover_session import RecoverSession
+from flwr_dpkmeans.secagg.retry import Retry, RetrySession
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
 from flwr_dpkmeans.sums.trust import Shares
@@ -192,7 +195,7 @@ class Recovered(Repeated):
         boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
         tickets, given = (
             degree * (_ID_AND_LENGTH + KEY_BYTES),
-            degree * (_ID_AND_LENGTH + GIVEN_BYTES),
+            degree * (_ID_AND_LENGTH + UNMASK_BYTES),
         )
         down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
         up = (

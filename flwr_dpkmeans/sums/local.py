@@ -19,7 +19,8 @@ from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.ciphers import stream
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.party import Retry, changed
+from flwr_dpkmeans.secagg.party import changed
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
 from flwr_dpkmeans.sums.build import build_algorithm

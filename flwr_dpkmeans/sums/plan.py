@@ -27,8 +27,8 @@ from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
-from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS
+from flwr_dpkmeans.secagg.slots import Slots
 from flwr_dpkmeans.sums.aggregation import AGGREGATORS, Repeated
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import COUNT

@@ -41,10 +41,10 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
-from flwr_dpkmeans.secagg.party import require_equal_tags
 from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.session import require_equal_tags
 from flwr_dpkmeans.sums.aggregation import Session, session_of
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
@@ -172,7 +172,7 @@ class Server:
             return self.joined
         if self.due is Stage.FINISH:
             return self._session.roster.node_ids
-        return self._session.asked
+        return self._session.recipients
 
     def requests(self) -> Iterator[tuple[int, Request]]:
         """Whom to ask what; nothing once the run is over."""

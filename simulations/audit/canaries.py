@@ -23,12 +23,11 @@ from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.build import initial_state
-from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method
 from simulations.audit.bounds import Method
-from simulations.audit.cases import SEED, Case, Neighbours
+from simulations.audit.cases import SEED, Case, Neighbours, draft_audited
 from simulations.audit.information import Truth, information_of
 from simulations.audit.one_run import OneRunMethod, count_guesses, one_run_bound
 from simulations.audit.runs import Engine
@@ -251,15 +250,7 @@ def _drafted(
     server_points = None
     if needs_server_data and points is not None:
         server_points = hold_points(config, points)
-    plan = draft_plan(
-        config,
-        run_id=1,
-        n_clients=n_clients,
-        seed=SEED,
-        n_features=n_features,
-        server=None if server_points is None else server_points.facts,
-        public_points=None if server_points is None else server_points.public,
-    )
+    plan = draft_audited(config, n_clients, n_features, server_points)
     return plan, server_points
 
 

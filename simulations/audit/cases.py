@@ -246,7 +246,21 @@ def _build(
         server_points = hold_points(
             config, _server_points(config.n_clusters, n_features)
         )
-    plan = draft_plan(
+    plan = draft_audited(config, n_clients, n_features, server_points)
+    anchors = layout.anchors * _ANCHORS.get(algorithm, 2)
+    pairs = _neighbours(plan, config, server_points, n_features, anchors, layout.others)
+    candidates = tuple(_profiled(pair, config) for pair in pairs)
+    return Case(name, plan, server_points, candidates)
+
+
+def draft_audited(
+    config: RunConfig,
+    n_clients: int,
+    n_features: int,
+    server_points: HeldPoints | None,
+) -> Plan:
+    """Draft the plan of an audited run, with the public seed of all audits."""
+    return draft_plan(
         config,
         run_id=1,
         n_clients=n_clients,
@@ -255,10 +269,6 @@ def _build(
         server=None if server_points is None else server_points.facts,
         public_points=None if server_points is None else server_points.public,
     )
-    anchors = layout.anchors * _ANCHORS.get(algorithm, 2)
-    pairs = _neighbours(plan, config, server_points, n_features, anchors, layout.others)
-    candidates = tuple(_profiled(pair, config) for pair in pairs)
-    return Case(name, plan, server_points, candidates)
 
 
 def _profiled(pair: Neighbours, config: RunConfig) -> Neighbours:

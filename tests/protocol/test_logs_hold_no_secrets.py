@@ -32,10 +32,9 @@ from flwr_dpkmeans.flower import client_app as mod_module
 from flwr_dpkmeans.flower.client_app import Wrapped, show_node_logs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import LineFormatter, LogFormat
-from flwr_dpkmeans.node import guard
+from flwr_dpkmeans.node import node_log
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg import keys, party
-from flwr_dpkmeans.secagg import recover as recovery_client
+from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import State
 
@@ -265,10 +264,8 @@ def watch(
         return keeping
 
     monkeypatch.setattr(mod_module, "remember", remembering)
-    for module in (keys, party, recovery_client):
-        for name, where in (("stream", watched.masks), ("derive_key", watched.secrets)):
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, kept(getattr(module, name), where))
+    monkeypatch.setattr(ciphers, "stream", kept(ciphers.stream, watched.masks))
+    monkeypatch.setattr(keys, "derive_key", kept(keys.derive_key, watched.secrets))
     yield watched
     for logger, handler in handlers:
         logger.removeHandler(handler)
@@ -504,7 +501,7 @@ def test_the_search_finds_what_is_planted(
     def careless(self: Wrapped, memory: Any, index: int) -> Any:
         arrays = ask(self, memory, index)
         if index == 2:
-            guard.logger.debug("here is %s", LEAKS[what](memory, arrays))
+            node_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
         return arrays
 
     monkeypatch.setattr(Wrapped, "compute", careless)

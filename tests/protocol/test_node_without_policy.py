@@ -18,7 +18,8 @@ from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, REQUIRED, ClientPolicy
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.draft import draft_plan

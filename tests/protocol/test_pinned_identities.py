@@ -40,16 +40,17 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client_app import node_settings
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport, told
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
-from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.pins import pin_mark
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import server as server_module
@@ -162,7 +163,7 @@ class Cheat:
                 for author, sent in boxes.items()
                 if reader.node_id in sent
             }
-            reader = reader._with_boxes(sealed)
+            reader = reader.with_boxes(sealed)
         return reader.unblind(Release(1, 0, total), blinded=trust.blinded).values
 
     def require_refused(

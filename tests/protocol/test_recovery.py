@@ -39,8 +39,8 @@ from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg import recover as server_module
-from flwr_dpkmeans.secagg.agreement import GIVEN_BYTES
+from flwr_dpkmeans.secagg import recover_session
+from flwr_dpkmeans.secagg.agreement import UNMASK_BYTES
 from flwr_dpkmeans.secagg.messages import Stage, UnmaskRequest
 from flwr_dpkmeans.sums.settings import Dropout
 
@@ -111,7 +111,7 @@ def expected(
     return plain_lloyd(start_of(federation.plan), rounds)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
     parts = grid_parts(SIZES)
@@ -209,6 +209,7 @@ def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "values",
     [{}, {"private_bounds": True, "bounds": ((-8.0,), (8.0,))}, {"n_features": None}],
@@ -262,18 +263,18 @@ def test_too_few_shares_open_another_attempt_which_is_charged(
     """
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
-    receive = server_module.RecoverSession.receive_unmask
+    receive = recover_session.RecoverSession.receive_unmask
     spoilt: list[int] = []
 
     def spoil(session: Any, node_id: int, reply: Any) -> None:
         if not spoilt and session.round_index == 2:
             spoilt.append(node_id)
-            reply.shares.update({owner: bytes(GIVEN_BYTES) for owner in reply.shares})
+            reply.shares.update({owner: bytes(UNMASK_BYTES) for owner in reply.shares})
         if node_id == 10 and session.attempt == 0 and session.round_index == 2:
             return  # so that the cohort of the next attempt is smaller
         receive(session, node_id, reply)
 
-    monkeypatch.setattr(server_module.RecoverSession, "receive_unmask", spoil)
+    monkeypatch.setattr(recover_session.RecoverSession, "receive_unmask", spoil)
     result = run(federation, trust="central")
     assert spoilt
     assert set(result.confirmed) == EVERYBODY - {10}
@@ -453,7 +454,7 @@ def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
     relay: Any, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that told others of other survivors has no signatures that fit."""
-    honest = server_module.RecoverSession._confirmations
+    honest = recover_session.RecoverSession._confirmations
     kept: dict[int, dict[int, bytes]] = {}
 
     def hostile(self: Any, node: int) -> dict[int, bytes]:
@@ -462,7 +463,7 @@ def test_survivors_that_others_did_not_sign_stop_a_pinned_client(
         kept.setdefault(node, now)
         return dict(relayed)
 
-    monkeypatch.setattr(server_module.RecoverSession, "_confirmations", hostile)
+    monkeypatch.setattr(recover_session.RecoverSession, "_confirmations", hostile)
     federation = pinned_federation(grid_parts(SIZES))
     with pytest.raises(RefusalError, match=words):
         run(federation, trust="central")

@@ -28,7 +28,7 @@ from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.secagg.agreement import least_survivors
+from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.sums import trust as trust_models
@@ -84,6 +84,7 @@ def test_no_more_shares_are_counted_on_than_can_be_left(
             )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", TRUSTS[:2])
 def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     trust: str, monkeypatch: pytest.MonkeyPatch

@@ -32,7 +32,7 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.secagg import ciphers, party
+from flwr_dpkmeans.secagg import blinding, ciphers
 
 SMALLEST_P = 1e-7
 N_CLUSTERS, N_FEATURES = 6, 10
@@ -556,7 +556,7 @@ def test_state_tags_are_keyed_under_oblivious() -> None:
 
 def without_author_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+        blinding, "blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
     )
 
 
@@ -573,6 +573,7 @@ def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "sabotage",
     [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds],
@@ -608,6 +609,7 @@ def test_the_memory_checker_fires(
     assert any("server after round" in place for place in checker.found)
 
 
+@pytest.mark.nightly
 def test_the_memory_checker_fires_under_central(truth: Truth) -> None:
     """There the server is trusted with sums, so the checker must find them."""
     checker = MemoryChecker(truth)

@@ -36,9 +36,9 @@ from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans, first_plan
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -372,6 +372,7 @@ def test_what_one_clients_rows_say_stays_in_its_own_files(
 # -- who is told -----------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("trust", "server_knows"),
     [("oblivious", False), ("central", True), ("distributed", True)],
@@ -434,6 +435,7 @@ def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_th
     assert "mostly noise (number" in last
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("files", "n_elsewhere"), [("first", 0), ("all", 2), (None, 2)]
 )
@@ -479,7 +481,7 @@ def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) 
     from matplotlib.figure import SubFigure
 
     from flwr_dpkmeans.results.picture import draw_summary
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
     km = FederatedKMeans(3, bounds=(-1.0, 1.0), epsilon=1e-3, engine="direct")
     with pytest.warns(PrivacyWarning):

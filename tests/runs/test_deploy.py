@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import flwr_dpkmeans.deploy
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.errors import (
@@ -33,7 +33,8 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.ledger import Past
-from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
+from flwr_dpkmeans.node.limits import Proposal
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from simulations.flower.__main__ import expected_duration, main, run_settings
 from simulations.flower.collected import collect
@@ -162,6 +163,7 @@ def test_a_site_says_which_columns_of_its_file_are_clustered(
     assert loaded.names == (("age", "height, cm") if header else ("x0", "x1"))
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,4 +294,4 @@ def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
     plan = draft_plan(
         config, run_id=1, n_clients=n_clients, seed=0, n_features=config.n_features
     )
-    policy.check(Asked(plan, worst_case(plan), Past()))
+    policy.check(Proposal(plan, worst_case(plan), Past()))

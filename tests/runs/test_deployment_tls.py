@@ -35,8 +35,10 @@ from flwr_dpkmeans.flower.client_app import HOME_FOLDER
 from flwr_dpkmeans.flower.exchange import TURN_FILE
 from flwr_dpkmeans.flower.progress import Outcome
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
-from flwr_dpkmeans.node.ledger import Past, lock
-from flwr_dpkmeans.node.policy import DEPLOYED, Asked, ClientPolicy
+from flwr_dpkmeans.node.durable_files import lock
+from flwr_dpkmeans.node.ledger import Past
+from flwr_dpkmeans.node.limits import Proposal
+from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from simulations.flower.__main__ import main, run_settings
 from simulations.flower.deployment import Deployment, LogLine
@@ -215,7 +217,7 @@ def assert_costs_are_read(
         assert plan.is_final
         assert [planned.name for planned in plan.rounds] == ["lloyd-1", "lloyd-2"]
         for policy in policies:
-            policy.check(Asked(plan, worst_case(plan), Past()))
+            policy.check(Proposal(plan, worst_case(plan), Past()))
         return lines
 
     monkeypatch.setattr(superlink_cost, "deployed", there)

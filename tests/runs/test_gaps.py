@@ -321,6 +321,7 @@ def test_clients_are_described_by_their_means() -> None:
     assert "S30" in line.theorem
 
 
+@pytest.mark.nightly
 def test_errors_are_of_the_size_that_is_printed() -> None:
     rows, errors = people()[1], list[float]()
     for seed in range(6):

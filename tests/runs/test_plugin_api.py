@@ -42,7 +42,7 @@ from flwr_dpkmeans import (
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import Timeouts
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.settings import Settings

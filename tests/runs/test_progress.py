@@ -33,7 +33,7 @@ from flwr_dpkmeans.flower.progress import (
     kept,
 )
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import lock
+from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case

@@ -43,7 +43,7 @@ from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
 from flwr_dpkmeans.results.model import Model
@@ -1311,6 +1311,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.nightly
 def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
     """Two runs with one output folder, and a third that has the first one's id."""
     first = run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 3})
@@ -1408,6 +1409,7 @@ def test_server_and_clients_write_one_model_with_its_schema(
     assert rows == 300
 
 
+@pytest.mark.nightly
 @pytest.mark.drawn
 def test_whole_run_under_central_trust_gives_the_server_a_picture(
     tmp_path: Path, log: list[str]
@@ -1432,6 +1434,7 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(
             )
 
 
+@pytest.mark.nightly
 def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ def exact_classes() -> dict[str, Any]:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("task", "options", "exact"),
     [

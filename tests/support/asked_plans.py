@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from flwr_dpkmeans.node.ledger import Past
-from flwr_dpkmeans.node.policy import Asked
+from flwr_dpkmeans.node.limits import Proposal
 from flwr_dpkmeans.sums.plan import Plan
 
 
@@ -37,7 +37,7 @@ class _Values(SimpleNamespace):
 
 def asked(
     plan: PlanValues, spent_total: float = 0.0, spent_delta: float = 0.0
-) -> Asked:
+) -> Proposal:
     """What a node asks its policy, after other runs on its data that cost so much."""
     config = SimpleNamespace(
         algorithm=plan.algorithm,
@@ -61,6 +61,6 @@ def asked(
         dropout=SimpleNamespace(value="retry"),
         n_features=plan.n_features,
     )
-    return Asked(
+    return Proposal(
         cast(Plan, public), plan.epsilon_worst_case, Past(spent_total, spent_delta, ())
     )

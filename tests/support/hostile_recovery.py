@@ -9,17 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flwr_dpkmeans.secagg import agreement
-from flwr_dpkmeans.secagg import recover as client
-from flwr_dpkmeans.secagg.agreement import (
-    cohort_of,
-    combine,
-    lock,
-    piece,
-    reconstruct,
-    survivors_view,
-)
-from flwr_dpkmeans.secagg.keys import agree_pair_keys
+from flwr_dpkmeans.secagg import agreement, graph
+from flwr_dpkmeans.secagg.agreement import cohort_of, combine, lock, survivors_view
+from flwr_dpkmeans.secagg.keys import agree_pair_keys, piece
 from flwr_dpkmeans.secagg.messages import (
     SumReply,
     SumRequest,
@@ -29,6 +21,7 @@ from flwr_dpkmeans.secagg.messages import (
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import transcript_of
+from flwr_dpkmeans.secagg.shamir import reconstruct
 from support.recovery_federation import PLAN, RUN, RecoveryFederation, Words
 
 Asked = tuple[int, int]
@@ -122,7 +115,7 @@ class HostileServer:
 
     @property
     def threshold(self) -> int:
-        return agreement.recovery_graph(
+        return graph.recovery_graph(
             len(self.federation.states), self._any.max_silent
         ).threshold
 
@@ -178,21 +171,21 @@ class HostileServer:
 
         The server can ask colluders for it, and sees what others sent.
         """
-        held = dict(self.federation.states[sender].held)
-        return agreement.ticket(held[recipient][-32:], sender, recipient, view)
+        ticket_keys = dict(self.federation.states[sender].ticket_keys)
+        return agreement.ticket(ticket_keys[recipient], sender, recipient, view)
 
     def keys(self) -> Keys:
         """Self-mask seeds and private keys of this aggregation that enough shares are
         at hand for.
         """
-        place = self._any.slots.place(*self.asked)
+        place = self._any.slots.index(*self.asked)
         number = self._any.slots.number
         selves: dict[int, dict[int, bytes]] = {}
         privates: dict[int, dict[int, bytes]] = {}
         opened = self.opened()
         for owner in self.federation.shared:
             for coordinate, holder in enumerate(self.neighbours(owner), start=1):
-                held = dict(self.federation.states[holder].held)
+                held = dict(self.federation.states[holder].held_shares)
                 if holder in self.colluders and owner in held:
                     selves.setdefault(owner, {})[coordinate] = piece(held[owner], place)
                     privates.setdefault(owner, {})[coordinate] = piece(
@@ -230,11 +223,10 @@ class HostileServer:
         """
         selves, privates = keys or self.keys()
         slots = self._any.slots
-        place = slots.place(*self.asked)
+        place = slots.index(*self.asked)
         for colluder in self.colluders:
-            selves[colluder], privates[colluder] = client._own_seed(
-                self.federation.states[colluder], place
-            )
+            state = self.federation.states[colluder]
+            selves[colluder], privates[colluder] = state.slot_keys(place)
         total = np.zeros(self.federation.length, dtype=np.uint64)
         for node in nodes:
             if node not in selves or node not in self.sent:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.flower import client_app as mod
 from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.secagg import ciphers, keys, party
+from flwr_dpkmeans.secagg import blinding, ciphers, keys
 from flwr_dpkmeans.secagg.keys import digest
-from flwr_dpkmeans.secagg.party import Retry
 from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
@@ -188,7 +188,7 @@ def one_blinding_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
 def no_blinding(patch: pytest.MonkeyPatch) -> None:
     """The server, which knows its noise, sees the noised sum, and so the exact one."""
     patch.setattr(
-        party, "_blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+        blinding, "blind_stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
     )
 
 

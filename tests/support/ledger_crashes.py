@@ -24,8 +24,10 @@ from typing import Any, NoReturn
 
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ProtocolError
+from flwr_dpkmeans.node import durable_files, ledger_file
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, Past
+from flwr_dpkmeans.node.ledger import LedgerEntry, Past
+from flwr_dpkmeans.node.ledger_file import FileLedger
 
 WATCHED = (
     "open",
@@ -39,7 +41,7 @@ WATCHED = (
     "close",
     "flock",
 )
-TRACED = {ledger_module.__file__}
+TRACED = {module.__file__ for module in (durable_files, ledger_module, ledger_file)}
 
 
 def entry(run_id: str, index: int, epsilon: float) -> LedgerEntry:

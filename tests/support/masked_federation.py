@@ -11,7 +11,7 @@ import numpy as np
 
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumReply, SumRequest
-from flwr_dpkmeans.secagg.party import Retry, RetrySession
+from flwr_dpkmeans.secagg.retry import Retry, RetrySession
 from flwr_dpkmeans.secagg.ring import FixedPointVector, MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
@@ -69,13 +69,7 @@ class Federation:
         """What the server sends in the open round and attempt."""
         server = self.server
         return {
-            node: SumRequest(
-                server.round_index,
-                server.attempt,
-                roster=server.roster if server._first else None,
-                release=None if repeated else self.release,
-                boxes=server.take_boxes(node),
-            )
+            node: server.request(node, None if repeated else self.release, b"")
             for node in server.roster.node_ids
         }
 

@@ -18,7 +18,7 @@ import numpy as np
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import NoiseShape
-from flwr_dpkmeans.secagg.agreement import recovery_graph
+from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerFacts

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
@@ -21,9 +20,11 @@ from flwr_dpkmeans.secagg.messages import (
     UnmaskReply,
     UnmaskRequest,
 )
-from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
+from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.recover_session import RecoverSession
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.slots import Slots
 
 Words = NDArray[np.uint64]
 PLAN = b"p" * 32

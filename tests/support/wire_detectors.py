@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import ciphers
-from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums.trust import trust_model
 from support.messages import RECORD
 from support.protocol_federation import (

@@ -33,7 +33,8 @@ from flwr_dpkmeans.deploy.dashboard import (
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, Notice, kept
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 
 ALLOWED = {

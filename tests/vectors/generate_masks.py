@@ -18,7 +18,7 @@ import numpy as np
 
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, SumRequest
-from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
 

@@ -18,7 +18,6 @@ from unittest import mock
 import numpy as np
 
 from flwr_dpkmeans.secagg import keys
-from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
     Release,
@@ -26,9 +25,11 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskRequest,
 )
-from flwr_dpkmeans.secagg.recover import Recover, RecoverSession
+from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.recover_session import RecoverSession
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.slots import Slots
 
 TARGET = Path(__file__).with_name("recovery.json")
 RUN_ID = 2**63 + 11

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from flwr_dpkmeans.secagg import agreement as shamir
+from flwr_dpkmeans.secagg import shamir
 
 TARGET = Path(__file__).with_name("shamir.json")
 CASES = (
@@ -52,7 +52,7 @@ def build() -> dict[str, Any]:
                 "weights_of_the_last": bytes(shamir.lagrange_weights(last)).hex(),
             }
         )
-    return {"polynomial": shamir._POLYNOMIAL, "cases": cases}
+    return {"polynomial": shamir.POLYNOMIAL, "cases": cases}
 
 
 if __name__ == "__main__":

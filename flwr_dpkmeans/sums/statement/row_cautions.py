@@ -118,16 +118,3 @@ def party_cautions(
     columns = column_names(affected_columns, names)
     sentence = told("other_units", parties=listed(called), columns=columns)
     return (LOCAL + sentence,)
-
-
-def column_cautions(
-    ids: Sequence[str],
-    constants: Sequence[str],
-) -> tuple[str, ...]:
-    """Which columns, by name, look like no measures, for who holds the rows."""
-    cautions = []
-    for sentence, names in (("ids", ids), ("constants", constants)):
-        if names:
-            columns = column_names(range(len(names)), names)
-            cautions.append(LOCAL + told(sentence, columns=columns))
-    return tuple(cautions)

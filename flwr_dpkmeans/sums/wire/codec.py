@@ -196,7 +196,7 @@ def write_message(
 
 
 def read_message(kind: Any, packet: Packet) -> Any:
-    """The message of one type that a packet carries."""
+    """Read a message's fields from a packet, each of its declared kind."""
     values: dict[str, Any] = {}
     for field_ in message_fields(kind):
         if _is_there(field_, packet):

@@ -13,9 +13,10 @@ from support.recovery_federation import PLAN, RecoveryFederation
 
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.secagg import recover as recover
-from flwr_dpkmeans.secagg.agreement import Slots, recovery_graph
+from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.secagg.messages import Release
 from flwr_dpkmeans.secagg.recover import Recover
+from flwr_dpkmeans.secagg.slots import Slots
 
 N_ROUNDS = 3
 STAGES = ("share", "before", "late", "mute")
@@ -136,13 +137,13 @@ def test_the_exact_sum_after_other_attempts(
         while True:
             federation.send(repeated=repeated, blinded=authored)
             federation.give_shares()
-            spare = len(session.roster.node_ids) - session._least
+            spare = len(session.roster.node_ids) - session.least
             if not spare or session.attempt == 2 or not data.draw(st.booleans()):
                 break
             # Shares were given and are lost on the way back: what they would have
             # opened stays closed.
             lost = data.draw(st.sampled_from(session.survivors))
-            del session._unmasked[lost]
+            del session.unmasked[lost]
             federation.gone.add(lost)
             session.retry()
             repeated = True
@@ -171,17 +172,15 @@ def test_every_aggregation_has_a_place_of_its_own(
         for index in range(first, first + n_rounds)
         for attempt in range(n_attempts)
     ]
-    assert sorted(slots.place(*one) for one in asked) == list(range(slots.number))
+    assert sorted(slots.index(*one) for one in asked) == list(range(slots.number))
     master = data.draw(st.binary(min_size=32, max_size=32))
-    first_run, other = (
-        recover._own_seeds(
-            Recover(
-                run, node, bytes(32), 2, 0, False, b"", slots=slots, masters=2 * master
-            )
-        )
+    states = [
+        Recover(run, node, bytes(32), 2, 0, False, b"", slots=slots, masters=2 * master)
         for run, node in ((1, 2), (2, 1))
+    ]
+    first_run, other = (
+        {key for index in range(slots.number) for key in state.slot_keys(index)}
+        for state in states
     )
-    selves, privates = map(set, first_run)
-    assert len(selves) == len(privates) == slots.number
-    assert selves.isdisjoint(privates)
-    assert (selves | privates).isdisjoint(other[0] + other[1])
+    assert len(first_run) == 2 * slots.number
+    assert first_run.isdisjoint(other)

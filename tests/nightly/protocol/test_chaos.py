@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from support.chaos import COHORTS, Outcome, run_in_a_storm
 
-from flwr_dpkmeans.secagg import party as secagg_server
-from flwr_dpkmeans.secagg.party import RetrySession
+from flwr_dpkmeans.secagg import retry
+from flwr_dpkmeans.secagg.retry import RetrySession
 from flwr_dpkmeans.sums import client as mod
 
 TRUSTS = ("oblivious", "central", "distributed")
@@ -50,9 +50,9 @@ def run_many() -> None:
 
 def careless_receive(session: Any, node_id: int, reply: Any) -> None:
     """Take any vector of a node that has not answered, of whatever attempt."""
-    if node_id in session.roster.keys and node_id not in session._tags:
-        session._tags[node_id], session._sealed[node_id] = reply.tag, reply.boxes
-        session._total += reply.masked.values
+    if node_id in session.roster.keys and node_id not in session.tags:
+        session.tags[node_id], session.sealed[node_id] = reply.tag, reply.boxes
+        session.total += reply.masked.values
 
 
 def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_the_checker_of_sums_fires(monkeypatch: pytest.MonkeyPatch) -> None:
     with wrong sums.
     """
     monkeypatch.setattr(RetrySession, "take", careless_receive)
-    monkeypatch.setattr(secagg_server, "require_equal_tags", lambda *_: None)
+    monkeypatch.setattr(retry, "require_equal_tags", lambda *_: None)
     with pytest.raises(AssertionError, match="wrong"):
         run_many()
 
@@ -77,6 +77,6 @@ def test_the_checker_of_states_fires(monkeypatch: pytest.MonkeyPatch) -> None:
         return state.changed(centroids=state.centroids + np.float64(2.0**-16))
 
     monkeypatch.setattr(mod, "_advance", sloppy)
-    monkeypatch.setattr(secagg_server, "require_equal_tags", lambda *_: None)
+    monkeypatch.setattr(retry, "require_equal_tags", lambda *_: None)
     with pytest.raises(AssertionError, match=r"states|wrong"):
         run_many()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.planner.cost import _pairs
-from flwr_dpkmeans.secagg.agreement import recovery_graph
+from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.settings import Dropout

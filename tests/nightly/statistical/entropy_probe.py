@@ -26,7 +26,6 @@ from flwr_dpkmeans.privacy.noise import (
     SecureNoise,
     noise_source,
 )
-from flwr_dpkmeans.secagg.agreement import Slots, share
 from flwr_dpkmeans.secagg.ciphers import seal, stream
 from flwr_dpkmeans.secagg.keys import (
     agree_pair_keys,
@@ -37,6 +36,8 @@ from flwr_dpkmeans.secagg.keys import (
 from flwr_dpkmeans.secagg.messages import ShareRequest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.shamir import share
+from flwr_dpkmeans.secagg.slots import Slots
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
 
 SEED = 20240607

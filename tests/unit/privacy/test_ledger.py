@@ -29,10 +29,12 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
     RefusalError,
 )
+from flwr_dpkmeans.node import durable_files, ledger_file
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
+from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.losses import gaussian_delta
+from flwr_dpkmeans.privacy.gaussian import gaussian_delta
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger
@@ -604,7 +606,7 @@ def test_one_edit_is_one_problem(filled: Path) -> None:
 def test_sound_chain_with_a_forbidden_entry_is_damage(
     filled: Path, change: dict[str, Any]
 ) -> None:
-    line = ledger_module.encode(
+    line = ledger_file.encode(
         entry(**{"epsilon": 0.25, "round_index": 9, **change}),
         inspect_ledger(filled).head,
     )
@@ -656,15 +658,15 @@ def test_heads_are_written_while_nobody_else_reads(
     filled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bool] = []
-    write = ledger_module.append_head
+    write = ledger_file.append_head
 
     def noted(path: Path, checksums: Any) -> None:
         descriptor = os.open(path, os.O_RDONLY)
-        taken.append(ledger_module.lock(descriptor, exclusive=False, wait=False))
+        taken.append(durable_files.lock(descriptor, exclusive=False, wait=False))
         os.close(descriptor)
         write(path, checksums)
 
-    monkeypatch.setattr(ledger_module, "append_head", noted)
+    monkeypatch.setattr(ledger_file, "append_head", noted)
     ledger = FileLedger(filled)
     ledger.accept()
     ledger.charge(entry("run-2"))
@@ -830,7 +832,7 @@ def test_charge_reads_and_writes_under_one_lock(
         other_done.set()
 
     thread = threading.Thread(target=other)
-    real_encode = ledger_module.encode
+    real_encode = ledger_file.encode
 
     def pause(item: LedgerEntry, previous: str) -> bytes:
         if item.run_id == "run-1" and not thread.ident:
@@ -838,7 +840,7 @@ def test_charge_reads_and_writes_under_one_lock(
             assert not other_done.wait(0.2)
         return real_encode(item, previous)
 
-    monkeypatch.setattr(ledger_module, "encode", pause)
+    monkeypatch.setattr(ledger_file, "encode", pause)
     charge(FileLedger(path), entry("run-1", epsilon=1.0), 1.5)
     thread.join()
     assert len(refused) == 1
@@ -853,7 +855,7 @@ def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
     """
     ledger = FileLedger(filled)
     thread = threading.Thread(target=ledger.charge, args=(entry("run-2"),))
-    real_read_both = ledger_module.read_both
+    real_read_both = ledger_file.read_both
 
     def pause(path: Path) -> tuple[bytes, bytes]:
         raw = real_read_both(path)
@@ -862,7 +864,7 @@ def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
             thread.join(0.2)
         return raw
 
-    monkeypatch.setattr(ledger_module, "read_both", pause)
+    monkeypatch.setattr(ledger_file, "read_both", pause)
     assert ledger.past("ward-7", "record").epsilon == 1.25
     thread.join()
     assert ledger.past("ward-7", "record").epsilon == 1.75
@@ -870,7 +872,8 @@ def test_threads_sharing_a_ledger_do_not_take_a_charge_for_damage(
 
 CHARGE_LOOP = """
 import sys
-from flwr_dpkmeans.node.ledger import FileLedger, LedgerEntry
+from flwr_dpkmeans.node.ledger import LedgerEntry
+from flwr_dpkmeans.node.ledger_file import FileLedger
 ledger = FileLedger(sys.argv[1])
 for index in range(10**6):
     ledger.charge(LedgerEntry(f"{sys.argv[2]}-{index}", "ward-7", "ab12", 0, 0, "sums", 1.0, 1e-6, "record"))

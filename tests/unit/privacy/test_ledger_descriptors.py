@@ -10,7 +10,7 @@ import pytest
 from support.ledger_entries import entry, verify_ledger
 
 from flwr_dpkmeans.errors import BudgetError
-from flwr_dpkmeans.node.ledger import FileLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 
 DESCRIPTORS = Path("/proc/self/fd")
 

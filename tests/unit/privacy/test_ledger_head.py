@@ -22,7 +22,9 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
 from flwr_dpkmeans.node import ledger as ledger_module
-from flwr_dpkmeans.node.ledger import FileLedger, MemoryLedger
+from flwr_dpkmeans.node import ledger_file
+from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.ledger_file import FileLedger
 
 Tamper = Callable[[Path], None]
 
@@ -295,14 +297,14 @@ def test_a_first_charge_between_two_looks_is_no_deleted_ledger(
 
     Until it looks for the head, another process has charged.
     """
-    real_read_head = ledger_module.read_head
+    real_read_head = ledger_file.read_head
 
     def charge_first(place: Path) -> bytes:
-        monkeypatch.setattr(ledger_module, "read_head", real_read_head)
+        monkeypatch.setattr(ledger_file, "read_head", real_read_head)
         fill(path, n_entries=2)
         return real_read_head(place)
 
-    monkeypatch.setattr(ledger_module, "read_head", charge_first)
+    monkeypatch.setattr(ledger_file, "read_head", charge_first)
     assert FileLedger(path).past("ward-7", "record").epsilon == 0.5
 
 

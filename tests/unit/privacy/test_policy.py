@@ -23,7 +23,8 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.node import policy as policy_module
 from flwr_dpkmeans.node.ledger import Past
-from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy, has_bounds_by_name
+from flwr_dpkmeans.node.limits import has_bounds_by_name
+from flwr_dpkmeans.node.policy import LIMITS, REQUIRED, ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -492,7 +493,9 @@ def test_a_limit_that_has_no_sentence_refuses_all_the_same(
     """Whoever adds a limit and forgets its words has not opened the door."""
     silent = replace(
         LIMITS["min_cohort"],
-        refuse=lambda least, asked: asked.plan.config.min_clients < least,
+        refuse=lambda least, asked: (
+            "" if asked.plan.config.min_clients < least else None
+        ),
     )
     monkeypatch.setitem(LIMITS, "min_cohort", silent)
     ClientPolicy(min_cohort=3).check(asked(PLAN))

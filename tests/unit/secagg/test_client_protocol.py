@@ -14,7 +14,7 @@ import pytest
 from support.masked_federation import FIRST_ROUND, Federation, ring
 
 from flwr_dpkmeans.errors import DisagreementError, LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import ciphers
+from flwr_dpkmeans.secagg import ciphers, retry
 from flwr_dpkmeans.secagg import party as client
 from flwr_dpkmeans.secagg.keys import (
     derive_key,
@@ -396,7 +396,7 @@ def test_only_an_admitted_request_is_answered_and_only_once() -> None:
     vector = FixedPointVector(ring(1, 2))
     admitted = federation.states[3].admit(request, FIRST_ROUND)
 
-    def refused_answer(state: client.Retry, asked: SumRequest) -> None:
+    def refused_answer(state: retry.Retry, asked: SumRequest) -> None:
         with pytest.raises(ProtocolError, match="is not open for an answer"):
             state.answer(asked, vector, blinded=True, state_digest=b"")
 
@@ -475,15 +475,15 @@ def test_boxes_bind_author_recipient_run_attempt_and_roster() -> None:
     federation.close(NOISE)
     mine = {author: boxes[author][3] for author in NODES if author != 3}
     state = federation.states[3]
-    assert [author for author, _ in state._with_boxes(mine).group_keys] == list(NODES)
+    assert [author for author, _ in state.with_boxes(mine).group_keys] == list(NODES)
     # Every author's box for another recipient, and what this client sealed itself.
     for author in mine:
         for recipient, box in boxes[author].items():
             if recipient != 3:
                 with pytest.raises(ProtocolError, match="does not open"):
-                    state._with_boxes(mine | {author: box})
+                    state.with_boxes(mine | {author: box})
         with pytest.raises(ProtocolError, match="does not open"):
-            state._with_boxes(mine | {author: boxes[3][author]})
+            state.with_boxes(mine | {author: boxes[3][author]})
     roster = federation.server.roster
     elsewhere = {
         "run": replace(state, run_id=state.run_id + 1),
@@ -503,7 +503,7 @@ def test_boxes_bind_author_recipient_run_attempt_and_roster() -> None:
             authors = [author for author in other.cohort.authors(0) if author != 3]
             given = {author: mine.get(author, b"") for author in authors}
         with pytest.raises(ProtocolError, match="does not open"):
-            other._with_boxes(given)
+            other.with_boxes(given)
 
 
 def test_boxes_of_a_replaced_attempt_are_refused() -> None:
@@ -702,7 +702,7 @@ def test_a_later_plan_changes_the_masks_and_only_of_both_they_cancel() -> None:
         node: state.with_plan(b"the final plan", 3) for node, state in admitted.items()
     }
 
-    def opened(*states: client.Retry) -> bool:
+    def opened(*states: retry.Retry) -> bool:
         replies = [
             state.answer(
                 requests[state.node_id],
@@ -779,7 +779,7 @@ def test_the_tag_key_mixes_all_authors_keys() -> None:
         node for node in NODES if node not in federation.server.roster.authors(1)
     )
     boxes = federation.server.take_boxes(node)
-    state = federation.states[node]._with_boxes(boxes)
+    state = federation.states[node].with_boxes(boxes)
     keys = [key for _, key in state.group_keys]
     assert len(keys) == 3
     context = (state.run_id, state.cohort.digest)

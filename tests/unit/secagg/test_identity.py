@@ -24,7 +24,6 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.secagg.credentials import Credential, verify
-from flwr_dpkmeans.secagg.party import RetrySession
 from flwr_dpkmeans.secagg.pins import (
     fingerprints,
     name_of,
@@ -32,6 +31,7 @@ from flwr_dpkmeans.secagg.pins import (
     require_known_peers,
     require_pinned,
 )
+from flwr_dpkmeans.secagg.retry import RetrySession
 from flwr_dpkmeans.secagg.roster import Roster
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))

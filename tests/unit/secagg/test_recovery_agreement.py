@@ -12,7 +12,6 @@ from flwr_dpkmeans.secagg.agreement import (
     lock,
     pair_mask,
     self_mask,
-    share,
     survivors_digest,
     survivors_view,
     ticket,
@@ -20,6 +19,7 @@ from flwr_dpkmeans.secagg.agreement import (
 )
 from flwr_dpkmeans.secagg.ciphers import mask
 from flwr_dpkmeans.secagg.keys import digest
+from flwr_dpkmeans.secagg.shamir import share
 
 KEY = bytes(range(32))
 

@@ -14,9 +14,9 @@ from support.hostile_recovery import HostileServer, altered, ring_order, without
 from support.recovery_federation import PLAN, RecoveryFederation, Words
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
-from flwr_dpkmeans.secagg import agreement
+from flwr_dpkmeans.secagg import agreement, graph, keys
 from flwr_dpkmeans.secagg import recover as client
-from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
+from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 from flwr_dpkmeans.secagg.keys import agree_pair_keys, derive_key
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
@@ -24,13 +24,12 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskRequest,
 )
+from flwr_dpkmeans.secagg.slots import SlotKeys
 
 
-def with_graph(monkeypatch: pytest.MonkeyPatch, graph: RecoveryGraph) -> None:
+def with_graph(monkeypatch: pytest.MonkeyPatch, chosen: RecoveryGraph) -> None:
     """Every run has these neighbourhoods."""
-    monkeypatch.setattr(
-        agreement, "recovery_graph", lambda n_clients, max_silent: graph
-    )
+    monkeypatch.setattr(graph, "recovery_graph", lambda n_clients, max_silent: chosen)
 
 
 def without_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,13 +49,13 @@ def one_key_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     def seed(master: bytes, purpose: str, state: client.Recover) -> bytes:
         return derive_key(master, purpose, state.run_id, state.node_id, 0)
 
-    def own(state: client.Recover, place: int) -> tuple[bytes, bytes]:
+    def own(state: client.Recover, index: int) -> SlotKeys:
         masters = state.masters[:32], state.masters[32:]
-        return seed(masters[0], "self seed", state), seed(
-            masters[1], "private key", state
+        return SlotKeys(
+            seed(masters[0], "self seed", state), seed(masters[1], "private key", state)
         )
 
-    monkeypatch.setattr(client, "_own_seed", own)
+    monkeypatch.setattr(client.Recover, "slot_keys", own)
 
 
 @pytest.mark.parametrize("weakened", [True, False])
@@ -299,7 +298,7 @@ def stripped(hostile: HostileServer) -> list[int]:
     server knows.
     """
     selves, privates = hostile.keys()
-    place = hostile._any.slots.place(*hostile.asked)
+    place = hostile._any.slots.index(*hostile.asked)
     found = []
     for node, reply in hostile.sent.items():
         values, transcript = reply.masked.values.copy(), hostile.transcript(node)
@@ -310,9 +309,7 @@ def stripped(hostile: HostileServer) -> list[int]:
         for peer in hostile.neighbours(node):
             mine, other = (node, peer) if node in privates else (peer, node)
             if peer in hostile.told[node] and mine in privates:
-                public = agreement.piece(
-                    hostile.federation.shared[other].public_keys, place
-                )
+                public = keys.piece(hostile.federation.shared[other].public_keys, place)
                 pair = agree_pair_keys(privates[mine], {other: public}, 7, mine)[other]
                 values -= agreement.pair_mask(
                     pair, node, peer, hostile.asked, transcript, 1
@@ -342,7 +339,7 @@ def run_with_dropouts(authored: bool, scenario: str) -> list[HostileServer]:
     federation.session.open_round(1, 1)
     federation.send(blinded=authored)
     federation.give_shares()
-    del federation.session._unmasked[11]
+    del federation.session.unmasked[11]
     federation.session.retry()
     federation.gone.add(11)
     federation.send(repeated=True, blinded=authored)
@@ -422,7 +419,7 @@ def test_the_minimum_cohort_counts_more_than_the_silent() -> None:
     with pytest.raises(ProtocolError, match="has 8 clients, but at least 9 of 10"):
         federation.states[10].unmask(UnmaskRequest(1, 0, tuple(federation.states)[:8]))
     for node in (18, 19):
-        del federation.session._tags[node]
+        del federation.session.tags[node]
     with pytest.raises(CohortError, match="8 of 10 clients answered round 1"):
         federation.session.close_vectors()
 
@@ -492,15 +489,15 @@ def test_a_wrong_share_is_noticed(which: int, silent: tuple[int, ...]) -> None:
         federation.send(silent)
         federation.give_shares()
         session = federation.session
-        right = session._unmasked[10]
-        session._unmasked[10] = altered(
+        right = session.unmasked[10]
+        session.unmasked[10] = altered(
             right, owner, list(parts_of(right.shares[owner]))[which]
         )
         try:
             values = session.recover(PLAN, blinded=False).values
         except ProtocolError as error:
             sentence = str(error)
-            session._unmasked[10] = right
+            session.unmasked[10] = right
             values = session.recover(PLAN, blinded=False).values
         else:
             sentence = (  # the share was one too many and not looked at
@@ -520,18 +517,18 @@ def test_every_share_counts_and_none_goes_unnoticed(silent: tuple[int, ...]) -> 
     session = federation.session
     federation.give_shares()
     holders = [
-        node for node in session._unmasked if 11 in session._unmasked[node].shares
+        node for node in session.unmasked if 11 in session.unmasked[node].shares
     ][: session._graph.threshold]
     for holder in holders:
-        right = session._unmasked[holder]
+        right = session.unmasked[holder]
         wrong = bytes(32) + right.shares[11][32:]
-        session._unmasked[holder] = altered(right, 11, wrong)
+        session.unmasked[holder] = altered(right, 11, wrong)
         with pytest.raises(
             ProtocolError,
             match="key of node 11 do not give the key that it committed to",
         ):
             session.recover(PLAN, blinded=False)
-        session._unmasked[holder] = right
+        session.unmasked[holder] = right
     assert (
         session.recover(PLAN, blinded=False).values.tolist()
         == federation.truth().tolist()
@@ -543,8 +540,8 @@ def test_a_wrong_ticket_along_with_a_vector_is_noticed() -> None:
     federation.share()
     federation.session.open_round(1, 3)
     federation.send()
-    federation.session._sealed[11] = {
-        node: bytes(32) for node in federation.session._sealed[11]
+    federation.session.sealed[11] = {
+        node: bytes(32) for node in federation.session.sealed[11]
     }
     federation.give_shares()
     with pytest.raises(

@@ -15,16 +15,9 @@ from support.hostile_recovery import ring_order, without
 from support.recovery_federation import PLAN, RUN, RecoveryFederation
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.secagg import agreement, ciphers, keys
-from flwr_dpkmeans.secagg import recover as client
-from flwr_dpkmeans.secagg.agreement import (
-    Slots,
-    combine,
-    least_survivors,
-    lock,
-    reconstruct,
-    survivors_view,
-)
+from flwr_dpkmeans.secagg import agreement, ciphers, graph, keys
+from flwr_dpkmeans.secagg.agreement import combine, lock, survivors_view
+from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import (
     FinishRequest,
@@ -37,6 +30,8 @@ from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.ring import FixedPointVector
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.shamir import reconstruct
+from flwr_dpkmeans.secagg.slots import Slots
 
 VECTOR = FixedPointVector(np.array([1, 2, 3], dtype=np.uint64))
 OUT_OF_ORDER = "replayed, late or out of order"
@@ -75,7 +70,7 @@ def in_phase(federation: RecoveryFederation, phase: Phase, node: int = 10) -> Re
     """One client that has come so far in round 1."""
     session = federation.session
     if phase is Phase.KEYED:
-        return replace(federation.states[node], phase=Phase.KEYED, setup=None, held=())
+        return replace(federation.states[node], phase=Phase.KEYED, setup=None)
     if phase is Phase.SHARED:
         return federation.states[node]
     if phase is Phase.ADMITTED:
@@ -109,8 +104,12 @@ def message_of(kind: str, federation: RecoveryFederation, node: int = 10) -> Mes
     """A message that is right in every other respect."""
     fewer = without(EVERYBODY, [17])
     if kind == "first request":
-        federation.session._first = True
-        return replace(federation.request_for(node), round_index=1, attempt=0)
+        boxes = {
+            peer: reply.boxes[node]
+            for peer, reply in federation.shared.items()
+            if peer != node
+        }
+        return SumRequest(1, 0, boxes=boxes, cohort=EVERYBODY)
     return {
         "next round": SumRequest(2, 0, release=RELEASE, cohort=EVERYBODY),
         "another attempt": SumRequest(1, 1, cohort=fewer),
@@ -497,10 +496,8 @@ def test_a_box_of_another_length_is_refused(
 def test_an_unusable_key_of_a_neighbour_stops_the_answer_and_changes_nothing() -> None:
     federation = made()
     state = federation.states[10].admit(federation.request_for(10), 1)
-    number = state.slots.number
-    held = dict(state.held)
-    held[11] = held[11][: 64 * number] + bytes(32 * number) + held[11][-32:]
-    broken = replace(state, held=tuple(held.items()))
+    public_keys = dict(state.peer_keys) | {11: bytes(32 * state.slots.number)}
+    broken = replace(state, peer_keys=tuple(public_keys.items()))
     with pytest.raises(
         ProtocolError, match="announced for node 11 is not a usable X25519 key"
     ):
@@ -515,7 +512,7 @@ def test_the_server_cannot_exchange_the_keys_of_an_aggregation() -> None:
     federation.share()
     for node, reply in federation.shared.items():
         place = federation.states[node].slots.number
-        federation.session._shared[node] = replace(
+        federation.session.shared[node] = replace(
             reply, public_keys=public_key_of(generate_private_key()) * place
         )
     federation.session.open_round(1, 3)
@@ -620,14 +617,10 @@ def test_no_key_or_stream_serves_two_aggregations(
     seeds = [
         seed
         for state in federation.states.values()
-        for part in client._own_seeds(state)
-        for seed in part
+        for index in range(slots.number)
+        for seed in state.slot_keys(index)
     ]
     assert len(set(seeds)) == len(seeds) == 2 * 8 * slots.number
-    for state in federation.states.values():
-        for place in range(slots.number):
-            selves, privates = client._own_seeds(state)
-            assert client._own_seed(state, place) == (selves[place], privates[place])
 
 
 def test_shares_of_a_reply_are_locked_afresh() -> None:
@@ -648,14 +641,16 @@ def test_a_lock_takes_as_many_tickets_as_a_key_takes_shares() -> None:
     state = in_phase(federation, Phase.MASKED)
     _, reply = state.unmask(UnmaskRequest(1, 0, without(EVERYBODY, [13])))
     view = survivors_view((1, 0), state.transcript, without(EVERYBODY, [13]))
-    held, threshold = dict(state.held), state.graph.threshold
+    ticket_keys, threshold = dict(state.ticket_keys), state.graph.threshold
     parts = {
         place: combine(
-            reply.shares[peer][64:], agreement.ticket(held[peer][-32:], peer, 10, view)
+            reply.shares[peer][64:],
+            agreement.ticket(ticket_keys[peer], peer, 10, view),
         )
         for place, peer in enumerate(state.neighbours, start=1)
     }
-    private = agreement.piece(held[13], state.slots.number + state.slots.place(1, 0))
+    index = state.slots.number + state.slots.index(1, 0)
+    private = keys.piece(dict(state.held_shares)[13], index)
     for size in range(1, len(parts) + 1):
         opening = reconstruct(dict(list(parts.items())[:size]))
         assert (combine(reply.shares[13][:32], lock(opening, 13)) == private) is (
@@ -668,10 +663,10 @@ def test_what_is_given_does_not_contain_the_shares_that_are_held() -> None:
     state = in_phase(federation, Phase.MASKED)
     _, reply = state.unmask(UnmaskRequest(1, 0, without(EVERYBODY, [13])))
     sent = b"".join(reply.shares.values())
-    for _, held in state.held:
-        assert all(
-            held[start : start + 32] not in sent for start in range(0, len(held), 32)
-        )
+    held = b"".join([part for _, part in (*state.held_shares, *state.ticket_keys)])
+    assert all(
+        held[start : start + 32] not in sent for start in range(0, len(held), 32)
+    )
 
 
 # Answers, tags and blinding.
@@ -712,7 +707,7 @@ def test_two_authors_must_survive(monkeypatch: pytest.MonkeyPatch) -> None:
     authors = federation.session.sharers.authors(3)
     assert len(authors) == 5
     monkeypatch.setattr(
-        agreement, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2
+        graph, "least_survivors", lambda n_sharers, max_silent, min_cohort: 2
     )
     node = next(node for node in federation.states if node not in authors)
     request = federation.request_for(node)
@@ -807,13 +802,13 @@ def test_own_keys_follow_from_two_secrets_of_32_bytes() -> None:
     state = made().states[10]
     selves, privates = state.masters[:32], state.masters[32:]
     assert len(selves) == len(privates) == 32
-    for place in (0, 5):
-        bound = (RUN, 10, place)
+    for index in (0, 5):
+        bound = (RUN, 10, index)
         expected = (
             keys.derive_key(selves, "self seed", *bound),
             keys.derive_key(privates, "private key", *bound),
         )
-        assert client._own_seed(state, place) == expected
+        assert state.slot_keys(index) == expected
 
 
 def test_secrets_are_not_printed() -> None:
@@ -821,7 +816,9 @@ def test_secrets_are_not_printed() -> None:
     state = in_phase(federation, Phase.UNMASKED, node=ring_order(federation)[0])
     printed = repr(state) + repr(federation.unmasked) + repr(federation.masked)
     secrets = [state.private_key, state.masters, state.own_group_key, state.tag_key]
-    secrets += [part for _, part in (*state.held, *state.group_keys)]
+    secrets += [
+        part for _, part in (*state.held_shares, *state.ticket_keys, *state.group_keys)
+    ]
     secrets += list(federation.unmasked[1, 0][10].shares.values())
     assert all(
         secret and repr(secret) not in printed and secret.hex() not in printed
@@ -865,9 +862,9 @@ def test_a_final_plan_is_no_longer_than_there_are_keys() -> None:
 def test_slots_are_places_in_order() -> None:
     slots = Slots(-1, 2, 3)
     places = [
-        slots.place(index, attempt) for index in range(-1, 3) for attempt in range(3)
+        slots.index(index, attempt) for index in range(-1, 3) for attempt in range(3)
     ]
     assert places == list(range(slots.number)) == list(range(12))
     for asked in ((-2, 0), (3, 0), (0, 3), (0, -1)):
         with pytest.raises(ProtocolError, match="has no keys in this run"):
-            slots.place(*asked)
+            slots.index(*asked)

@@ -14,8 +14,8 @@ from math import comb
 import pytest
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.secagg import agreement as graph_module
-from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
+from flwr_dpkmeans.secagg import graph as graph_module
+from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 
 SPARSE = [
     (33, 1),
@@ -68,7 +68,7 @@ def exceeding(n_others: int, marked: int, drawn: int, number: int) -> Fraction:
 def test_quantiles_are_the_least_that_do(
     n_clients: int, marked: int, degree: int, odds: int
 ) -> None:
-    number = graph_module._quantile(n_clients, marked, degree, odds)
+    number = graph_module.rarely_exceeded(n_clients, marked, degree, odds)
     assert exceeding(n_clients - 1, marked, degree, number) * odds <= 1
     assert (
         number == 0 or exceeding(n_clients - 1, marked, degree, number - 1) * odds > 1
@@ -82,10 +82,10 @@ def test_a_quantile_may_be_exceeded_as_often_as_the_odds_say() -> None:
     """
     for n_others in (2, 4, 10):
         assert [
-            graph_module._quantile(n_others + 1, 1, n_others // 2, odds)
+            graph_module.rarely_exceeded(n_others + 1, 1, n_others // 2, odds)
             for odds in (2, 3)
         ] == [0, 1]
-    assert graph_module._quantile(3, 0, 1, 10**6) == 0
+    assert graph_module.rarely_exceeded(3, 0, 1, 10**6) == 0
 
 
 @pytest.mark.parametrize("n_clients", [33, 34, 38, 40, 44, 48, 256, 257])
@@ -160,7 +160,7 @@ def test_large_cohorts_keep_every_promise(n_clients: int, max_silent: int) -> No
     # No smaller neighbourhood would do.
     if not found.certain:
         assert all(
-            graph_module._sparse(n_clients, max_silent, less) is None
+            graph_module.sparse_graph(n_clients, max_silent, less) is None
             for less in range(2, degree, 2)
         )
 
@@ -531,10 +531,12 @@ def test_neighbourhoods_are_sized_for_all_of_them_and_all_pairs_of_halves(
     5,050 that may go wrong.
     """
     asked: list[tuple[int, ...]] = []
-    monkeypatch.setattr(graph_module, "_quantile", lambda *of: asked.append(of) or 2)
-    assert graph_module._sparse(100, 10, 8) == RecoveryGraph(8, 6, certain=False)
+    monkeypatch.setattr(
+        graph_module, "rarely_exceeded", lambda *of: asked.append(of) or 2
+    )
+    assert graph_module.sparse_graph(100, 10, 8) == RecoveryGraph(8, 6, certain=False)
     assert asked == [(100, 10, 8, 5_050 << 40), (100, 10, 8, 100 << 20)]
     # Two may collude, and two may fall silent: of seven five are left, as many as are
     # needed; of six, four of five.
-    assert graph_module._sparse(100, 10, 7) == RecoveryGraph(7, 5, certain=False)
-    assert graph_module._sparse(100, 10, 6) is None
+    assert graph_module.sparse_graph(100, 10, 7) == RecoveryGraph(7, 5, certain=False)
+    assert graph_module.sparse_graph(100, 10, 6) is None

@@ -10,7 +10,7 @@ import random
 from test_recovery_graph import Told
 
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg.agreement import recovery_graph
+from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.sums.draft import draft_plan
 
 SIZE, MAX_SILENT, APART = 1000, 125, 110

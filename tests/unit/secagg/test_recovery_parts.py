@@ -16,7 +16,7 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.secagg.agreement import RecoveryGraph, recovery_graph
+from flwr_dpkmeans.secagg.graph import RecoveryGraph, recovery_graph
 
 COHORTS = [
     (33, 1),

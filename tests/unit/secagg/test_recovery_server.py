@@ -23,7 +23,6 @@ from flwr_dpkmeans.errors import (
     PlanError,
     ProtocolError,
 )
-from flwr_dpkmeans.secagg.agreement import Slots
 from flwr_dpkmeans.secagg.messages import (
     Release,
     ShareReply,
@@ -34,8 +33,9 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskReply,
 )
-from flwr_dpkmeans.secagg.recover import RecoverSession
+from flwr_dpkmeans.secagg.recover_session import RecoverSession
 from flwr_dpkmeans.secagg.ring import MaskedVector
+from flwr_dpkmeans.secagg.slots import Slots
 
 
 def contents(session: RecoverSession) -> dict[str, object]:
@@ -251,7 +251,7 @@ def test_too_few_vectors_stop_the_run() -> None:
 def test_unequal_tags_stop_the_run() -> None:
     federation = opened()
     federation.send()
-    federation.session._tags[13] = bytes(32)
+    federation.session.tags[13] = bytes(32)
     with pytest.raises(DisagreementError, match=r"node\(s\) \[13\]"):
         federation.session.close_vectors()
 
@@ -260,7 +260,7 @@ def test_unequal_tags_stop_the_run() -> None:
 def test_fewer_than_two_authors_stop_the_run(n_left: int) -> None:
     federation = opened(authored=True)
     session = federation.session
-    session._least = 2
+    session.least = 2
     federation.send(silent=session.sharers.authors(2)[n_left:], blinded=True)
     with (
         pytest.raises(CohortError, match="fewer than 2 key authors")
@@ -330,7 +330,7 @@ def test_shares_before_or_after_they_are_due_are_discarded() -> None:
     reply = UnmaskReply(1, 0, {})
     discarded(session, lambda: session.receive_unmask(10, reply), "not awaited")
     federation.give_shares()
-    late = session._unmasked.pop(19)
+    late = session.unmasked.pop(19)
     session.recover(PLAN, blinded=False)
     discarded(session, lambda: session.receive_unmask(19, late), "not awaited")
     assert 19 not in session.roster.keys
@@ -345,7 +345,7 @@ def test_the_next_cohort_is_those_that_gave_shares() -> None:
     session = federation.session
     assert session.roster.node_ids == without(range(10, 20), [12, 13])
     session.require_cohort()
-    session._least = 9
+    session.least = 9
     with pytest.raises(CohortError, match="8 of 10 clients unmasked round 1"):
         session.require_cohort()
 
@@ -357,7 +357,7 @@ def test_too_few_shares_are_an_attempt_with_those_that_are_left() -> None:
     session = federation.session
     federation.send(silent=[10])
     federation.give_shares(silent=[11, 12])
-    del session._unmasked[13], session._unmasked[14]
+    del session.unmasked[13], session.unmasked[14]
     before = contents(session)
     with pytest.raises(ProtocolError, match=r"[67] neighbours of node"):
         session.recover(PLAN, blinded=False)
@@ -376,12 +376,12 @@ def test_a_wrong_share_is_an_attempt_without_nobody() -> None:
     session = federation.session
     federation.send()
     federation.give_shares()
-    session._sealed[11] = {node: bytes(32) for node in session._sealed[11]}
+    session.sealed[11] = {node: bytes(32) for node in session.sealed[11]}
     with pytest.raises(ProtocolError, match="node 11"):
         session.recover(PLAN, blinded=False)
     with pytest.raises(CohortError, match="another attempt needs a smaller cohort"):
         session.retry()
-    del session._unmasked[19]
+    del session.unmasked[19]
     session.retry()
     federation.gone.add(19)
     assert (session.attempt, session.roster.node_ids, session.due) == (
@@ -425,7 +425,7 @@ def test_an_attempt_goes_on_to_the_next_round() -> None:
     session = federation.session
     federation.send(blinded=True)
     federation.give_shares()
-    del session._unmasked[21]
+    del session.unmasked[21]
     session.retry()
     federation.gone.add(21)
     federation.send(repeated=True, blinded=True)
@@ -447,7 +447,7 @@ def test_signatures_go_with_the_release_that_they_confirm() -> None:
     federation = opened(8, max_silent=1)
     session = federation.session
     node, *others = session.sharers.node_ids
-    session._signatures = dict.fromkeys(others, b"signed")
+    session.signatures = dict.fromkeys(others, b"signed")
     for release, signers in (
         (None, ()),
         (replace_release(federation, np.zeros(1)), session.neighbours(node)),
@@ -536,5 +536,5 @@ def test_only_those_in_the_sum_are_asked_to_unmask() -> None:
         session: Any = SimpleNamespace(
             due=due, survivors=(3, 8), roster=SimpleNamespace(node_ids=(3, 5, 8))
         )
-        assert RecoverSession.asked.fget(session) == asked  # type: ignore[attr-defined]
+        assert RecoverSession.recipients.fget(session) == asked  # type: ignore[attr-defined]
         assert RecoverSession.n_summed.fget(session) == 2  # type: ignore[attr-defined]

@@ -23,9 +23,10 @@ from flwr_dpkmeans.secagg import keys
 from flwr_dpkmeans.secagg.ciphers import mask
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.messages import NO_ROUND, SumReply
-from flwr_dpkmeans.secagg.party import RetrySession, require_equal_tags
+from flwr_dpkmeans.secagg.retry import RetrySession
 from flwr_dpkmeans.secagg.ring import MaskedVector, Ring
 from flwr_dpkmeans.secagg.roster import Roster
+from flwr_dpkmeans.secagg.session import require_equal_tags
 
 NODES = (3, 8, 11, 20)
 NOISE = ring(-4242)
@@ -243,7 +244,7 @@ def test_a_retry_leaves_no_old_boxes_and_asks_with_a_new_roster() -> None:
     federation.open(2, 1)
     # Boxes of attempt 0 that were never relayed, because the round is opened again at
     # once.
-    federation.server._tags = {node: replies[node].tag for node in NODES if node != 8}
+    federation.server.tags = {node: replies[node].tag for node in NODES if node != 8}
     federation.server.retry()
     assert federation.server.attempt == 1
     assert federation.server.roster.node_ids == (3, 11, 20)

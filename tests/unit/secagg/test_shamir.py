@@ -14,8 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import LocalMisuseError, ProtocolError
-from flwr_dpkmeans.secagg import agreement as shamir
-from flwr_dpkmeans.secagg.agreement import lagrange_weights, reconstruct, share
+from flwr_dpkmeans.secagg import shamir
+from flwr_dpkmeans.secagg.shamir import (
+    lagrange_weights,
+    multiply_rows,
+    reconstruct,
+    share,
+)
 
 
 def product(a: int, b: int) -> int:
@@ -29,12 +34,13 @@ def product(a: int, b: int) -> int:
 
 
 def test_every_product_of_the_field() -> None:
-    table = shamir._products().reshape(256, 256)
+    elements = np.arange(256, dtype=np.uint8)
+    table = multiply_rows(elements, np.tile(elements, (256, 1)))
     assert all(table[a, b] == product(a, b) for a in range(256) for b in range(256))
 
 
 def test_rows_are_multiplied_by_their_constants() -> None:
-    rows = shamir._times(
+    rows = multiply_rows(
         np.array([3, 0, 255], dtype=np.uint8),
         np.array([[1, 2], [7, 9], [0, 80]], dtype=np.uint8),
     )

@@ -25,7 +25,7 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
     UnmaskReply,
 )
-from flwr_dpkmeans.secagg.party import Retry
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import wire
