@@ -25,20 +25,21 @@ def text_chunks(
     encoding: str,
     tally: Tally,
 ) -> Generator[bytes, None, None]:
-    """Yield a file's text as UTF-8, lines ending with a line feed, without byte order
-    mark.
+    """Yield a file's text as UTF-8, with line feeds and without byte order mark.
 
     Bytes that are no text become replacement characters: they spoil their own cell
     only.
     """
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
-    is_first, ends_with_return = True, False
+    is_first = True
+    ends_with_return = False
     with open_bytes(path) as file:
         while chunk := file.read(CHUNK_BYTES):
             # Whole ASCII needs no decoding, unless a character was cut in two before
             # it.
-            if not (is_utf8 and chunk.isascii() and not decoder.getstate()[0]):
+            is_cut = bool(decoder.getstate()[0])
+            if not is_utf8 or is_cut or not chunk.isascii():
                 chunk = _as_utf8(decoder.decode(chunk), tally)
             if is_first:
                 chunk = chunk.removeprefix(codecs.BOM_UTF8)

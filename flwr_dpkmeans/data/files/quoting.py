@@ -13,13 +13,15 @@ from itertools import chain
 import numpy as np
 
 _BYTES_BEHIND_A_QUOTE = 64
-_QUOTE, _NEWLINE = ord('"'), ord("\n")
+_QUOTE = ord('"')
+_NEWLINE = ord("\n")
 
 
 def record_pattern(separator: str) -> re.Pattern[bytes]:
     """Return the pattern of one whole record with the end of its line."""
-    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(cell + rb"(?:" + mark + cell + rb")*+\n")
+    mark = re.escape(separator.encode())
+    cell = _cell_pattern(separator)
+    return re.compile(b"%b(?:%b%b)*+\n" % (cell, mark, cell))
 
 
 def open_quote_pattern(separator: str) -> re.Pattern[bytes]:
@@ -29,21 +31,19 @@ def open_quote_pattern(separator: str) -> re.Pattern[bytes]:
 
     A quote at the very end may be the first of two, or the one that closes the cell.
     """
-    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(
-        rb"(?:"
-        + cell
-        + mark
-        + rb")*"
-        + _padding(separator)
-        + rb'(")(?:[^"]++|"")*+"?\Z'
-    )
+    mark = re.escape(separator.encode())
+    cell = _cell_pattern(separator)
+    cells_before = b"(?:%b%b)*" % (cell, mark)
+    within_quotes = rb'(")(?:[^"]++|"")*+"?\Z'
+    return re.compile(cells_before + _padding(separator) + within_quotes)
 
 
 def rest_pattern(separator: str) -> re.Pattern[bytes]:
     """The pattern of the cells of a record behind one of them."""
-    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(_padding(separator) + rb"(?:" + mark + cell + rb")*+\n")
+    mark = re.escape(separator.encode())
+    cell = _cell_pattern(separator)
+    spaces = _padding(separator)
+    return re.compile(b"%b(?:%b%b)*+\n" % (spaces, mark, cell))
 
 
 def _cell_pattern(separator: str) -> bytes:
@@ -52,10 +52,12 @@ def _cell_pattern(separator: str) -> bytes:
     A cell that begins with a quote ends with one, in front of a separator or the line's
     end; quotes within it are doubled. Other cells may have quotes, as 5" has.
     """
-    mark, spaces = re.escape(separator.encode()), _padding(separator)
-    quoted = spaces + rb'"(?:[^"]++|"")*+"' + spaces + rb"(?=[" + mark + rb"\n])"
-    plain = rb"(?!" + spaces + rb'")[^' + mark + rb"\n]*+"
-    return rb"(?:" + quoted + rb"|" + plain + rb")"
+    mark = re.escape(separator.encode())
+    spaces = _padding(separator)
+    in_quotes = rb'"(?:[^"]++|"")*+"'
+    quoted = b"%b%b%b(?=[%b\n])" % (spaces, in_quotes, spaces, mark)
+    plain = b'(?!%b")[^%b\n]*+' % (spaces, mark)
+    return b"(?:%b|%b)" % (quoted, plain)
 
 
 def _padding(separator: str) -> bytes:
@@ -69,7 +71,8 @@ def comment_pattern(comment: str, separator: str) -> re.Pattern[bytes] | None:
         return None
     # A separator in front of the sign ends a cell, which a comment does not have.
     blanks = b" \t\v\f".replace(separator.encode(), b"")
-    return re.compile(rb"[" + blanks + rb"]*+" + re.escape(comment.encode()))
+    sign = re.escape(comment.encode())
+    return re.compile(b"[%b]*+%b" % (blanks, sign))
 
 
 def end_of_cell(
@@ -77,10 +80,9 @@ def end_of_cell(
     start: int,
     separator: str,
 ) -> int | None:
-    """Return where a quoted cell ends that goes on at some place of a text, behind its
-    quote.
+    """Return where a quoted cell ends that goes on somewhere in a text.
 
-    None where the next quote that is not doubled stands before anything but the end of
+    That is behind its closing quote. None where the next quote that is not doubled stands before anything but the end of
     a cell: then no quote closes the cell, and the first one was a slip.
 
     Parameters
@@ -91,10 +93,10 @@ def end_of_cell(
         The place, in bytes, within the quotes.
     separator : str
     """
-    closes = re.compile(
-        _padding(separator) + rb"(?:[" + re.escape(separator.encode()) + rb"\n]|\Z)"
-    )
-    offset, rest = 0, b""
+    mark = re.escape(separator.encode())
+    closes = re.compile(rb"%b(?:[%b\n]|\Z)" % (_padding(separator), mark))
+    offset = 0
+    rest = b""
     for chunk in chain(chunks, [b""]):
         at_end = not chunk
         text = rest + chunk
@@ -133,20 +135,25 @@ def whole_records(
     if not len(ends) or np.diff(ends, prepend=-1).max() > most_bytes:
         return 0
     quotes = quotes[quotes < ends[-1]]
-    opening, closing = quotes[0::2], quotes[1::2]
+    opening = quotes[0::2]
+    closing = quotes[1::2]
     is_doubled = opening[1:] == closing[:-1] + 1
+    cell_ends = (ord(separator), _NEWLINE)
     before = np.where(opening > 0, data[opening - 1], _NEWLINE)
-    begins = (before == ord(separator)) | (before == _NEWLINE)
+    begins = np.isin(before, cell_ends)
     begins[1:] |= is_doubled
     after = data[closing + 1]
-    closes = (after == ord(separator)) | (after == _NEWLINE)
+    closes = np.isin(after, cell_ends)
     closes[:-1] |= is_doubled
-    return int(ends[-1]) + 1 if begins.all() and closes.all() else 0
+    if not begins.all() or not closes.all():
+        return 0
+    return int(ends[-1]) + 1
 
 
 def _has_short_lines(buffer: bytes, most_bytes: int) -> bool:
-    """Whether each stretch of half the length has a line's end, so that no line is
-    longer.
+    """Whether each stretch of half the length has a line's end.
+
+    Then no line is longer.
     """
     step = most_bytes // 2
     starts = range(0, len(buffer) - step, step)
