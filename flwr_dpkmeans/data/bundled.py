@@ -1,4 +1,4 @@
-"""Where a table comes from: a data set of scikit-learn, with public bounds, or a file."""
+"""Where a table comes from: a data set of scikit-learn with bounds, or a file."""
 
 from __future__ import annotations
 

@@ -264,7 +264,8 @@ class Store:
 def _opened_if_private(path: Path) -> IO[bytes] | None:
     """Open a file that this user alone could have written, else None.
 
-    The same must hold of its folder. Where the folder is another user's, so may the file be, and its rows would stand in
+    The same must hold of its folder. Where the folder is another user's, so may the
+    file be, and its rows would stand in
     for this party's own.
     """
     file = os.fdopen(os.open(path, os.O_RDONLY | _AS_IT_IS), "rb")

@@ -1,6 +1,7 @@
 """Load one client's table: by what the file holds, or by what its owner declared.
 
-The former is a simulation's way, the latter a deployed node's. A server sees whether a node answers, and with how many features. Where the file decided
+The former is a simulation's way, the latter a deployed node's. A server sees whether a
+node answers, and with how many features. Where the file decided
 that (is the first row a header, is a column text, can all cells be read), one row could
 change the answer, at no charge to any budget. So a deployed node's table is read by a
 declared layout or schema: each record is a row and is read by itself, and one that has

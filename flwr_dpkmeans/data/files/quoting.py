@@ -82,7 +82,8 @@ def end_of_cell(
 ) -> int | None:
     """Return where a quoted cell ends that goes on somewhere in a text.
 
-    That is behind its closing quote. None where the next quote that is not doubled stands before anything but the end of
+    That is behind its closing quote. None where the next quote that is not doubled
+    stands before anything but the end of
     a cell: then no quote closes the cell, and the first one was a slip.
 
     Parameters
