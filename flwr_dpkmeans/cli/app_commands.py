@@ -22,7 +22,7 @@ from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 _HEAD = (
     (

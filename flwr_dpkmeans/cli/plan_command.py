@@ -30,7 +30,7 @@ from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
 from flwr_dpkmeans.planner.present import told
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.results.page import MARKDOWN
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 
 def print_forecast(options: PlanOptions) -> int:

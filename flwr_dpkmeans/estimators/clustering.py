@@ -56,12 +56,10 @@ from flwr_dpkmeans.options import (
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import (
-    RunResult,
-    metrics_of,
-    result_files,
-    write_folder,
-)
+from flwr_dpkmeans.results.run_metrics import metrics_of
+from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.whole_files import write_folder
+from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options

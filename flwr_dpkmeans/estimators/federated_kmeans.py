@@ -22,7 +22,7 @@ from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.fitted import n_rows_of, require_no_others
 from flwr_dpkmeans.flower.engines import ENGINES, Tables
 from flwr_dpkmeans.options import ClientLevel, Cohort
-from flwr_dpkmeans.results.writer import ClusterChoice
+from flwr_dpkmeans.results.run_result import ClusterChoice
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Settings
 

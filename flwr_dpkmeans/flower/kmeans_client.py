@@ -45,14 +45,9 @@ from flwr_dpkmeans.results.aside import can_run_aside, run_aside
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.page import CONSOLE, summary
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import (
-    RunResult,
-    add_profile,
-    require_writable,
-    result_files,
-    write_folder,
-    write_report,
-)
+from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.whole_files import require_writable, write_folder
+from flwr_dpkmeans.results.writer import add_profile, result_files, write_report
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,

@@ -34,8 +34,8 @@ _UNHEARD_SQUARE = 0.5
 _LIKELY_DOUBT = 1.25
 # what a shell may hide below its noise, in radii over the square of the number of
 # columns, and how fast that falls in clusters that end within their radius
-_HIDDEN = 16.0
-_HIDDEN_STEEPNESS = 6.0
+_HIDDEN = 24.0
+_HIDDEN_STEEPNESS = 8.0
 _LEAST_FULL = 0.1
 
 

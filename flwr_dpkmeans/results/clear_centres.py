@@ -34,7 +34,6 @@ def distances_to_others(centres: Array) -> Array:
     Infinite to itself.
     """
     differences = centres[:, None] - centres
-    distances: Array
-    distances = np.linalg.norm(differences, axis=2)
+    distances: Array = np.linalg.norm(differences, axis=2)
     np.fill_diagonal(distances, np.inf)
     return distances

@@ -73,9 +73,11 @@ class Gaps:
             if not by_cluster:
                 continue
             columns.append(column.name)
-            for cluster, figure in enumerate(by_cluster):
-                present[cluster, features] = 1.0 - float(figure.estimate)
-                deviations[cluster, features] = figure.deviation
+            # A file with figures of too few or too many clusters is a ValueError.
+            missing = np.array([float(figure.estimate) for figure in by_cluster])
+            noise = np.array([figure.deviation for figure in by_cluster])
+            present[:, features] = 1.0 - missing[:, None]
+            deviations[:, features] = noise[:, None]
             middles[features] = column.stand_in()
             low[features], high[features] = column.range
         ranges = (low, high)

@@ -374,8 +374,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--first-seed",
         type=int,
-        default=300,
-        help="seeds below 300 chose the estimator's constants",
+        default=400,
+        help="seeds below 400 chose the estimator's constants",
     )
     parser.add_argument(
         "--figure",

@@ -481,7 +481,7 @@ def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) 
     from matplotlib.figure import SubFigure
 
     from flwr_dpkmeans.results.picture import draw_summary
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
     km = FederatedKMeans(3, bounds=(-1.0, 1.0), epsilon=1e-3, engine="direct")
     with pytest.warns(PrivacyWarning):

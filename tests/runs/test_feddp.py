@@ -521,6 +521,7 @@ def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
     return cost_per_point(np.concatenate(drawn.clients), km.cluster_centers_)
 
 
+@pytest.mark.nightly
 def test_missing_components_degrade_gracefully() -> None:
     """The fewer components the server knows, the dearer.
 
@@ -551,6 +552,7 @@ def test_missing_components_degrade_gracefully() -> None:
     assert max(lloyd) < trivial
 
 
+@pytest.mark.nightly
 def test_client_level_finds_the_clusters_too() -> None:
     drawn = mixture(0, 800, 10)
     km = estimator(
@@ -562,7 +564,7 @@ def test_client_level_finds_the_clusters_too() -> None:
     assert np.sort(nearest)[:4].max() < 0.25
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [2, 5])
 def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     """Appendix H.3: 100 clients with 1000 rows each, ten components, epsilon 1."""

@@ -139,6 +139,7 @@ def test_a_party_may_write_its_file_in_another_way(
     )
 
 
+@pytest.mark.nightly
 def test_a_node_describes_its_own_rows_of_such_a_file(
     schema_file: Path, tmp_path: Path
 ) -> None:

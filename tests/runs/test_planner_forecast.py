@@ -834,6 +834,7 @@ def mixed(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_a_schema_says_the_columns_and_what_stands_in_them(mixed: Path) -> None:
     request = PlanningRequest(
         600,

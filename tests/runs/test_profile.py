@@ -439,7 +439,7 @@ print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 """
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
 @pytest.mark.parametrize(
     "kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"]

@@ -183,6 +183,7 @@ def write_message(
 
 
 def read_message(message: Any, packet: Packet) -> Any:
+    """Read a message's fields from a packet, each of its declared kind."""
     values: dict[str, Any] = {}
     for name, kind, needed in _fields_of(message):
         if kind is int:
