@@ -52,8 +52,8 @@ _HEADER = (
 def draft(table: RawTable) -> tuple[str, list[str]]:
     """Draft a schema's file with the names and kinds of a table's columns.
 
-    Bounds and values are open. Beside it, for the owner alone: what its cells would be read as, where that is not
-    what they seem to be.
+    Bounds and values are open. Beside it, for the owner alone: what its cells would be
+    read as, where that is not what they seem to be.
     """
     if not table.n_rows:
         raise DataError(
