@@ -74,8 +74,8 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.baselines.pooled import FloatArray
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.losses import smallest_true
 from flwr_dpkmeans.privacy.noise import NoiseSource, OpenDPNoise
+from flwr_dpkmeans.privacy.searches import smallest_true
 
 _Keys = npt.NDArray[np.int64]
 

@@ -59,11 +59,13 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, l
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import unfinished
 from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
+from flwr_dpkmeans.node.node_log import unfinished_sentence
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 OLDEST_FLOWER = "1.41"

@@ -88,11 +88,13 @@ from flwr_dpkmeans.log import (
     show_logs,
     where_raised,
 )
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, failed
-from flwr_dpkmeans.node.guard import logger as node_logger
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger_file import FileLedger
+from flwr_dpkmeans.node.node_log import log_failure
+from flwr_dpkmeans.node.node_log import logger as node_logger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import AUTO, DEFAULT_ALGORITHM
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
@@ -377,7 +379,7 @@ class SecureAggregation:
             )
         except DPKMeansError as error:
             # The sentence may describe local data, so only its kind travels.
-            failed(error)
+            log_failure(error)
             sentence = (
                 TABLE_SENTENCE if isinstance(error, DataError) else INTERNAL_SENTENCE
             )

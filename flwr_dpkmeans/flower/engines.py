@@ -63,9 +63,9 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, printable, where_raised
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import PrivateBounds, build_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
 from flwr_dpkmeans.results.values import OF_CENTRES, Values

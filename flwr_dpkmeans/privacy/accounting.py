@@ -34,14 +34,11 @@ from flwr_dpkmeans.errors import (
     require_delta,
     require_real,
 )
-from flwr_dpkmeans.privacy import losses, release
-from flwr_dpkmeans.privacy.losses import (
-    numerical_losses,
-    smallest_at_most,
-    smallest_true,
-)
+from flwr_dpkmeans.privacy import gaussian, losses, mixtures, release
+from flwr_dpkmeans.privacy.losses import numerical_losses
 from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.release import Event
+from flwr_dpkmeans.privacy.searches import smallest_at_most, smallest_true
 
 # Rates outside are priced as the next larger one inside, since at others the numerical
 # accountant loses all digits.
@@ -220,7 +217,7 @@ def gdp_delta(totals: Totals, gaussian_part: float) -> float:
     """
     pure, tau = totals.pure, totals.closeness.additive
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(
+    return gaussian.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(
         tau, epsilon + pure
     )
 
@@ -232,10 +229,10 @@ def gdp_epsilon(totals: Totals, delta: float) -> float:
     """
     mu, pure, tau = totals.mu, totals.pure, totals.closeness.additive
     if tau == 0.0:
-        return losses.gaussian_epsilon(mu, delta) + pure
+        return gaussian.gaussian_epsilon(mu, delta) + pure
 
     def cost(epsilon: float) -> float:
-        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(
+        return gaussian.gaussian_delta_bound(epsilon, mu) + slack_cost(
             tau, epsilon + pure
         )
 
@@ -267,7 +264,7 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
     mixture, tau = (
-        losses.mixture_of(totals.mu, totals.pure_epsilons),
+        mixtures.mixture_of(totals.mu, totals.pure_epsilons),
         totals.closeness.additive,
     )
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
@@ -281,7 +278,9 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     )
 
 
-def _mixture_turning_epsilon(mixture: losses.Mixture, tau: float, high: float) -> float:
+def _mixture_turning_epsilon(
+    mixture: mixtures.Mixture, tau: float, high: float
+) -> float:
     """Return the epsilon, at most `high`, at which the slope of delta, minus the absent
     tail, is that of slack.
     """

@@ -16,14 +16,10 @@ from flwr_dpkmeans.privacy.accounting import (
     delta_as_drawn,
     gdp_delta,
 )
-from flwr_dpkmeans.privacy.losses import (
-    Bracket,
-    gaussian_delta,
-    gaussian_delta_bound,
-    smallest_true,
-)
+from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_delta_bound
 from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import Event
+from flwr_dpkmeans.privacy.searches import Bracket, smallest_true
 
 CALIBRATION_SHADE = 1.0 - 2.0**-41
 """What epsilon and delta are multiplied by before noise is calibrated to them.
@@ -183,11 +179,11 @@ def _first_below(excess: Callable[[int], float], low: int, high: int) -> int:
     bracket, slow = Bracket(excess, low, high), 0
     while (width := bracket.high - bracket.low) > 1:
         if slow < _MOST_SLOW:
-            bracket.ask(
+            bracket.narrow(
                 min(max(round(bracket.secant()), bracket.low + 1), bracket.high - 1)
             )
         else:
-            bracket.ask((bracket.low + bracket.high) // 2)
+            bracket.narrow((bracket.low + bracket.high) // 2)
         slow = slow + 1 if bracket.high - bracket.low > width / 2 else max(slow - 1, 0)
     return bracket.high
 

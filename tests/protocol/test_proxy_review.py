@@ -23,9 +23,9 @@ from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
 from flwr_dpkmeans.flower import kmeans_client
 from flwr_dpkmeans.flower.client_app import Wrapped
 from flwr_dpkmeans.node import guard as approval
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.secagg.ring import encode

@@ -16,7 +16,7 @@ from support.deltas import compose_delta
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.losses import gaussian_epsilon
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 from flwr_dpkmeans.privacy.noise import (
     SAME,
     Closeness,
