@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from flwr_dpkmeans.privacy.noise import joint_closeness
+from flwr_dpkmeans.privacy.closeness import joint_closeness
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.report import (
     PrivacyReport,

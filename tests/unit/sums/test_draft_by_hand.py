@@ -15,7 +15,7 @@ import pytest
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import Closeness
+from flwr_dpkmeans.privacy.closeness import Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape
 from flwr_dpkmeans.sums.build import _known, build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.columns import columns_digest
