@@ -10,7 +10,7 @@ from flwr_dpkmeans.errors import (
     PlanError,
 )
 from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
+from flwr_dpkmeans.privacy.closeness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import (
     Block,
     Event,

@@ -13,7 +13,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.closeness import SAME
 from flwr_dpkmeans.privacy.release import (
     Event,
     NoiseShape,
