@@ -117,7 +117,12 @@ def _other_events(
     events = plan.events(range(plan.first_round, 1))
     for blocks in (profile, evaluation):
         if blocks:
-            events += round_events(blocks, plan.fraction_bits, n_shares, rate)
+            events += round_events(
+                blocks,
+                plan.fraction_bits,
+                n_shares,
+                rate,
+            )
     return events
 
 
