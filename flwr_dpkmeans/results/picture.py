@@ -30,7 +30,6 @@ _GREEN = "#009E73"
 _PALE = "#B3E2D5"
 _GREY = "#999999"
 _MOST_COLUMNS = 5  # images beside each other
-_MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
 _LINES = 20  # of the column of counts beside the centroids
 _TICK_CHARACTERS = 60  # that fit below half of the picture

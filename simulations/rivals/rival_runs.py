@@ -56,7 +56,6 @@ _FEW_COLUMNS = 32
 HDPE-means beyond.
 """
 _GRID_COLUMNS = 16
-_FEW_ROWS = 50_000
 
 
 def fits(method: str, rival: RivalSet, n_features: int) -> bool:

@@ -46,6 +46,7 @@ from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
+from flwr_dpkmeans.privacy.shown import rounded_text
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
@@ -1271,14 +1272,16 @@ def test_whole_run_says_where_everything_is(tmp_path: Path, log: list[str]) -> N
     ]
     assert sorted(path.name for path in (tmp_path / "server").iterdir()) == names
     assert all(f"  {tmp_path / 'server' / name}" in log for name in names)
-    centres = np.load(tmp_path / "client-2" / "centroids.npz")["centroids"]
-    shown = {f"{value:.3g}" for value in centres.flat}
+    archive = np.load(tmp_path / "client-2" / "centroids.npz")
+    values, errors = archive["centroids"].flat, archive["cluster_centers_error"].flat
+    shown = {
+        rounded_text(value, error) for value, error in zip(values, errors, strict=True)
+    }
     own, server = (
         (tmp_path / who / "report.md").read_text() for who in ("client-2", "server")
     )
     cells = [set(re.findall(r"[\d.]+", text)) for text in (own, server)]
-    # Digits follow the error, so that not all are shown with three.
-    assert len(shown & cells[0]) > len(shown) / 2
+    assert shown <= cells[0]
     assert len(shown & cells[1]) < 3
     assert "By this party's ledger, runs of unit 'record' on data set" in own
     assert "What is left is not known here" in server
