@@ -278,9 +278,8 @@ class ArraySumTask(Task):
                 _REACH,
             )
         ]
-        if (
-            self.most_examples
-        ):  # The error of weights is divided by far more than it moves a mean.
+        if self.most_examples:
+            # The error of weights is divided by far more than it moves a mean.
             parts.append(
                 ReleasePart(
                     "weights",
@@ -349,9 +348,8 @@ class ArraySumTask(Task):
     ) -> State:
         """The arrays after a release: a sum, or a mean, was added to them."""
         weight = 1.0
-        if (
-            self.most_examples
-        ):  # Noise may leave less than one client's weight, or none.
+        if self.most_examples:
+            # Noise may leave less than one client's weight, or none.
             weight = max(released["weights"][0] / scale.reach, self.least_weight(scale))
         added = state["moved"] + round_to_grid(released["updates"] / weight)
         return state.changed(moved=np.clip(added, -_MOST_MOVED, _MOST_MOVED))
@@ -378,9 +376,8 @@ class ArraySumTask(Task):
                 " shapes."
             )
         self._require_real(answer)
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # what is not finite is left out, and said
+        with np.errstate(over="ignore", invalid="ignore"):
+            # What is not finite is left out, and said.
             moves = [
                 np.ravel(_as_double(answer[name]) - _as_double(before[name]))
                 for name in before

@@ -90,10 +90,10 @@ Of 2, 5 and 7 the best compromise on the paper's mixture.
 # share of the server points that keep their weights, if positive, however large the
 # noise is
 _ALWAYS_KEPT = 0.4
-_BORDER, _MOST_AT_BORDER = (
-    0.85,
-    0.6,
-)  # of the data radius: centroids farther out, with so many rows, are doubted
+# Centroids farther out than this part of the data radius, with so many rows, are
+# doubted.
+_BORDER = 0.85
+_MOST_AT_BORDER = 0.6
 _ROUNDING = 1.05 * 2.0**-16
 """Grid step, with room for the last digits of the sums before they are rounded (2^-6 of
 a step at 2^28 rows).

@@ -618,12 +618,9 @@ class KMeansTask(Task):
             )
         ):
             if config.settings.standard_columns:
-                least, low, high, most = (
-                    low,
-                    least,
-                    most,
-                    high,
-                )  # the stated bounds lie in the box
+                # The stated bounds lie in the box.
+                least, low = low, least
+                high, most = most, high
             if not least <= low < high <= most:
                 raise PlanError(
                     f"the plan's box has [{low:g}, {high:g}] for feature {feature}, but"

@@ -620,9 +620,10 @@ class RadiiTask(OneRoundTask):
             )
         bounds = Bounds(*box).for_features(width)
         lower, upper = np.array(bounds.lower), np.array(bounds.upper)
+        # `_LEAST` is a part of a grid step.
         outside = (
             np.maximum(lower - centers, centers - upper) > (upper - lower) * _LEAST
-        )  # of a grid step
+        )
         if outside.any():  # Scaling would clip them, to other centers.
             center, column = np.argwhere(outside)[0]
             found = (

@@ -1232,9 +1232,8 @@ def _without_empty_clusters(
     both halves get the radius.
     """
     n, least = setting.public.n_units, setting.options.least_count
-    if n < least * noise * len(
-        centroids
-    ):  # An average cluster is not to be told from none.
+    if n < least * noise * len(centroids):
+        # An average cluster is not to be told from none.
         return centroids, average
     (likely, missing), average = (
         numerics.expected_rows(average, noise, n),

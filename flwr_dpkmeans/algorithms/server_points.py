@@ -420,9 +420,8 @@ def in_box(
             part -= half
             np.rint(part, out=part)
             part *= 1.0 / half
-        found.setflags(
-            write=False
-        )  # kept for the next round, which must not find what a statistic wrote into it
+        # Kept for the next round, which must not find what a statistic wrote into it.
+        found.setflags(write=False)
         return found
 
     return (
@@ -460,8 +459,7 @@ def squared_unit(box: Box) -> float | None:
     same for all features.
     """
     widths = [high - low for low, high in zip(*box, strict=True)]
-    squared = (widths[0] / 2.0) * (
-        widths[0] / 2.0
-    )  # a power would raise where it is infinite
+    # A power would raise where it is infinite.
+    squared = (widths[0] / 2.0) * (widths[0] / 2.0)
     is_one = max(widths) <= min(widths) * (1.0 + _RELATIVE_WIDTH_TOLERANCE)
     return squared if is_one and math.isfinite(squared) else None

@@ -224,9 +224,8 @@ def load_server_table(
     those of the clients; a public file need not have the clients' `ignored` columns.
     With a schema, the points are encoded by it.
     """
-    schema = (
-        None if schema is None else schema.clustered
-    )  # nothing is profiled of the server's points
+    # Nothing is profiled of the server's points.
+    schema = None if schema is None else schema.clustered
     if isinstance(source, Table) and source.schema == schema:
         table = source
     elif schema is not None:

@@ -597,9 +597,8 @@ def _to_float(cell: object, side: str) -> float:
     """Turn one number into a float; text and truth values are no numbers here."""
     plain = cell.item() if isinstance(cell, np.generic) else cell
     if isinstance(plain, bool) or not isinstance(plain, int | float):
-        shown = (
-            f"a {type(plain).__name__}" if "\n" in repr(plain) else repr(plain)
-        )  # a table's text
+        # A table's text.
+        shown = f"a {type(plain).__name__}" if "\n" in repr(plain) else repr(plain)
         raise ConfigurationError(
             f"the {side} bounds hold {shown}, but they must be one number or a flat"
             " sequence of numbers: give for example 0.0 or (0.0, 10.0)."

@@ -208,9 +208,8 @@ class Guard:
         Refused is an app whose hash is not on the list, or that could lead elsewhere,
         and a node whose own folder could.
         """
-        content = bytes(
-            content
-        )  # what is hashed is what is unpacked, whatever the caller still holds
+        # What is hashed is what is unpacked, whatever the caller still holds.
+        content = bytes(content)
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self.allowed:
             raise self._refusal(
@@ -868,9 +867,8 @@ def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
     its forks what one was sent.
     """
     ended, alive = os.pipe()
-    waiting = os.open(
-        messages, os.O_RDWR
-    )  # with a writer of its own it has no end; what comes before the twin is kept
+    # With a writer of its own it has no end; what comes before the twin is kept.
+    waiting = os.open(messages, os.O_RDWR)
     if os.fork():
         os.close(waiting)
         return None  # holds `alive` as long as it lives
@@ -891,9 +889,8 @@ def _forked(messages: Path) -> tuple[list[str], Bytecode] | None:
             told[fork] += chunk
             if not chunk:
                 os.close(fork)
-                with contextlib.suppress(
-                    EOFError
-                ):  # it had nothing to tell, or was killed while it told
+                with contextlib.suppress(EOFError):
+                    # It had nothing to tell, or was killed while it told.
                     known |= marshal.loads(told.pop(fork))
         for line in os.read(waiting, 2**16).splitlines() if waiting in ready else ():
             heard, tell = os.pipe()
@@ -951,9 +948,8 @@ def main(arguments: Collection[str]) -> None:
             Path(alerts).with_name(ANSWERED),
             bytecode.pipe,
         )
-    os.environ["PATH"] = (
-        os.defpath
-    )  # that of the machine leads to the guarded programs alone
+    # That of the machine leads to the guarded programs alone.
+    os.environ["PATH"] = os.defpath
     guard = Guard(
         frozenset(filter(None, allowed.split(","))),
         Path(folder),

@@ -153,7 +153,8 @@ def require_outside_apps(folder: Path) -> None:
             ValueError,
             KeyError,
             TypeError,
-        ):  # then it is none
+        ):
+            # A file that cannot be read, or lacks these tables, is no Flower app.
             app = tomllib.loads(project.read_text())["tool"]["flwr"]["app"]
         if app is not None and not {"fab-include", "fab-exclude"} & {*app}:
             raise ConfigurationError(
@@ -308,9 +309,8 @@ def require_room(*folders: Path) -> str:
                 " full in the middle of a run ends it after it was charged."
             )
         files = os.statvfs(existing(folder))
-        if (
-            files.f_files and files.f_favail < LEAST_FILES
-        ):  # some file systems have no such limit, and say 0
+        if files.f_files and files.f_favail < LEAST_FILES:
+            # Some file systems have no such limit, and say 0.
             raise ConfigurationError(
                 f"the disk of {folder} takes {files.f_favail} more files, but"
                 f" {LEAST_FILES} are needed: remove some, or make one with more inodes."

@@ -176,9 +176,8 @@ class Invitation(SettingsFile):
 
         Several parties may do so at once.
         """
-        cls.from_toml(
-            path := path.resolve()
-        )  # a missing file is not made, nor a link replaced
+        # A missing file is not made, nor a link replaced.
+        cls.from_toml(path := path.resolve())
         try:
             with locked(path, exclusive=True):
                 changed = cls.from_toml(path).with_party(name, key, identity)

@@ -152,9 +152,8 @@ def ask(options: NodeOptions) -> Answer:
                         f"{where} does not answer (HTTP {said.status_code}): have it"
                         " started."
                     ) from error
-                if (
-                    refusal is None and said.status_code != httpx.codes.UNAUTHORIZED
-                ):  # to a clock that is wrong
+                if refusal is None and said.status_code != httpx.codes.UNAUTHORIZED:
+                    # To a clock that is wrong.
                     raise ValueError(
                         f"it says HTTP {said.status_code}, and nothing of Flower's"
                     ) from error
@@ -329,9 +328,8 @@ class NodeCheck:
         people compare.
         """
         options, invited = self.options, self.invitation
-        known = (
-            options.root_certificates and options.root_certificates.read_text()
-        )  # None: those of the system
+        # None: those of the system.
+        known = options.root_certificates and options.root_certificates.read_text()
         with suppress(ValueError):
             known = known and plain_certificates(known)
         if invited and (options.superlink, known or invited.certificate) != (
@@ -662,9 +660,8 @@ class NodeCheck:
         options, table = self.options, self.table
         if options.data_file:
             require_secret(options.data_file)
-        source = (
-            "the database" if options.query else options.data_path
-        )  # a URL may hold a password
+        # A URL may hold a password.
+        source = "the database" if options.query else options.data_path
         n_rows = self.cluster.count() if self.cluster else len(table.points)
         if not n_rows:
             raise ConfigurationError(

@@ -250,9 +250,8 @@ def _read_once(content: bytes) -> Path:
 
     Nothing of it stays, also if nobody reads it.
     """
-    for left in Path(tempfile.gettempdir()).glob(
-        f"{_PREFIX}*"
-    ):  # its writer was killed, too
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        # Its writer was killed, too.
         process = left.name.removeprefix(_PREFIX).partition("-")[0]
         if (
             process.isdecimal()

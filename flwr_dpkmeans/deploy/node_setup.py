@@ -109,9 +109,8 @@ def init(new_node: NewNode) -> Path:
         identity.save(new / "identity")
         public = write_node_key(new / "key").with_name("key.pub").read_text()
         party = (new_node.name, public, identity.public_key.hex())
-        invitation.with_party(
-            *party
-        )  # a name that is taken is told before anybody else sees anything
+        # A name that is taken is told before anybody else sees anything.
+        invitation.with_party(*party)
         for name, text in (
             ("ca.crt", invitation.certificate),
             (

@@ -333,9 +333,8 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
             if (run["data set"], run["unit"]) == (name, unit)
         )
         most = policy.max_epsilon_total
-        rest = (
-            most if math.isinf(most) else max(0.0, most - spent)
-        )  # inf - inf is no number
+        # Infinity less infinity is no number.
+        rest = most if math.isinf(most) else max(0.0, most - spent)
         # Lines that are gone had costs, too.
         left.append(
             {
@@ -377,9 +376,8 @@ def _logged(path: Path | None) -> Iterator[dict[str, str]]:
     ):
         said = found.groupdict() if (found := _LINE.match(line)) else {}
         if line.startswith("{"):
-            with contextlib.suppress(
-                ValueError
-            ):  # a full disk, or a kill, cuts a line off
+            with contextlib.suppress(ValueError):
+                # A full disk, or a kill, cuts a line off.
                 said = json.loads(line)
         if {"time", "run", "message"} <= said.keys() and _ON_PLANS.match(
             str(said["message"])

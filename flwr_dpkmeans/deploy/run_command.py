@@ -293,13 +293,11 @@ def _streamed(
         try:
             for line in flower.stdout:
                 print(line, end="", flush=True)
-                if not run_id and (
-                    found := _STARTED.search(line)
-                ):  # later lines may be a party's words
+                if not run_id and (found := _STARTED.search(line)):
+                    # Later lines may be a party's words.
                     run_id = found.group(1)
-        except (
-            KeyboardInterrupt
-        ):  # Flower's own command ends by it, too; its SuperLink does not
+        except KeyboardInterrupt:
+            # Flower's own command ends by it, too; its SuperLink does not.
             print(
                 (
                     _GOES_ON.format(" ".join(filter(None, (run_id, superlink))))

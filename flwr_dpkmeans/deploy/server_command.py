@@ -215,9 +215,8 @@ def make_server(
             folder / FILE,
             ServerOptions.to_toml({"app": str(app.absolute()), "port": port}).encode(),
         )
-        write_new(
-            folder / ".gitignore", b"*\n"
-        )  # a copy of the project may hold the folder; no commit may hold keys
+        # A copy of the project may hold the folder; no commit may hold keys.
+        write_new(folder / ".gitignore", b"*\n")
         options = ServerOptions.load(folder)
         hosts = (address.rpartition(":")[0].strip("[]"), "localhost", HOST)
         write_certificates(options.certificates, hosts, _VALID_DAYS)
@@ -294,9 +293,8 @@ def _serve(options: ServerOptions) -> int:
             ):
                 if apps.poll() is not None:
                     apps = start_apps()
-                with suppress(
-                    OSError
-                ):  # a full disk, or a pipe that nobody reads, takes no line
+                with suppress(OSError):
+                    # A full disk, or a pipe that nobody reads, takes no line.
                     if superlink.poll() == -signal.SIGKILL:
                         superlink = start_superlink()
                         print(
@@ -704,9 +702,8 @@ def _party(
 ) -> dict[str, Any]:
     if node is None:
         return {"name": name, "node": "", "status": unknown, "since": ""}
-    name = printable(
-        name, _LONGEST_NAME
-    )  # whoever reaches the port may have registered it
+    # Whoever reaches the port may have registered it.
+    name = printable(name, _LONGEST_NAME)
     since = {"online": node.last_activated_at, "offline": node.last_deactivated_at}.get(
         node.status, node.registered_at
     )

@@ -160,9 +160,8 @@ class ServerOptions(SettingsFile):
         )
         new = self.home / f".config.toml.{os.getpid()}"
         new.write_text(text)
-        new.replace(
-            self.home / "config.toml"
-        )  # as a whole: another `flwr` may be reading it
+        # As a whole: another `flwr` may be reading it.
+        new.replace(self.home / "config.toml")
 
     def run_settings(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """A run's configuration, with what is known here and not stated there."""

@@ -787,9 +787,8 @@ def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     if isinstance(data, Rows):
         return KMeansClient(data, output_dir=folder)
     array = _listed(data) if isinstance(data, list | tuple) else as_array(data)
-    kind = (
-        array.dtype.kind if array.ndim == 2 else ""
-    )  # objects: columns differ in type, or have gaps
+    # Objects: columns differ in type, or have gaps.
+    kind = array.dtype.kind if array.ndim == 2 else ""
     if kind == "c":  # one cell that is none made complex numbers of all
         array = np.where(array.imag == 0.0, array.real, np.nan)
     with np.errstate(over="ignore"):  # long ones
@@ -850,9 +849,8 @@ def _real(cell: Any) -> Any:
 
 
 def _is_finite(cell: Any) -> bool:
-    if isinstance(
-        cell, np.generic
-    ):  # of few bits, it would be held against infinity instead of the largest float
+    if isinstance(cell, np.generic):
+        # Of few bits, it would be held against infinity instead of the largest float.
         cell = cell.item() if cell.dtype.kind in "biuf" else None
     number: Any = cell if isinstance(cell, numbers.Real) else np.nan
     return bool(number == number and abs(number) <= sys.float_info.max)

@@ -218,9 +218,8 @@ def play_inprocess(
         )
         for i, (points, _) in enumerate(split)
     ]
-    for client, (_, beside) in zip(
-        clients, split, strict=True
-    ):  # all parts were encoded by one schema, if any
+    for client, (_, beside) in zip(clients, split, strict=True):
+        # All parts were encoded by one schema, if any.
         client.agreement, client.beside = planned_schema(config.settings), beside
     grid = InProcessGrid(
         [_node(client) for client in clients], run_id=secrets.randbits(62)
@@ -235,9 +234,10 @@ def play_inprocess(
     )
     with one_thread(), grid.running():
         steps = strategy.start(grid).steps
+    # Others may have failed.
     first = next(
         (client for client in clients if client.state_ is not None), clients[0]
-    )  # others may have failed
+    )
     if first.state_ is None or first.privacy_ is None:
         raise ConfigurationError(
             "the run ended without a result: look at the log of flwr_dpkmeans."
@@ -385,9 +385,8 @@ class Made(Sequence[Array]):
 
     load: Callable[[int], ArrayLike]
     n_clients: int
-    n_rows: dict[int, int] = field(
-        default_factory=dict, repr=False
-    )  # of each table that was looked at
+    # Of each table that was looked at.
+    n_rows: dict[int, int] = field(default_factory=dict, repr=False)
 
     @cached_property
     def columns(self) -> tuple[tuple[str, ...], tuple[object, ...], int]:

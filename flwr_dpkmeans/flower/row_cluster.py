@@ -108,9 +108,8 @@ class ClusterClient(KMeansClient):
     ) -> tuple[list[Array], int, dict[str, Scalar]]:
         """As `KMeansClient.fit`, with a statistic's arrays as one vector."""
         if config.get("task") != STATISTIC:
-            self._on_cluster(
-                lambda _: None
-            )  # before a run begins that it could not answer
+            # Before a run begins that it could not answer.
+            self._on_cluster(lambda _: None)
             return super().fit(parameters, config)
         plan, index = plan_of(config), int(config["round"])
         step = (
@@ -190,9 +189,8 @@ class ClusterClient(KMeansClient):
                 for file, own in numbers.items()
                 for group in own
             ]
-            total: Array = np.zeros(
-                (2, 1)
-            )  # whole numbers, and what is behind the point, with its last digits
+            # Whole numbers, and what is behind the point, with its last digits.
+            total: Array = np.zeros((2, 1))
             for answer in chain(
                 [of_block(self._empty)], summed(groups, of_block) if groups else ()
             ):

@@ -119,9 +119,8 @@ def main(grid: Grid, context: Context) -> None:
                 )
         except Exception as error:
             ended = EndedError(error)
-            if not isinstance(
-                error, DPKMeansError
-            ):  # its text may hold what was released
+            if not isinstance(error, DPKMeansError):
+                # Its text may hold what was released.
                 logger.error("the run has ended: %s", ended)
             raise ended from None
 

@@ -529,9 +529,8 @@ class PrivateKMeans(Strategy):
         are asked; nothing is sent.
         """
         self._undisturbed()
-        self.config.changed(
-            n_clients=n_clients
-        )  # fewer than its smallest cohort would be waited for
+        # Fewer than its smallest cohort would be waited for.
+        self.config.changed(n_clients=n_clients)
         plan = self.draft(n_clients)
         tables.require_width(plan, n_features)
         tables.require_labels(plan, has_labels=has_labels)

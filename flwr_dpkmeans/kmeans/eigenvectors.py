@@ -17,48 +17,41 @@ from flwr_dpkmeans.kernels.grid import FloatArray
 
 MOST_COMPONENTS = 64
 """Eigenpairs that are found of a wide matrix."""
-
-
-_NARROW = 128  # up to so many features all eigenpairs are found: a tenth of a second
-
-
+# Up to so many features all eigenpairs are found, which takes a tenth of a second.
+_NARROW = 128
 _SWEEPS = 40
-
-
 _CONVERGED = 2.0**-48
-
-
 _POWER_STEPS = 6
-
-
-_DEPENDENT = 1e-10  # part of a column that may be left of it by rounding alone
+# Part of a column that may be left of it by rounding alone.
+_DEPENDENT = 1e-10
 
 
 def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Find the eigenvalues, falling, and eigenvectors (columns) of a symmetric, finite
-    matrix (d, d), reproducibly.
+    """Find eigenvalues, falling, and eigenvectors (columns), the same on all machines.
 
-    All of them for up to 128 features; of a wider matrix the 64 that are largest in
-    size, nearly (a randomized range finder, Halko, Martinsson and Tropp 2011). The
-    largest entry of each vector is positive; where the matrix is a multiple of the
-    identity, they are the coordinate axes in order.
+    The matrix (d, d) is symmetric and finite. All of them for up to 128 features; of a
+    wider matrix the 64 that are largest in size, nearly (a randomized range finder,
+    Halko, Martinsson and Tropp 2011). The largest entry of each vector is positive;
+    where the matrix is a multiple of the identity, they are the coordinate axes in
+    order.
     """
     if len(matrix) <= _NARROW:
         values, vectors = _jacobi(matrix)
     else:
         basis = _leading_range(matrix)
-        values, inner = _jacobi(
-            product(np.ascontiguousarray(basis.T), product(matrix, basis))
-        )
+        image = product(matrix, basis)
+        values, inner = _jacobi(product(np.ascontiguousarray(basis.T), image))
         vectors = product(basis, inner)
     order = np.argsort(-values, kind="stable")
     return values[order], with_positive_peaks(vectors[:, order])
 
 
 def with_positive_peaks(vectors: FloatArray) -> FloatArray:
-    """Turn columns, whose sign is free, so that the largest entry of each is positive."""
+    """Turn columns, whose sign is free, so that the largest entry of each is positive.
+    """
     largest = np.abs(vectors).argmax(axis=0)
-    signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0.0, -1.0, 1.0)
+    peaks = vectors[largest, np.arange(vectors.shape[1])]
+    signs = np.where(peaks < 0.0, -1.0, 1.0)
     return np.asarray(vectors * signs, dtype=np.float64)
 
 
@@ -71,28 +64,30 @@ def product(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _jacobi(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Jacobi's method, n / 2 rotations of disjoint pairs at a time (Brent and Luk
-    1985): all pairs, unsorted.
+    """Find all eigenpairs, unsorted, by Jacobi's method.
+
+    n / 2 rotations of disjoint pairs at a time (Brent and Luk 1985).
     """
     n = len(matrix)
     even = n + n % 2
+    half = even // 2
     # A row of zeros more has no partner to be mixed with.
-    a, rows = np.zeros((even, even)), np.eye(even)
+    a = np.zeros((even, even))
     a[:n, :n] = 0.5 * (matrix + matrix.T)
+    rows = np.eye(even)
     order = np.arange(even)
     for _ in range(_SWEEPS):
         off = np.abs(a)
         np.fill_diagonal(off, 0.0)
-        if float(off.max(initial=0.0)) <= _CONVERGED * float(
-            np.abs(a).max(initial=0.0)
-        ):
+        largest = float(np.abs(a).max(initial=0.0))
+        if float(off.max(initial=0.0)) <= _CONVERGED * largest:
             break
         for _ in range(even - 1):
             _rotate(
                 a,
                 rows,
-                order[: even // 2],
-                order[even // 2 :][::-1],
+                order[:half],
+                order[half:][::-1],
             )
             # Round robin: the first stays, the others move on by one place.
             order = np.concatenate([order[:1], order[-1:], order[1:-1]])
@@ -107,30 +102,33 @@ def _rotate(
 ) -> None:
     """Make the entries (p, q) of a symmetric matrix zero, in place."""
     off = a[p, q]
-    with np.errstate(
-        all="ignore"
-    ):  # No rotation where the entry is zero, or nothing beside the diagonal.
+    with np.errstate(all="ignore"):
+        # No rotation where the entry is zero, or nothing beside the diagonal.
         ratio = (a[q, q] - a[p, p]) / (2.0 * off)
-        tangent = np.where(ratio < 0.0, -1.0, 1.0) / (
-            np.abs(ratio) + np.sqrt(1.0 + ratio * ratio)
-        )
+        root = np.sqrt(1.0 + ratio * ratio)
+        tangent = np.where(ratio < 0.0, -1.0, 1.0) / (np.abs(ratio) + root)
     tangent = np.where((off == 0.0) | ~np.isfinite(tangent), 0.0, tangent)
     cosine = 1.0 / np.sqrt(1.0 + tangent * tangent)
-    c, s = cosine[:, None], (tangent * cosine)[:, None]
+    sine = tangent * cosine
+    c = cosine[:, None]
+    s = sine[:, None]
     for table in (a, rows):
-        first, second = table[p], table[q]
-        table[p], table[q] = c * first - s * second, s * first + c * second
-    first, second = a[:, p], a[:, q]
-    a[:, p], a[:, q] = (
-        c[:, 0] * first - s[:, 0] * second,
-        s[:, 0] * first + c[:, 0] * second,
-    )
-    a[p, q] = a[q, p] = 0.0
+        first = table[p]
+        second = table[q]
+        table[p] = c * first - s * second
+        table[q] = s * first + c * second
+    first = a[:, p]
+    second = a[:, q]
+    a[:, p] = cosine * first - sine * second
+    a[:, q] = sine * first + cosine * second
+    a[p, q] = 0.0
+    a[q, p] = 0.0
 
 
 def _leading_range(matrix: FloatArray) -> FloatArray:
-    """Orthonormal columns that span the eigenvectors of the largest eigenvalues, by
-    size.
+    """Orthonormal columns that span the eigenvectors of the largest eigenvalues.
+
+    The largest by size.
     """
     size = float(np.abs(matrix).max()) or 1.0
     start = np.random.default_rng(0).standard_normal((len(matrix), MOST_COMPONENTS))
@@ -142,7 +140,8 @@ def _leading_range(matrix: FloatArray) -> FloatArray:
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Gram-Schmidt, twice; a column that is in the span of those before becomes zero."""
+    """Gram-Schmidt, twice; a column that is in the span of those before becomes zero.
+    """
     basis = np.zeros_like(columns)
     for j in range(columns.shape[1]):
         column = columns[:, j].copy()

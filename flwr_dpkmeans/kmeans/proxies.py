@@ -526,9 +526,8 @@ def samples_around(
             1.0 - np.minimum(1.0, _DEPTH * np.sqrt(within.variances) / usual),
         )
         if surplus.any():
-            steps = round_to_grid(
-                steps
-            )  # Then products with axes on the grid are exact.
+            # Then products with axes on the grid are exact.
+            steps = round_to_grid(steps)
             steps -= round_to_grid(steps @ within.axes * surplus) @ within.axes.T
     if whole is not None:
         steps[whole[parents]] = 0.0

@@ -243,9 +243,8 @@ def _refine_mu(
     """
     for _ in range(12):
         value, x = gaussian_delta(epsilon, mu), epsilon / mu - 0.5 * mu
-        slope = (
-            mu * math.exp(-0.5 * x * x) / _SQRT_TWO_PI
-        )  # the derivative of delta in log mu is mu phi(x)
+        # The derivative of delta in log mu is mu phi(x).
+        slope = mu * math.exp(-0.5 * x * x) / _SQRT_TWO_PI
         if value == 0.0 or slope == 0.0:
             break
         step = math.log(delta / value) * value / slope

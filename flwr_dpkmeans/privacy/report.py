@@ -474,9 +474,8 @@ class Provenance:
         ).hexdigest()
 
     def __str__(self) -> str:
-        plan = (
-            f"plan {self.plan_digest[:16]}, " if self.plan_digest else ""
-        )  # no plan was sent
+        # Without a digest no plan was sent.
+        plan = f"plan {self.plan_digest[:16]}, " if self.plan_digest else ""
         return f"run {self.run_id}, {self.party}, {plan}provenance {self.digest[:16]}"
 
 

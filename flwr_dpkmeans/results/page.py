@@ -60,9 +60,8 @@ _SOURCES = {
     "opendp": "OpenDP's discrete samplers",
 }
 """Where noise comes from, by the run's option."""
-_FIRST = re.compile(
-    r".*?\(\d+\.\d%\)(?=; |$)", re.DOTALL
-)  # of the commonest texts, which may hold any character
+# The first of the commonest texts, which may hold any character.
+_FIRST = re.compile(r".*?\(\d+\.\d%\)(?=; |$)", re.DOTALL)
 
 Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
 """Caption; rows, whose first cells are their heads; heads of columns; shades.

@@ -600,9 +600,8 @@ class Federation:
             *self.folder.glob("ward-*/.??*"),
             *self.home.glob(".config*"),
         ]
-        if (
-            run.kind != "kill_clientapp"
-        ):  # the next message clears up what that one left
+        if run.kind != "kill_clientapp":
+            # The next message clears up what that one left.
             left_files += self.folder.glob("ward-*/home/guarded-apps/*")
         left_files = [path for path in left_files if path.name != ".gitignore"]
         if left_files:

@@ -382,6 +382,7 @@ def _arrow_columns(
     }
     names = [str(index) for index in range(n_cells)]
     try:
+        # Null values are those of numbers; texts stay as they are written.
         table = arrow_csv.read_csv(
             pa.BufferReader(records),
             arrow_csv.ReadOptions(
@@ -391,9 +392,7 @@ def _arrow_columns(
             arrow_csv.ConvertOptions(
                 column_types=types,
                 include_columns=list(types),
-                null_values=sorted(
-                    MISSING
-                ),  # of numbers; texts stay as they are written
+                null_values=sorted(MISSING),
                 strings_can_be_null=False,
                 decimal_point=decimal,
             ),

@@ -55,9 +55,8 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
         if dialect == "sqlite":  # which else fails for one text that is no UTF-8
             raw: Any = connection.connection.driver_connection
             raw.text_factory = partial(str, encoding="utf-8", errors="replace")
-        if (
-            dialect == "postgresql"
-        ):  # whose drivers fail for one date such as 'infinity'
+        if dialect == "postgresql":
+            # Whose drivers fail for one date such as 'infinity'.
             query = _as_text(connection, query)
         options = {"stream_results": True}
         answer = connection.execute(sqlalchemy.text(query), execution_options=options)

@@ -96,9 +96,8 @@ def run_job(job: Job) -> float:
     from simulations.experiments.configuration import algorithm_value
 
     logging.disable(logging.CRITICAL)
-    warnings.simplefilter(
-        "ignore", PrivacyWarning
-    )  # of seeded noise, once for each of hundreds of fits
+    # Of seeded noise, once for each of hundreds of fits.
+    warnings.simplefilter("ignore", PrivacyWarning)
     points = load_scaled(job.source)
     order = np.random.default_rng([job.seed, 1]).permutation(len(points))
     parts = np.array_split(points[order], job.n_clients)

@@ -195,9 +195,8 @@ class Server(LocalRun):
                 f"dp is {params.dp!r}: {nearest(params.dp, MECHANISMS)}"
             )
         if params.dp == "laplace":
-            TASKS.add(
-                LaplaceFastLloyd.name, LaplaceFastLloyd
-            )  # here, as it is no algorithm of the package
+            # Here, as it is no algorithm of the package.
+            TASKS.add(LaplaceFastLloyd.name, LaplaceFastLloyd)
         missing = sorted(set(range(params.num_clients)) - set(params.clients))
         if missing:
             raise ConfigurationError(
