@@ -45,9 +45,15 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         print(path, file=sys.stderr)
 
 
-def wide_console() -> Console:
-    """Print tables without folding them where the output is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 160)
+def wide_console(width: int = 160) -> Console:
+    """Print tables without folding them where the output is no terminal.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the output where it is none.
+    """
+    return Console(width=None if sys.stdout.isatty() else width)
 
 
 def require_seeds(seeds: int) -> None:

@@ -47,8 +47,7 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def with_positive_peaks(vectors: FloatArray) -> FloatArray:
-    """Turn columns, whose sign is free, so that the largest entry of each is positive.
-    """
+    """Turn columns, whose sign is free, so that the largest entry of each is positive."""
     largest = np.abs(vectors).argmax(axis=0)
     peaks = vectors[largest, np.arange(vectors.shape[1])]
     signs = np.where(peaks < 0.0, -1.0, 1.0)
@@ -140,8 +139,7 @@ def _leading_range(matrix: FloatArray) -> FloatArray:
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
-    """Gram-Schmidt, twice; a column that is in the span of those before becomes zero.
-    """
+    """Gram-Schmidt, twice; a column that is in the span of those before becomes zero."""
     basis = np.zeros_like(columns)
     for j in range(columns.shape[1]):
         column = columns[:, j].copy()

@@ -47,6 +47,7 @@ from simulations.audit.result import (
     write_results,
 )
 from simulations.audit.trials import Measure, measuring
+from simulations.commands import wide_console
 from simulations.experiments.job import log_quietly
 
 
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_whole(request.output / f"{request.name}.json", b"[]\n")
         results = _audited(request)
         above = [is_above(result, len(results)) for result in results]
-        console = Console(width=None if sys.stdout.isatty() else 190)
+        console = wide_console(190)
         confidence = request.audits[0].confidence
         title = f"Lower bounds, confidence {confidence:g} each"
         console.print(table_of(results, title))

@@ -9,7 +9,6 @@ nobody.
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+from simulations.commands import wide_console
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -346,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         cells += measured(*job, options.algorithm)
     by_shape = summary(pd.DataFrame(cells))
-    console = Console(width=None if sys.stdout.isatty() else 100)
+    console = wide_console(100)
     console.print(_table(by_shape))
     if options.figure:
         draw(by_shape, Path(options.figure))

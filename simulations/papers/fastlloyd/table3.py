@@ -16,7 +16,6 @@ import logging
 import os
 import platform
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from rich.table import Table
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.threads import one_thread
-from simulations.commands import encoded_tables, exit_code, write_files
+from simulations.commands import encoded_tables, exit_code, wide_console, write_files
 from simulations.papers.fastlloyd.round_cost import (
     Array,
     Problem,
@@ -367,7 +366,7 @@ def _print(columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> None:
         )
     for row in rows:
         table.add_row(*(column.cell(row) for column in columns))
-    Console(width=None if sys.stdout.isatty() else 180).print(table)
+    wide_console(180).print(table)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

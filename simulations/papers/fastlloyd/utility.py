@@ -14,7 +14,6 @@ import json
 import logging
 import math
 import statistics
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
 
 from flwr_dpkmeans.threads import one_thread
+from simulations.commands import wide_console
 from simulations.experiments.clustering_metrics import area_under
 from simulations.experiments.workers import add_workers, run_jobs
 
@@ -127,7 +126,7 @@ def main(arguments: list[str] | None = None) -> int:
     cells: dict[tuple[str, str, float], list[float]] = {}
     for job, cost in zip(jobs, costs, strict=True):
         cells.setdefault((job.name, job.algorithm, job.epsilon), []).append(cost)
-    console = Console(width=140 if not sys.stdout.isatty() else None)
+    console = wide_console(140)
     console.print(_table(cells, references))
     for number, reference in enumerate(references, start=1):
         excesses = _excess_table(cells, reference, number)
