@@ -88,23 +88,20 @@ class State:
         are equal.
         """
         names = sorted(self.arrays)
-        shapes = [
-            size
-            for name in names
-            for size in (self.arrays[name].ndim, *self.arrays[name].shape)
-        ]
-        grid = [
-            np.rint(self.arrays[name] * _GRID).astype("<i8").tobytes() for name in names
-        ]
-        return hashlib.sha256(
-            json.dumps([names, shapes]).encode() + b"\n" + b"".join(grid)
-        ).digest()
+        sizes: list[int] = []
+        grid: list[bytes] = []
+        for name in names:
+            array = self.arrays[name]
+            sizes += [array.ndim, *array.shape]
+            steps = np.rint(array * _GRID).astype("<i8")
+            grid.append(steps.tobytes())
+        header = json.dumps([names, sizes]).encode()
+        return hashlib.sha256(header + b"\n" + b"".join(grid)).digest()
 
     @cached_property
     def packed(self) -> bytes:
-        """The state as one blob, for `unpack_state`.
-
-        a JSON line with names and shapes, then little-endian doubles.
+        """The state as one blob, for `unpack_state`: a JSON line with names and shapes,
+        then little-endian doubles.
 
         Examples
         --------
@@ -115,29 +112,28 @@ class State:
         """
         shapes = {name: list(array.shape) for name, array in self.arrays.items()}
         header = {"movements": len(self.movements), "arrays": shapes}
-        arrays = [np.asarray(self.movements, dtype=np.float64), *self.arrays.values()]
-        values = np.concatenate([np.ravel(array) for array in arrays]).astype("<f8")
+        movements = np.asarray(self.movements, dtype=np.float64)
+        flat = [np.ravel(array) for array in self.arrays.values()]
+        values = np.concatenate([movements, *flat]).astype("<f8")
         return json.dumps(header).encode() + b"\n" + values.tobytes()
 
     def view(self, names: Collection[str]) -> State:
-        """Return the state with only the named arrays, and the result so far.
-
-        What one round's statistic reads.
+        """Return the state with only the named arrays, and the result so far: what one
+        round's statistic reads.
         """
-        return replace(
-            self,
-            arrays={
-                name: a
-                for name, a in self.arrays.items()
-                if name in names or name in _RESULT
-            },
-        )
+        seen = {
+            name: array
+            for name, array in self.arrays.items()
+            if name in names or name in _RESULT
+        }
+        return replace(self, arrays=seen)
 
     def frozen(self) -> State:
         """Return the state with read-only arrays, for sharing."""
         for array in self.arrays.values():
             array.flags.writeable = False
-        return replace(self, arrays=MappingProxyType(dict(self.arrays)))
+        arrays = MappingProxyType(dict(self.arrays))
+        return replace(self, arrays=arrays)
 
 
 @lru_cache(maxsize=4)
@@ -157,24 +153,15 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
         )
     # Without a copy: the arrays may be large, and may be rubbish.
     data = memoryview(blob)[end + 1 :]
-    try:
-        header = json.loads(blob[:end])
-        n_movements = _size(header["movements"])
-        shapes = {
-            str(name): tuple(map(_size, shape))
-            for name, shape in header["arrays"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError(
-            "a state's header is malformed: use the same version of flwr-dpkmeans."
-        ) from error
+    n_movements, shapes = _state_header(blob[:end])
     if most_movements is not None and n_movements > most_movements:
         raise ProtocolError(
             f"a state has {n_movements} movements, but there are {most_movements}"
             " rounds at most: message discarded."
         )
     sizes = [n_movements, *map(math.prod, shapes.values())]
-    if len(data) != 8 * sum(sizes) or not {*map(len, shapes.values())} <= {1, 2}:
+    dimensions = {len(shape) for shape in shapes.values()}
+    if len(data) != 8 * sum(sizes) or not dimensions <= {1, 2}:
         raise ProtocolError(
             "a state's arrays do not have the sizes that its header says: message"
             " discarded."
@@ -184,15 +171,32 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
         raise ProtocolError(
             "a state has values that are not finite: message discarded."
         )
-    movements, *parts = np.split(values, np.cumsum(sizes)[:-1])
-    arrays = {
-        name: part.reshape(shape)
-        for (name, shape), part in zip(shapes.items(), parts, strict=True)
-    }
+    ends = np.cumsum(sizes)
+    movements, *parts = np.split(values, ends[:-1])
+    arrays = {}
+    for (name, shape), part in zip(shapes.items(), parts, strict=True):
+        arrays[name] = part.reshape(shape)
     return State(arrays, tuple(movements.tolist())).frozen()
 
 
+def _state_header(text: bytes) -> tuple[int, dict[str, tuple[int, ...]]]:
+    """Number of movements, and shapes by name, in a packed state's first line."""
+    try:
+        header = json.loads(text)
+        n_movements = _size(header["movements"])
+        shapes = {
+            str(name): tuple(map(_size, shape))
+            for name, shape in header["arrays"].items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(
+            "a state's header is malformed: use the same version of flwr-dpkmeans."
+        ) from error
+    return n_movements, shapes
+
+
 def _size(value: object) -> int:
+    """A size that came from elsewhere; what is none is a `ValueError`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**31:
         raise ValueError(f"{value!r} is no size")
     return value
@@ -279,19 +283,22 @@ class PrivateSum:
         points, are looked at where the round has a use for them.
         """
         if not self.in_blocks:
-            points, labels = (
-                np.asarray(points),
-                None if labels is None else np.asarray(labels),
-            )
+            points = np.asarray(points)
+            labels = None if labels is None else np.asarray(labels)
         elif self.profiles and beside is not None:
-            points = (
-                np.hstack([points, beside])
-                if isinstance(points, np.ndarray)
-                else points.beside(beside)
-            )
+            points = _beside(points, beside)
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)
+
+
+def _beside(points: Any, columns: Array) -> Any:
+    """Points with the columns of a profile behind their own, also of a table that is
+    beyond memory.
+    """
+    if isinstance(points, np.ndarray):
+        return np.hstack([points, columns])
+    return points.beside(columns)
 
 
 InitialState = Callable[..., State]

@@ -111,7 +111,11 @@ def _require_sentences(
         )
 
 
-def _refused(task: Task, method: str, reason: str) -> PlanError:
+def _refused(
+    task: Task,
+    method: str,
+    reason: str,
+) -> PlanError:
     """The error that says which method fails, and why."""
     return PlanError(
         f"the algorithm {task.name!r} fails in its {method!r} where releases are zeros"
