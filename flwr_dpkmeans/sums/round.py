@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 
 _GRID = 2.0**16
 _LONGEST_HEADER = 10_000
+_LARGEST_SIZE = 2**31
 _RESULT = ("centroids", "counts")
 """What a clustering is read for, and every round of one may see."""
 
@@ -74,13 +75,16 @@ class State:
     @property
     def extras(self) -> Mapping[str, Array]:
         """What steps carry on besides, such as a projection."""
-        return {
-            name: array for name, array in self.arrays.items() if name not in _RESULT
-        }
+        carried: dict[str, Array] = {}
+        for name, array in self.arrays.items():
+            if name not in _RESULT:
+                carried[name] = array
+        return carried
 
     def changed(self, **arrays: Array) -> State:
         """The same with other arrays under some names."""
-        return replace(self, arrays={**self.arrays, **arrays})
+        both = {**self.arrays, **arrays}
+        return replace(self, arrays=both)
 
     @cached_property
     def digest(self) -> bytes:
@@ -93,10 +97,12 @@ class State:
         for name in names:
             array = self.arrays[name]
             sizes += [array.ndim, *array.shape]
-            steps = np.rint(array * _GRID).astype("<i8")
-            grid.append(steps.tobytes())
-        header = json.dumps([names, sizes]).encode()
-        return hashlib.sha256(header + b"\n" + b"".join(grid)).digest()
+            steps = np.rint(array * _GRID)
+            grid.append(steps.astype("<i8").tobytes())
+        header = json.dumps([names, sizes])
+        parts = [header.encode(), b"\n", *grid]
+        data = b"".join(parts)
+        return hashlib.sha256(data).digest()
 
     @cached_property
     def packed(self) -> bytes:
@@ -110,22 +116,26 @@ class State:
         >>> again.digest == state.digest, again.movements
         (True, (0.5,))
         """
-        shapes = {name: list(array.shape) for name, array in self.arrays.items()}
-        header = {"movements": len(self.movements), "arrays": shapes}
+        shapes: dict[str, list[int]] = {}
         movements = np.asarray(self.movements, dtype=np.float64)
-        flat = [np.ravel(array) for array in self.arrays.values()]
-        values = np.concatenate([movements, *flat]).astype("<f8")
-        return json.dumps(header).encode() + b"\n" + values.tobytes()
+        values = [movements]
+        for name, array in self.arrays.items():
+            shapes[name] = list(array.shape)
+            values.append(np.ravel(array))
+        header = {"movements": len(self.movements), "arrays": shapes}
+        line = json.dumps(header) + "\n"
+        doubles = np.concatenate(values)
+        data = doubles.astype("<f8").tobytes()
+        return line.encode() + data
 
     def view(self, names: Collection[str]) -> State:
         """Return the state with only the named arrays, and the result so far: what one
         round's statistic reads.
         """
-        seen = {
-            name: array
-            for name, array in self.arrays.items()
-            if name in names or name in _RESULT
-        }
+        seen = {}
+        for name, array in self.arrays.items():
+            if name in names or name in _RESULT:
+                seen[name] = array
         return replace(self, arrays=seen)
 
     def frozen(self) -> State:
@@ -159,35 +169,44 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
             f"a state has {n_movements} movements, but there are {most_movements}"
             " rounds at most: message discarded."
         )
-    sizes = [n_movements, *map(math.prod, shapes.values())]
-    dimensions = {len(shape) for shape in shapes.values()}
-    if len(data) != 8 * sum(sizes) or not dimensions <= {1, 2}:
+    sizes = [n_movements]
+    dimensions = set()
+    for shape in shapes.values():
+        sizes.append(math.prod(shape))
+        dimensions.add(len(shape))
+    n_bytes = 8 * sum(sizes)
+    if len(data) != n_bytes or not dimensions <= {1, 2}:
         raise ProtocolError(
             "a state's arrays do not have the sizes that its header says: message"
             " discarded."
         )
-    values: Any = np.frombuffer(data, dtype="<f8").astype(np.float64)
-    if not bool(np.all(np.isfinite(values))):
+    doubles = np.frombuffer(data, dtype="<f8")
+    values: Any = doubles.astype(np.float64)
+    if not np.isfinite(values).all():
         raise ProtocolError(
             "a state has values that are not finite: message discarded."
         )
     ends = np.cumsum(sizes)
     movements, *parts = np.split(values, ends[:-1])
     arrays = {}
-    for (name, shape), part in zip(shapes.items(), parts, strict=True):
-        arrays[name] = part.reshape(shape)
-    return State(arrays, tuple(movements.tolist())).frozen()
+    for name, part in zip(shapes, parts, strict=True):
+        arrays[name] = part.reshape(shapes[name])
+    state = State(arrays, tuple(movements.tolist()))
+    return state.frozen()
 
 
-def _state_header(text: bytes) -> tuple[int, dict[str, tuple[int, ...]]]:
+Shapes = dict[str, tuple[int, ...]]
+"""Of arrays, by name."""
+
+
+def _state_header(text: bytes) -> tuple[int, Shapes]:
     """Number of movements, and shapes by name, in a packed state's first line."""
     try:
         header = json.loads(text)
         n_movements = _size(header["movements"])
-        shapes = {
-            str(name): tuple(map(_size, shape))
-            for name, shape in header["arrays"].items()
-        }
+        shapes: Shapes = {}
+        for name, sizes in header["arrays"].items():
+            shapes[str(name)] = tuple(_size(size) for size in sizes)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ProtocolError(
             "a state's header is malformed: use the same version of flwr-dpkmeans."
@@ -197,12 +216,22 @@ def _state_header(text: bytes) -> tuple[int, dict[str, tuple[int, ...]]]:
 
 def _size(value: object) -> int:
     """A size that came from elsewhere; what is none is a `ValueError`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**31:
+    if type(value) is not int or not 0 <= value <= _LARGEST_SIZE:
         raise ValueError(f"{value!r} is no size")
     return value
 
 
 Labels = NDArray[np.int64]
+
+
+RoundStatistic = Callable[[Array, State], Sequence[Array]]
+"""``statistic(points, state) -> arrays`` of one client."""
+
+
+UnroundedStatistic = tuple[RoundStatistic, Callable[[Array], Array]]
+"""An exact sum, and what is made of it as one vector."""
+LabelledStatistic = Callable[[Array, State, Labels], Sequence[Array]]
+"""The same of rows with labels: ``labelled(points, state, labels) -> arrays``."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +250,7 @@ class PrivateSum:
     """The arrays of the vector, each with its sensitivity, why that holds, and its
     noise; `flwr_dpkmeans.sums.check_sensitivity` holds a statistic against them.
     """
-    statistic: Callable[[Array, State], Sequence[Array]]
+    statistic: RoundStatistic
     """``statistic(points, state) -> arrays``, one per block; run by each client.
 
     It enforces each block's bound by clipping and returns values on the grid.
@@ -244,7 +273,7 @@ class PrivateSum:
     which are there, fits the plan; None where there are none.
     `checks.verify.require_server_state` asks for it.
     """
-    labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
+    labelled: LabelledStatistic | None = None
     """``labelled(points, state, labels) -> arrays``.
 
     The statistic of rows with labels, where the round has one.
@@ -256,10 +285,7 @@ class PrivateSum:
     it is then a sum over rows, so that blocks may be summed elsewhere. Others get an
     array.
     """
-    unrounded: (
-        tuple[Callable[[Array, State], Sequence[Array]], Callable[[Array], Array]]
-        | None
-    ) = None
+    unrounded: UnroundedStatistic | None = None
     """Where the statistic rounds a sum of rows at the end.
 
     An exact sum, and what is made of it as one vector. Blocks are added up so, and
