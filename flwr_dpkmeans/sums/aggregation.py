@@ -39,7 +39,7 @@ class Plain(Party):
     def admit(
         self, request: SumRequest, first_round: int, closing_round: int = 0
     ) -> Plain:
-        """Take any request in: there are no masks that a second answer could give away."""
+        """Take any request in: no masks are there that a second answer gives away."""
         roster = request.roster or self.roster
         index, attempt = request.attempt_id
         return changed(

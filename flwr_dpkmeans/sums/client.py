@@ -196,7 +196,7 @@ class Guard:
         """Hold the columns and their bounds against the policy."""
 
     def require_same_history(self, memory: Memory) -> None:
-        """Refuse to go on where ledger and memory differ: one of them is an older copy."""
+        """Refuse to go on where ledger and memory differ: one is an older copy."""
 
     def require_open(self, memory: Memory, request: messages.SumRequest) -> None:
         """Refuse what stands in the ledger, as it is replayed, and a plan that the
@@ -248,7 +248,7 @@ class Statistic(Protocol):
         """The exact statistic of one round, clipped to what the plan says."""
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
-        """Take the result, and say whether it was stored, which nobody else may know."""
+        """Take the result, and say whether it was stored, as nobody else may know."""
 
 
 class Client:

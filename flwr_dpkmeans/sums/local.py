@@ -79,10 +79,10 @@ class Paired(Retry):
         self,
         roster: Roster,
         peers: Iterable[int],
-        known: Mapping[int, bytes],
+        pair_keys: Mapping[int, bytes],
     ) -> dict[int, bytes]:
         new_peers = [
-            peer for peer in peers if peer not in known and peer != self.node_id
+            peer for peer in peers if peer not in pair_keys and peer != self.node_id
         ]
         public_key = roster.keys[self.node_id]
         pairs: dict[int, bytes] = {}
@@ -94,8 +94,8 @@ class Paired(Retry):
             for peer, pair in pairs.items()
             if pair in self.agreed
         }
-        known_now = {**known, **looked_up}
-        keys = super()._agreed_keys(roster, new_peers, known_now)
+        present = {**pair_keys, **looked_up}
+        keys = super()._agreed_keys(roster, new_peers, present)
         for peer, pair in pairs.items():
             if peer not in looked_up:
                 self.agreed[pair] = keys[peer]

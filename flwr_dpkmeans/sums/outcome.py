@@ -1,4 +1,4 @@
-"""What a run finds: before its own rounds, as its result, and how many rows it counted."""
+"""What a run finds: before the task's rounds, in the end, and how many rows it counted."""
 
 from __future__ import annotations
 

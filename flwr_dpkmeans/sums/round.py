@@ -51,7 +51,7 @@ class State:
     """How far each iteration so far moved the result."""
 
     def __getitem__(self, name: str) -> Array:
-        """An array that an earlier step, or the server, must have put into the state."""
+        """An array that an earlier step, or the server, must have put there."""
         if name not in self.arrays:
             raise PlanError(
                 f"the state has no {name.replace('_', ' ')}: run the step that makes it"

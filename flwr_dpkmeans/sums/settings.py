@@ -324,9 +324,8 @@ class Settings(Options):
 
     @cached_property
     def closing_share(self) -> float:
-        """Share of the budget that the releases after the task's own take.
-
-        a description, and a private evaluation.
+        """Share of the budget that the releases after the task's own take: a
+        description, and a private evaluation.
         """
         evaluated = (
             self.evaluation_share if self.evaluation is EvaluationKind.PRIVATE else 0.0

@@ -59,7 +59,8 @@ class Task(Options, ABC):
     of clusterings.
 
     Examples
-    -------- The smallest is `algorithms.moments.HistogramsTask`;
+    --------
+    The smallest is `algorithms.moments.HistogramsTask`;
     ``flwr_dpkmeans/sums/A_METHOD.md`` goes through a whole package.
 
     >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
@@ -133,9 +134,8 @@ class Task(Options, ABC):
 
     @abstractmethod
     def build(self, public: PublicFacts) -> Algorithm:
-        """Return the rounds, functions included, and the start.
-
-        a pure function of public values.
+        """Return the rounds, functions included, and the start: a pure function of
+        public values.
         """
 
     @property
@@ -293,7 +293,7 @@ class Task(Options, ABC):
         """
         return Result(dict(state.arrays))
 
-    # -- what is told ------------------------------------------------------------------
+    # -- what is said ------------------------------------------------------------------
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """What a final plan says against the result before anything is sent."""
