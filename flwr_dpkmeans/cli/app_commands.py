@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files.delimited import Tally, text_chunks
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.encoded_text import text_chunks
 from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.files.records import Tally
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys
@@ -35,8 +36,13 @@ _HEAD = (
 )
 
 
-def write_labels(model_file: str, table: str, labels: str, dialect: Dialect) -> int:
-    """Write label, distance and margin of each record of a table: whole or not at all."""
+def write_labels(
+    model_file: str,
+    table: str,
+    labels: str,
+    dialect: Dialect,
+) -> int:
+    """Write label, distance and margin of each record: a whole file, or none."""
     model, output = Model.load(model_file), Path(labels)
     read_paths = {Path(path).resolve() for path in (model_file, table)}
     if output.resolve() in read_paths:
@@ -65,7 +71,11 @@ def write_labels(model_file: str, table: str, labels: str, dialect: Dialect) -> 
     return 0
 
 
-def _opened(model: Model, table: str, dialect: Dialect) -> OpenTable:
+def _opened(
+    model: Model,
+    table: str,
+    dialect: Dialect,
+) -> OpenTable:
     """The table as it was read for the clustering.
 
     a model that has names finds them in the header.
@@ -104,7 +114,11 @@ def _require_no_blank_rows(opened: OpenTable, path: Path) -> None:
 class _Labelled:
     """A table's records with their labels, as text of a .csv file."""
 
-    def __init__(self, model: Model, opened: OpenTable) -> None:
+    def __init__(
+        self,
+        model: Model,
+        opened: OpenTable,
+    ) -> None:
         self._model = model
         self._opened = opened
         self.n_rows = 0
@@ -140,7 +154,11 @@ class _Labelled:
             return ColumnUse(set(self._model.feature_names) or None)
         return ColumnUse(schema.number_columns, schema.text_columns)
 
-    def _with_gaps(self, labelled: Any, records: NDArray[np.int64]) -> Any:
+    def _with_gaps(
+        self,
+        labelled: Any,
+        records: NDArray[np.int64],
+    ) -> Any:
         """A line without label for each record that is no row, so that lines and
         records agree.
         """
@@ -169,7 +187,7 @@ def print_options(*, toml: bool) -> int:
 def config_toml() -> str:
     """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``."""
     lines, table = ["[tool.flwr.app.config]", *_HEAD], ""
-    for key in sorted(run_keys(), key=lambda one: "." in one.name):
+    for key in sorted(run_keys(), key=lambda key: "." in key.name):
         group, _, name = key.name.rpartition(".")
         if group != table:
             table = group

@@ -96,8 +96,8 @@ def init(new_node: NewNode) -> Path:
         )
     if not folder.parent.is_dir():
         raise ConfigurationError(
-            f"--folder is {new_node.folder}, where no folder is: make it, or correct the"
-            " path."
+            f"--folder is {new_node.folder}, where no folder is: make it, or correct"
+            " the path."
         )
     require_outside_apps(folder)
     require_writable(folder.parent)
@@ -244,7 +244,12 @@ def _policy(total: float, n_parties: int) -> str:
         "min-cohort": min(n_parties, 3),
     }
     for key, value in (limits | {"max-delta": 1e-4, "max-delta-total": 1e-3}).items():
-        text = re.sub(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
+        text = re.sub(
+            rf"^{key} = \S+",
+            f"{key} = {value}",
+            text,
+            flags=re.MULTILINE,
+        )
     return text
 
 

@@ -38,7 +38,7 @@ _MOST_PAIRS = 1 << 24  # numbers in a table of all pairs of centres
 # what pulling residuals back moves a mean by, in radii, where nothing of it is released
 _UNHEARD_CUT = 0.5
 _BEYOND = 1.5  # distance of rows that were left out, in radii
-_LIKELY_PULLED = 0.75  # part of what is cut that one cluster has
+_LIKELY_PULLED = 0.75  # part of what is cut that one of several clusters has
 _SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
 
 
@@ -88,7 +88,10 @@ def are_faint(counts: FloatArray, noise: float) -> NDArray[np.bool_]:
 
 
 def quotient_deviations(
-    offsets: FloatArray, counts: FloatArray, sums_noise: float, counts_noise: float
+    offsets: FloatArray,
+    counts: FloatArray,
+    sums_noise: float,
+    counts_noise: float,
 ) -> FloatArray:
     """Give the deviation of a noisy sum over a noisy count, to first order.
 
@@ -116,7 +119,9 @@ def quotient_deviations(
 
 
 def moved_labels(
-    before: FloatArray, after: FloatArray, variances: FloatArray | None = None
+    before: FloatArray,
+    after: FloatArray,
+    variances: FloatArray | None = None,
 ) -> FloatArray:
     """Estimate by how much means follow the centres' last step, as rows at borders
     change their labels.
@@ -192,7 +197,10 @@ def unheard_cut(radii: FloatArray, n_features: int) -> FloatArray:
 
 
 def dropped_rows(
-    counts: FloatArray, counts_noise: float, n_rows: float, radius: float
+    counts: FloatArray,
+    counts_noise: float,
+    n_rows: float,
+    radius: float,
 ) -> float:
     """Estimate how far rows beyond the radius, which are in no sum and no count, would
     move a mean.
@@ -206,7 +214,9 @@ def dropped_rows(
 
 
 def pulled_rows(
-    offsets: FloatArray, counts: FloatArray, mean_beyond: float
+    offsets: FloatArray,
+    counts: FloatArray,
+    mean_beyond: float,
 ) -> FloatArray:
     """Say how far pulling rows back to a ball around a common point may move the means
     of clusters, (k, d), where nothing of it is released.
@@ -228,7 +238,8 @@ def pulled_rows(
     ndarray, (k, d)
     """
     rows = np.maximum(counts, 1.0)
-    of_cluster = _LIKELY_PULLED * mean_beyond * math.fsum(rows) / rows
+    part = _LIKELY_PULLED if len(offsets) > 1 else 1.0
+    of_cluster = part * mean_beyond * math.fsum(rows) / rows
     of_cluster = np.minimum(of_cluster, WIDEST)
     lengths = np.linalg.norm(offsets, axis=1, keepdims=True)
     directions = np.abs(offsets) / np.maximum(lengths, 1.0 / GRID)

@@ -37,7 +37,10 @@ class Plain(Party):
         return self.private_key
 
     def admit(
-        self, request: SumRequest, first_round: int, closing_round: int = 0
+        self,
+        request: SumRequest,
+        first_round: int,
+        closing_round: int = 0,
     ) -> Plain:
         """Take any request in: no masks are there that a second answer gives away."""
         roster = request.roster or self.roster
@@ -50,7 +53,12 @@ class Plain(Party):
             attempt=attempt,
         )
 
-    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
+    def unblind(
+        self,
+        release: Release,
+        *,
+        blinded: bool,
+    ) -> AggregateVector:
         """Nothing is blinded."""
         return AggregateVector(release.values, blinded=False)
 
@@ -112,7 +120,12 @@ class Repeated:
             return 0
         return min(_SPARSE_MAX_SILENT, n_clients // 10)
 
-    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
+    def shares(
+        self,
+        plan: Plan,
+        n_clients: int,
+        n_sharers: int | None,
+    ) -> Shares:
         """Who adds noise shares, where so many are asked of those that shared keys
         (None: all); none of them is lost, as a sum without one is not opened.
         """
@@ -125,7 +138,11 @@ class Repeated:
         """What its sums rest on, for the report."""
         return ()
 
-    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+    def bytes_besides(
+        self,
+        plan: Plan,
+        n_aggregations: int,
+    ) -> tuple[int, int]:
         """What one client receives and sends besides vectors, keys and results, where
         nobody falls silent.
         """
@@ -141,13 +158,23 @@ class Recovered(Repeated):
         return Recover(*start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
-        return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
+        return RecoverSession(
+            agreed.run_id,
+            roster,
+            agreed.slots,
+            **limits,
+        )
 
     def usual_max_silent(self, n_clients: int) -> int:
         """An eighth of the cohort."""
         return max(1, n_clients // _RECOVERED_PART)
 
-    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
+    def shares(
+        self,
+        plan: Plan,
+        n_clients: int,
+        n_sharers: int | None,
+    ) -> Shares:
         """All may be lost beyond the fewest whose sum can be opened."""
         if n_sharers is None:
             n_sharers = plan.n_clients
@@ -183,7 +210,11 @@ class Recovered(Repeated):
         )
         return (sentence,)
 
-    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+    def bytes_besides(
+        self,
+        plan: Plan,
+        n_aggregations: int,
+    ) -> tuple[int, int]:
         """Key shares, tickets and survivors."""
         degree = recovery_graph(plan.n_clients, plan.max_silent).degree
         keys = KEY_BYTES * plan.slots.number
@@ -204,7 +235,11 @@ AGGREGATORS: Mapping[str, Repeated] = MappingProxyType(
 
 
 def party_of(
-    plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes
+    plan: Plan,
+    node_id: int,
+    private_key: bytes,
+    min_cohort: int,
+    plan_digest: bytes,
 ) -> Party:
     """A client at the start of a run."""
     return plan.aggregator.party(
@@ -220,7 +255,10 @@ def party_of(
 
 
 def session_of(
-    agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[int, Credential]
+    agreed: Plan,
+    plan: Plan,
+    roster: Roster,
+    credentials: Mapping[int, Credential],
 ) -> Session:
     """The server's side, once keys are agreed on.
 

@@ -10,7 +10,7 @@ from flwr_dpkmeans.errors import (
     PlanError,
 )
 from flwr_dpkmeans.privacy import release
-from flwr_dpkmeans.privacy.noise import SAME, joint_closeness
+from flwr_dpkmeans.privacy.closeness import SAME, joint_closeness
 from flwr_dpkmeans.privacy.release import (
     Block,
     Event,
@@ -117,7 +117,12 @@ def _other_events(
     events = plan.events(range(plan.first_round, 1))
     for blocks in (profile, evaluation):
         if blocks:
-            events += round_events(blocks, plan.fraction_bits, n_shares, rate)
+            events += round_events(
+                blocks,
+                plan.fraction_bits,
+                n_shares,
+                rate,
+            )
     return events
 
 

@@ -121,7 +121,11 @@ class Virtual(Guard, Statistic):
     logged.
     """
 
-    def __init__(self, run: LocalRun, node_id: int) -> None:
+    def __init__(
+        self,
+        run: LocalRun,
+        node_id: int,
+    ) -> None:
         self.run_id = run.plan.run_id
         self.node_id = node_id
         self.stream = node_id
@@ -149,7 +153,11 @@ class Virtual(Guard, Statistic):
         schema = planned_schema(settings)
         return n_features, settings.feature_names, has_labels, schema
 
-    def compute(self, memory: Memory, index: int) -> Sequence[Array]:
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> Sequence[Array]:
         plan = memory.plan
         points, beside = self._table()
         task = plan.task
@@ -163,7 +171,11 @@ class Virtual(Guard, Statistic):
         state = memory.clusters.view(step.reads)
         return step.arrays_of(scaled, state, self._labels, beside)
 
-    def _scaled(self, plan: Plan, points: Array) -> Array:
+    def _scaled(
+        self,
+        plan: Plan,
+        points: Array,
+    ) -> Array:
         """The points in the plan's box, made once where the tables are a list.
 
         What is made anew each time is not retained either.
@@ -177,7 +189,11 @@ class Virtual(Guard, Statistic):
             run.scaled[index] = scaled
         return scaled
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
+    def deliver(
+        self,
+        memory: Memory,
+        report: Callable[[], PrivacyReport],
+    ) -> bool:
         """The memory is the result."""
         return True
 
@@ -264,7 +280,11 @@ class LocalRun(Server):
         roster = self.session.roster
         return tuple(node for node in roster.hashed_order if node in due)
 
-    def ask(self, node: int, request: Request) -> Answer:
+    def ask(
+        self,
+        node: int,
+        request: Request,
+    ) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
         virtual = Virtual(self, node)
         client = Client(virtual, virtual, self.memories.get(node))

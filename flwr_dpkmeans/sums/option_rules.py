@@ -22,7 +22,11 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 
 
 def require_integer(
-    name: str, value: object, low: int, example: int, most: int | None = None
+    name: str,
+    value: object,
+    low: int,
+    example: int,
+    most: int | None = None,
 ) -> int:
     """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number),
     from `low` to `most`.
@@ -37,7 +41,12 @@ def require_integer(
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or value < low:
-        value = require_whole(name, value, low, f"give {example}")
+        value = require_whole(
+            name,
+            value,
+            low,
+            f"give {example}",
+        )
     if most is not None and value > most:
         raise ConfigurationError(
             f"{name} is {value}, but it must be at most {most}: give a smaller one."
@@ -154,7 +163,12 @@ def flag(default: bool, about: str) -> Any:
 
     def take(name: str, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise invalid(name, value, "a boolean", "give True or False")
+            raise invalid(
+                name,
+                value,
+                "a boolean",
+                "give True or False",
+            )
         return value
 
     return _declared(default, take, about)

@@ -363,7 +363,11 @@ class Plan:
     def all_rounds(self) -> tuple[PlannedRound, ...]:
         return (*self.preliminary, *self.rounds)
 
-    def released_std(self, planned: PlannedRound, block: Block) -> float:
+    def released_std(
+        self,
+        planned: PlannedRound,
+        block: Block,
+    ) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose
         shares are not counted on.
         """

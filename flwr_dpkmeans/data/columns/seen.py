@@ -42,7 +42,12 @@ class Spread(NamedTuple):
         high = max(self.high, other.high)
         sample = np.concatenate([self.sample, other.sample])
         ranks = np.concatenate([self.ranks, other.ranks])
-        return _sampled(low, high, sample, ranks)
+        return _sampled(
+            low,
+            high,
+            sample,
+            ranks,
+        )
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Spread | None:
@@ -51,9 +56,17 @@ class Spread(NamedTuple):
         if not finite.size:
             return None
         # The same table has the same sample.
-        generator = np.random.default_rng(zlib.crc32(finite.tobytes()))
+        seed = zlib.crc32(finite.tobytes())
+        generator = np.random.default_rng(seed)
         ranks = generator.random(finite.size)
-        return _sampled(float(finite.min()), float(finite.max()), finite, ranks)
+        low = float(finite.min())
+        high = float(finite.max())
+        return _sampled(
+            low,
+            high,
+            finite,
+            ranks,
+        )
 
 
 def _sampled(
@@ -63,7 +76,12 @@ def _sampled(
     ranks: NDArray[np.float64],
 ) -> Spread:
     least = np.argsort(ranks, kind="stable")[:_SAMPLE]
-    return Spread(low, high, values[least], ranks[least])
+    return Spread(
+        low,
+        high,
+        values[least],
+        ranks[least],
+    )
 
 
 class Seen(NamedTuple):

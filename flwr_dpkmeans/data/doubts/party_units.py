@@ -1,6 +1,7 @@
 """Columns that one party may have in another unit than all others.
 
-Seen by the middle and the spread of its values beside the others'. Whoever calls this holds the rows of all parties, as a notebook does. What it says is
+Seen by the middle and the spread of its values beside the others'. Whoever calls this
+holds the rows of all parties, as a notebook does. What it says is
 exact knowledge of them: it is a warning for this caller's eyes, and never goes into a
 report, a model or a message.
 """
@@ -207,7 +208,11 @@ class _Compared:
     beyond: NDArray[np.bool_] = field(repr=False)
     """(n_parties,): whose values lie far beyond all others'."""
 
-    def explained(self, index: int, n_unlike: int) -> Conversion | None:
+    def explained(
+        self,
+        index: int,
+        n_unlike: int,
+    ) -> Conversion | None:
         """The conversion of a party, unless parties differ by what they are.
 
         Here, or this one in other columns.
