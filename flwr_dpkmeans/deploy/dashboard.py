@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import logging
 import math
 import os
 import re
@@ -42,13 +41,14 @@ from flwr_dpkmeans.deploy.owner_commands import owner_sees
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress
+from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.report import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 
-_logger = logging.getLogger(__name__)
+_logger = placed_logger(__name__)
 
 _HOST = "127.0.0.1"
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")

@@ -104,7 +104,7 @@ def magnitude_edges(lower: float, upper: float) -> Array:
     return np.concatenate([-powers[::-1], powers])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Column:
     """One column's public domain with its magnitude bins."""
 
