@@ -1,4 +1,4 @@
-"""What a run finds: before the task's rounds, in the end, and how many rows it counted."""
+"""What a run finds: at first, in the end, and how many rows it counts."""
 
 from __future__ import annotations
 
