@@ -19,11 +19,11 @@ from typing import Any
 _EXPORTS = {
     "privacy.release": "Block NoiseShape Norm PrivacyUnit ReleasedSum Sensitivity",
     "sums.checks.neighbours": "check_sensitivity",
-    "sums.round": "Algorithm PrivateSum State",
-    "sums.option_rules": "Options",
-    "sums.settings": "Settings",
+    "sums.option_rules": "Options choice flag real whole",
     "sums.outcome": "Result",
     "sums.public_facts": "PublicFacts",
+    "sums.round": "Algorithm Array PrivateSum State",
+    "sums.settings": "Settings",
     "sums.task": "Task register",
     "sums.trust": "Broadcast Shares TrustModel register_trust",
 }

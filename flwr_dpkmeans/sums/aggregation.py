@@ -25,14 +25,10 @@ if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan
 
 
-# -- how a run adds up -----------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Plain(Party):
-    """A client without masks, for experiments with many virtual ones.
-
-    Whoever runs this sees every vector.
+    """A client without masks, for experiments with many virtual ones: whoever runs this
+    sees every vector.
     """
 
     @property
@@ -46,7 +42,7 @@ class Plain(Party):
         first_round: int,
         closing_round: int = 0,
     ) -> Plain:
-        """Take any request in: there are no masks that a second answer could give away."""
+        """Take any request in: no masks are there that a second answer gives away."""
         roster = request.roster or self.roster
         index, attempt = request.attempt_id
         return changed(
@@ -85,12 +81,17 @@ PARTIES: Mapping[str, type[Party]] = MappingProxyType(
 _SPARSE_MAX_SILENT = 20
 _RECOVERED_PART = 8
 # Bytes around the numbers in messages, as `planner.forecast` has them of the others.
-_SHARE_REPLY, _UNMASK_REQUEST, _UNMASK_REPLY = 250, 100, 80
-_ID, _ID_AND_LENGTH, _SEALED = 8, 12, 28
+_SHARE_REPLY = 250
+_UNMASK_REQUEST = 100
+_UNMASK_REPLY = 80
+# Bytes of a node's id, alone and with a length, and of what sealing adds to a box.
+_ID = 8
+_ID_AND_LENGTH = 12
+_SEALED = 28
 
 
 class Repeated:
-    """A sum is asked for again without those that fell silent.
+    """Adding up so that a sum is asked for again without those that fell silent.
 
     Another way to add up derives from this one.
     """
@@ -107,20 +108,17 @@ class Repeated:
 
     def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
         """The server's side, once keys are agreed on."""
-        return (RetrySession if agreed.settings.masking else PlainSession)(
-            roster, **limits
-        )
+        if agreed.settings.masking:
+            return RetrySession(roster, **limits)
+        return PlainSession(roster, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
-        """t where nobody gives it: 0 where all pairs mask, as repeating costs budget.
-
-        Else what sparse graphs bear.
+        """t where nobody sets it: 0 where all pairs mask, as repeating costs budget;
+        else what sparse graphs bear.
         """
-        return (
-            0
-            if n_clients <= ALL_PAIRS_UP_TO
-            else min(_SPARSE_MAX_SILENT, n_clients // 10)
-        )
+        if n_clients <= ALL_PAIRS_UP_TO:
+            return 0
+        return min(_SPARSE_MAX_SILENT, n_clients // 10)
 
     def shares(
         self,
@@ -152,7 +150,7 @@ class Repeated:
 
 
 class Recovered(Repeated):
-    """The masks of those that fell silent are taken away by key shares."""
+    """Adding up so that key shares take away the masks of those that fell silent."""
 
     trips = 2
 
@@ -178,15 +176,13 @@ class Recovered(Repeated):
         n_sharers: int | None,
     ) -> Shares:
         """All may be lost beyond the fewest whose sum can be opened."""
-        n_sharers = plan.n_clients if n_sharers is None else n_sharers
-        least = least_survivors(n_sharers, plan.max_silent, plan.min_cohort)
-        least = min(
-            least,
-            recovery_graph(n_sharers, plan.max_silent).fewest_open(
-                n_sharers, plan.max_silent
-            ),
-        )
-        return Shares(n_clients, plan.max_silent, max(0, n_clients - least))
+        if n_sharers is None:
+            n_sharers = plan.n_clients
+        t = plan.max_silent
+        survivors = least_survivors(n_sharers, t, plan.min_cohort)
+        graph = recovery_graph(n_sharers, t)
+        fewest = min(survivors, graph.fewest_open(n_sharers, t))
+        return Shares(n_clients, t, max(0, n_clients - fewest))
 
     def check(self, plan: Plan) -> None:
         """Both refuse numbers that sums cannot be recovered with."""
@@ -194,31 +190,25 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
-        t, graph, chance, cut = (
-            plan.max_silent,
-            recovery_graph(plan.n_clients, plan.max_silent),
-            "",
-            "",
-        )
+        t = plan.max_silent
+        n_clients = plan.n_clients
+        graph = recovery_graph(n_clients, t)
+        chance = ""
+        cut = ""
         if not graph.certain:
-            chance, cut = (
-                told("likely"),
-                f" {told('cut', fewest=graph.fewest_open(plan.n_clients, t) - t)}",
-            )
-        known = {
-            "degree": graph.degree,
-            "threshold": graph.threshold,
-            "chance": chance,
-            "cut": cut,
-        }
-        return (
-            told(
-                "recovered",
-                t=t,
-                n_clients=plan.n_clients,
-                **known,
-            ),
+            fewest = graph.fewest_open(n_clients, t) - t
+            chance = told("likely")
+            cut = f" {told('cut', fewest=fewest)}"
+        sentence = told(
+            "recovered",
+            t=t,
+            n_clients=n_clients,
+            degree=graph.degree,
+            threshold=graph.threshold,
+            chance=chance,
+            cut=cut,
         )
+        return (sentence,)
 
     def bytes_besides(
         self,
@@ -226,23 +216,16 @@ class Recovered(Repeated):
         n_aggregations: int,
     ) -> tuple[int, int]:
         """Key shares, tickets and survivors."""
-        degree, keys = (
-            recovery_graph(plan.n_clients, plan.max_silent).degree,
-            KEY_BYTES * plan.slots.number,
-        )
+        degree = recovery_graph(plan.n_clients, plan.max_silent).degree
+        keys = KEY_BYTES * plan.slots.number
         boxes = degree * (_ID_AND_LENGTH + _SEALED + 3 * keys)
-        tickets, given = (
-            degree * (_ID_AND_LENGTH + KEY_BYTES),
-            degree * (_ID_AND_LENGTH + UNMASK_BYTES),
-        )
-        down = boxes + n_aggregations * (2 * _ID * plan.n_clients + _UNMASK_REQUEST)
-        up = (
-            boxes
-            + _SHARE_REPLY
-            + 2 * keys
-            + n_aggregations * (tickets + given + _UNMASK_REPLY)
-        )
-        return down, up
+        tickets = degree * (_ID_AND_LENGTH + KEY_BYTES)
+        shares = degree * (_ID_AND_LENGTH + UNMASK_BYTES)
+        survivors = 2 * _ID * plan.n_clients + _UNMASK_REQUEST
+        down = boxes + n_aggregations * survivors
+        up_once = boxes + _SHARE_REPLY + 2 * keys
+        up_each_time = tickets + shares + _UNMASK_REPLY
+        return down, up_once + n_aggregations * up_each_time
 
 
 AGGREGATORS: Mapping[str, Repeated] = MappingProxyType(
@@ -259,17 +242,16 @@ def party_of(
     plan_digest: bytes,
 ) -> Party:
     """A client at the start of a run."""
-    authored = plan.model.blinded
-    start = (
+    return plan.aggregator.party(
+        plan,
         plan.run_id,
         node_id,
         private_key,
         min_cohort,
         plan.max_silent,
-        authored,
+        plan.model.blinded,
         plan_digest,
     )
-    return plan.aggregator.party(plan, *start)
 
 
 def session_of(

@@ -213,7 +213,7 @@ class Guard:
         """Hold the columns and their bounds against the policy."""
 
     def require_same_history(self, memory: Memory) -> None:
-        """Refuse to go on where ledger and memory differ: one of them is an older copy."""
+        """Refuse to go on where ledger and memory differ: one is an older copy."""
 
     def require_open(
         self,
@@ -284,12 +284,8 @@ class Statistic(Protocol):
     ) -> Sequence[Array]:
         """The exact statistic of one round, clipped to what the plan says."""
 
-    def deliver(
-        self,
-        memory: Memory,
-        report: Callable[[], PrivacyReport],
-    ) -> bool:
-        """Take the result, and say whether it was stored, which nobody else may know."""
+    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
+        """Take the result, and say whether it was stored, as nobody else may know."""
 
 
 class Client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,10 +13,10 @@ from flwr_dpkmeans.sums.task import Task
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What is asked for: the settings that every run has, and the task.
+    """One run's configuration: the settings that every run has, and the task.
 
-    Options may be read by their flat names (`run.epsilon`, `run.alpha`,
-    `run.n_clusters`).
+    Options may be read by their flat names (`config.epsilon`, `config.alpha`,
+    `config.n_clusters`).
     """
 
     settings: Settings
@@ -31,30 +32,39 @@ class RunConfig:
 
     @cached_property
     def unseeded(self) -> RunConfig:
-        """The same without the public seed, on which no round depends.
-
-        Runs that differ in it alone share rounds.
+        """The same without the public seed, on which no round depends, so that runs
+        that differ in it alone share rounds.
         """
-        return replace(self, settings=replace(self.settings, random_state=None))
+        settings = replace(self.settings, random_state=None)
+        return replace(self, settings=settings)
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            for holder in (self.settings, self.task, self.task.options):
-                if name in holder.__dataclass_fields__:
-                    return getattr(holder, name)
+        if name.startswith("_"):
+            # Whoever copies or stores it looks for such names before there are fields.
+            raise AttributeError(f"this run has no option {name!r}")
+        task = self.task
+        for holder in (self.settings, task, task.options):
+            if name in holder.__dataclass_fields__:
+                return getattr(holder, name)
         raise AttributeError(f"this run has no option {name!r}")
 
     def changed(self, **values: Any) -> RunConfig:
         """The same with other values of some options, by their flat names."""
-        settings = {
-            name: values.pop(name)
-            for name in self.settings.__dataclass_fields__
-            if name in values
-        }
-        own = {
-            name: values.pop(name)
-            for name in self.task.parameter_names()
-            if name in values
-        }
-        task = replace(self.task, **own, options=replace(self.task.options, **values))
-        return RunConfig(replace(self.settings, **settings), task)
+        settings = self.settings
+        task = self.task
+        of_settings = _popped(values, settings.__dataclass_fields__)
+        of_task = _popped(values, task.parameter_names())
+        options = replace(task.options, **values)
+        return RunConfig(
+            settings=replace(settings, **of_settings),
+            task=replace(task, **of_task, options=options),
+        )
+
+
+def _popped(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Take some values out, where they are there."""
+    popped = {}
+    for name in names:
+        if name in values:
+            popped[name] = values.pop(name)
+    return popped

@@ -97,7 +97,9 @@ def draft_plan(
     Examples
     --------
     >>> from flwr_dpkmeans.options import parse_config
-    >>> config = parse_config(n_clusters=3, bounds=((-1,), (1,)), n_examples=1000, epsilon=1.0)
+    >>> config = parse_config(
+    ...     n_clusters=3, bounds=((-1,), (1,)), n_examples=1000, epsilon=1.0
+    ... )
     >>> plan = draft_plan(config, run_id=1, n_clients=2, seed=7, n_features=2)
     >>> plan.last_round, plan.epsilon <= 1.0
     (10, True)
@@ -345,7 +347,7 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
 
 
 def _possible_widths(plan: Plan) -> tuple[int, ...]:
-    """Widths that tables may turn out to have: the plan's, that of its bounds, or any."""
+    """Widths that tables may turn out to have: the plan's, its bounds', or any."""
     if plan.n_features is not None:
         return (plan.n_features,)
     lower, _ = plan.settings.bounds

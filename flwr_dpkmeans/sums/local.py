@@ -79,10 +79,10 @@ class Paired(Retry):
         self,
         roster: Roster,
         peers: Iterable[int],
-        known: Mapping[int, bytes],
+        pair_keys: Mapping[int, bytes],
     ) -> dict[int, bytes]:
         new_peers = [
-            peer for peer in peers if peer not in known and peer != self.node_id
+            peer for peer in peers if peer not in pair_keys and peer != self.node_id
         ]
         public_key = roster.keys[self.node_id]
         pairs: dict[int, bytes] = {}
@@ -94,8 +94,8 @@ class Paired(Retry):
             for peer, pair in pairs.items()
             if pair in self.agreed
         }
-        known_now = {**known, **looked_up}
-        keys = super()._agreed_keys(roster, new_peers, known_now)
+        present = {**pair_keys, **looked_up}
+        keys = super()._agreed_keys(roster, new_peers, present)
         for peer, pair in pairs.items():
             if peer not in looked_up:
                 self.agreed[pair] = keys[peer]
@@ -105,7 +105,8 @@ class Paired(Retry):
         # Both have as many neighbours and come to the same answer here, so that nothing
         # is left over.
         if compute is stream:
-            n_words = arguments[-1] * len(self.pair_keys) ** 2
+            length = arguments[-1]
+            n_words = length * len(self.pair_keys) ** 2
             if n_words > _MOST_WORDS:
                 return compute(*arguments)
         key = (compute, *arguments)
@@ -131,19 +132,26 @@ class Virtual(Guard, Statistic):
         self._run = run
         self._index = node_id - FIRST_NODE_ID
         self._settings = run.plan.settings
-        self._labels = None if run.labels is None else run.labels[self._index]
+        self._labels = None
+        if run.labels is not None:
+            self._labels = run.labels[self._index]
 
     def _table(self) -> tuple[Array, Array]:
         """Points, and the columns of a profile beside them."""
         table = self._run.parts[self._index]
-        width = table.shape[1] - self._settings.n_beside
-        return table[:, :width], table[:, width:]
+        _, n_columns = table.shape
+        width = n_columns - self._settings.n_beside
+        points = table[:, :width]
+        beside = table[:, width:]
+        return points, beside
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
         points, _ = self._table()
-        names = self._settings.feature_names
+        _, n_features = points.shape
+        settings = self._settings
         has_labels = self._labels is not None
-        return points.shape[1], names, has_labels, planned_schema(self._settings)
+        schema = planned_schema(settings)
+        return n_features, settings.feature_names, has_labels, schema
 
     def compute(
         self,
@@ -152,23 +160,16 @@ class Virtual(Guard, Statistic):
     ) -> Sequence[Array]:
         plan = memory.plan
         points, beside = self._table()
+        task = plan.task
         if plan.discovers(index):
-            return plan.task.preliminary_statistic(
-                plan,
-                index,
-                points,
-                memory.discoveries,
-            )
+            discoveries = memory.discoveries
+            return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
-        step = build_algorithm(plan).rounds[index - 1]
-        state = memory.clusters.view(step.reads)
+        algorithm = build_algorithm(plan)
+        step = algorithm.rounds[index - 1]
         scaled = self._scaled(plan, points)
-        return step.arrays_of(
-            scaled,
-            state,
-            self._labels,
-            beside,
-        )
+        state = memory.clusters.view(step.reads)
+        return step.arrays_of(scaled, state, self._labels, beside)
 
     def _scaled(
         self,
@@ -180,11 +181,12 @@ class Virtual(Guard, Statistic):
         What is made anew each time is not retained either.
         """
         run = self._run
-        if self._index in run.scaled:
-            return run.scaled[self._index]
+        index = self._index
+        if index in run.scaled:
+            return run.scaled[index]
         scaled = run.scale(plan, points)
         if isinstance(run.parts, list):
-            run.scaled[self._index] = scaled
+            run.scaled[index] = scaled
         return scaled
 
     def deliver(
@@ -221,7 +223,8 @@ class LocalRun(Server):
         labels: Sequence[Labels] | None = None,
         on_step: Callable[[Step], None] = logger.debug,
     ) -> None:
-        if plan.is_final == bool(plan.preliminary) or plan.n_features is None:
+        is_preliminary = bool(plan.preliminary)
+        if plan.is_final == is_preliminary or plan.n_features is None:
             raise PlanError(
                 "the plan waits for the tables' width, or knows what it is still to"
                 " find: draft it again."
@@ -268,12 +271,14 @@ class LocalRun(Server):
         the other soon asks for.
         """
         nodes = super().nodes
-        is_masked_sum = self.due is Stage.SUM and self.plan.settings.masking
-        if not is_masked_sum or len(nodes) <= ALL_PAIRS_UP_TO:
+        is_masked = self.plan.settings.masking
+        if self.due is not Stage.SUM or not is_masked:
+            return nodes
+        if len(nodes) <= ALL_PAIRS_UP_TO:
             return nodes
         due = frozenset(nodes)
-        circle = self.session.roster.hashed_order
-        return tuple(node for node in circle if node in due)
+        roster = self.session.roster
+        return tuple(node for node in roster.hashed_order if node in due)
 
     def ask(
         self,
@@ -288,7 +293,8 @@ class LocalRun(Server):
         assert memory is not None
         protocol = memory.protocol
         if request.stage is Stage.KEYS and isinstance(protocol, Retry):
-            paired = Paired(**vars(protocol), agreed=self._pairs)
+            fields = vars(protocol)
+            paired = Paired(**fields, agreed=self._pairs)
             memory = changed(memory, protocol=paired)
         self.memories[node] = memory
         self.unmasked_vector = client.unmasked_vector
@@ -305,6 +311,8 @@ class LocalRun(Server):
 
         The server's has all that was computed, where it may have one.
         """
-        state = self.first.clusters if self.clusters is None else self.clusters
+        state = self.clusters
+        if state is None:
+            state = self.first.clusters
         assert state is not None
         return state

@@ -79,11 +79,15 @@ def as_numbers(value: Any) -> Any:
         return value
 
 
+Take = Callable[[str, Any], Any]
+"""Reads and checks the value of an option of a name."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """How one option is read and checked."""
 
-    take: Callable[[str, Any], Any]
+    take: Take
     """``take(name, value) -> value``, from what a person or a file may give (such as a
     string for a choice), or one `ConfigurationError` with value, bound and mend.
     """
@@ -104,16 +108,8 @@ def whole(
 
     Optional if its default is None.
     """
-    return _declared(
-        default,
-        partial(
-            require_integer,
-            low=low,
-            example=example,
-            most=most,
-        ),
-        about,
-    )
+    take = partial(require_integer, low=low, example=example, most=most)
+    return _declared(default, take, about)
 
 
 def real(
@@ -127,42 +123,39 @@ def real(
 
     Optional if its default is None.
     """
+    bound = _interval_words(low, high)
 
     def take(name: str, value: Any) -> float:
         number = _as_float(value)
         if number is None or not low < number < high:
-            given = value if number is None else number
-            least = f"greater than {low:g}" if low >= 0.0 else "of at least 0"
-            both = (
-                f"strictly between {low:g} and {high:g}"
-                if low >= 0.0
-                else f"{least} and below {high:g}"
-            )
-            bound = least if math.isinf(high) else both
-            raise invalid(
-                name,
-                given,
-                f"a finite number {bound}",
-                f"give {example}",
-            )
+            refused = value if number is None else number
+            raise invalid(name, refused, f"a finite number {bound}", f"give {example}")
         return number
 
     return _declared(default, take, about)
 
 
-def choice(
-    kind: type[Enum],
-    default: Enum | None,
-    about: str,
-) -> Any:
+def _interval_words(low: float, high: float) -> str:
+    """How a sentence calls the open interval (low, high)."""
+    if low < 0.0:
+        least = "of at least 0"
+        return least if math.isinf(high) else f"{least} and below {high:g}"
+    if math.isinf(high):
+        return f"greater than {low:g}"
+    return f"strictly between {low:g} and {high:g}"
+
+
+def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
     """Declare an option that is a member of an enumeration.
 
     Optional if its default is None.
     """
-    names = ", ".join(str(one.value) for one in kind)
-    return _declared(
-        default, lambda name, value: member(name, value, kind), f"{about} ({names})"
-    )
+    names = ", ".join(str(item.value) for item in kind)
+
+    def take(name: str, value: Any) -> Enum:
+        return member(name, value, kind)
+
+    return _declared(default, take, f"{about} ({names})")
 
 
 def flag(default: bool, about: str) -> Any:
@@ -190,30 +183,24 @@ def option(
     """Declare an option with a check of its own, of what `read` makes of the value."""
 
     def take(name: str, value: Any) -> Any:
-        value = value if read is None else read(value)
+        if read is not None:
+            value = read(value)
         check(name, value)
         return value
 
     return _declared(default, take, about)
 
 
-def _declared(
-    default: Any,
-    take: Callable[[str, Any], Any],
-    about: str,
-) -> Any:
+def _declared(default: Any, take: Take, about: str) -> Any:
     """A field with its rule.
 
     One whose default is None may be left to the run, another default is taken now.
     """
-    ready = (
-        default
-        if default is None or default is MISSING
-        else take("the default", default)
-    )
-    return field(
-        default=ready, metadata={"rule": Rule(take, about, optional=default is None)}
-    )
+    is_optional = default is None
+    if not is_optional and default is not MISSING:
+        default = take("the default", default)
+    rule = Rule(take, about, optional=is_optional)
+    return field(default=default, metadata={"rule": rule})
 
 
 @dataclass(frozen=True)
@@ -231,26 +218,24 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, rule, default in _rules(type(self)):  # type: ignore[arg-type]
-            given = getattr(self, name)
-            if given is default or (given is None and rule.optional):
+            stated = getattr(self, name)
+            if stated is default or (stated is None and rule.optional):
                 continue
-            value = rule.take(name, given)
+            value = rule.take(name, stated)
             # What is equal stays the same object, which scikit-learn's `clone` looks
             # for.
-            if type(value) is not type(given) or value != given:
+            if type(value) is not type(stated) or value != stated:
                 object.__setattr__(self, name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a file of any format keeps: plain values, the text of an enumeration's
+        """What a file of any format stores: plain values, the text of an enumeration's
         member.
         """
         values = self.get_params()
-        members = {
-            name: value.value
-            for name, value in values.items()
-            if isinstance(value, Enum)
-        }
-        return values | members
+        for name, value in values.items():
+            if isinstance(value, Enum):
+                values[name] = value.value
+        return values
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore what was stored, read and checked as when it was stated."""
@@ -262,41 +247,44 @@ class Options:
     def defaults(cls) -> dict[str, Any]:
         """Every option that may be left out, with its default."""
         return {
-            one.name: one.default for one in fields(cls) if one.default is not MISSING
+            declared.name: declared.default
+            for declared in fields(cls)
+            if declared.default is not MISSING
         }
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for
         them.
         """
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        names = [declared.name for declared in fields(self)]
+        return {name: getattr(self, name) for name in names}
 
     def set_params(self: OptionsT, **values: Any) -> OptionsT:
         """The same options with other values of some.
 
         Unlike scikit-learn's, this leaves the object as it is.
         """
-        known = self.get_params()
+        parameters = self.get_params()
         for name in values:
-            if name not in known:
+            if name not in parameters:
                 raise ConfigurationError(
                     f"{type(self).__name__} has no option {name!r}:"
-                    f" {nearest(name, known)}"
+                    f" {nearest(name, parameters)}"
                 )
         return replace(self, **values)
 
 
-def rule_of(one: Field[Any]) -> Rule | None:
+def rule_of(declared: Field[Any]) -> Rule | None:
     """The rule of an option's field."""
-    return one.metadata.get("rule")
+    return declared.metadata.get("rule")
 
 
 @lru_cache(maxsize=256)
 def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
-    return tuple(
-        [
-            (one.name, rule, one.default)
-            for one in fields(kind)
-            if (rule := rule_of(one)) is not None
-        ]
-    )
+    """Name, rule and default of each option that has a rule."""
+    rules = []
+    for declared in fields(kind):
+        rule = rule_of(declared)
+        if rule is not None:
+            rules.append((declared.name, rule, declared.default))
+    return tuple(rules)

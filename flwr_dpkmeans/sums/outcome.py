@@ -1,4 +1,4 @@
-"""What a run finds: before its own rounds, as its result, and how many rows it counted."""
+"""What a run finds: at first, in the end, and how many rows it counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class Discoveries:
 
     def digest(self) -> bytes:
         """SHA-256 of the numbers, equal on all machines that found the same."""
-        return hashlib.sha256(repr((self.n_examples, self.box)).encode()).digest()
+        numbers = (self.n_examples, self.box)
+        text = repr(numbers)
+        return hashlib.sha256(text.encode()).digest()
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,9 @@ class PublicPoints:
     def of(cls, points: Array) -> PublicPoints:
         """Write a table of grid values."""
         values = np.rint(points * 2.0**16).astype("<i4")
-        return cls(
-            len(points), points.shape[1], base64.b64encode(values.tobytes()).decode()
-        )
+        text = base64.b64encode(values.tobytes()).decode()
+        n_points, n_features = points.shape
+        return cls(n_points, n_features, text)
 
     @cached_property
     def table(self) -> Array:
@@ -114,10 +114,12 @@ class PlannedRound:
 
     @cached_property
     def length(self) -> int:
+        """Number of entries of its vector."""
         return release.vector_length(self.blocks)
 
     @cached_property
     def model(self) -> TrustModel:
+        """Its trust model."""
         return trust_model(self.trust)
 
 
@@ -188,7 +190,8 @@ class Plan:
         """Computed once: a plan is looked up in caches with every message, and has
         hundreds of values.
         """
-        return hash(tuple([getattr(self, item.name) for item in fields(self)]))
+        values = [getattr(self, item.name) for item in fields(self)]
+        return hash(tuple(values))
 
     @cached_property
     def settings(self) -> Settings:
@@ -224,16 +227,19 @@ class Plan:
         cannot be put in order.
         """
         settings = self.settings
-        return not settings.feature_names and (
-            len(settings.bounds[0]) > 1 or settings.allow_unnamed
-        )
+        if settings.feature_names:
+            return False
+        lower, _ = settings.bounds
+        return len(lower) > 1 or settings.allow_unnamed
 
     @cached_property
     def bounds(self) -> Box:
         """The box that data are scaled by: the released one, or that of the
         configuration.
         """
-        return self.settings.bounds if self.box is None else self.box
+        if self.box is None:
+            return self.settings.bounds
+        return self.box
 
     @cached_property
     def first_round(self) -> int:
@@ -243,14 +249,10 @@ class Plan:
     @cached_property
     def count(self) -> PlannedRound | None:
         """The preliminary round that counts rows, if N is not declared."""
-        return next(
-            (
-                r
-                for r in self.preliminary
-                if any(block.name == COUNT for block in r.blocks)
-            ),
-            None,
-        )
+        for planned in self.preliminary:
+            if any(block.name == COUNT for block in planned.blocks):
+                return planned
+        return None
 
     @cached_property
     def last_round(self) -> int:
@@ -263,51 +265,42 @@ class Plan:
 
         T + 1 if there is none.
         """
-        closing = [
-            index
-            for index, one in enumerate(self.rounds, start=FIRST_TASK_ROUND)
-            if one.name in CLOSING_ROUNDS
-        ]
-        return min(closing, default=self.last_round + 1)
+        for index, planned in enumerate(self.rounds, start=FIRST_TASK_ROUND):
+            if planned.name in CLOSING_ROUNDS:
+                return index
+        return self.last_round + 1
 
     @cached_property
     def skips_to(self) -> int:
         """Where rounds may be left out, the round that can follow any other; else 0."""
-        return (
-            self.closing_round
-            if self.is_final and self.task.tolerance is not None
-            else 0
-        )
+        if self.is_final and self.task.tolerance is not None:
+            return self.closing_round
+        return 0
 
-    def round_after(
-        self,
-        index: int,
-        state: State | None,
-    ) -> int:
-        """The round that follows round `index`, after which the state is as given
-        (None: not known); T + 1: the end.
+    def round_after(self, index: int, state: State | None) -> int:
+        """The round that follows round `index`, after which the state is `state` (None:
+        not known); T + 1: the end.
 
         Where the task has a tolerance, rounds are left out by what was released alone,
         so that server and clients find the same; it costs nothing, and saves none of
         the price, which holds for whoever stops where he likes [C14].
         """
-        tolerance, movements = (
-            self.task.tolerance,
-            () if state is None else state.movements,
-        )
-        settled = tolerance is not None and movements and movements[-1] <= tolerance
-        if (
-            settled
-            and movements[-1] == 0.0
-            and any(block.noise_multiplier for block in self.round_at(index).blocks)
-        ):
-            # noise moves whatever is found, so that all counts were lost in it
-            settled = False
-        return (
-            self.closing_round
-            if settled and FIRST_TASK_ROUND <= index < self.closing_round
-            else index + 1
-        )
+        is_task_round = FIRST_TASK_ROUND <= index < self.closing_round
+        if is_task_round and self._has_settled(index, state):
+            return self.closing_round
+        return index + 1
+
+    def _has_settled(self, index: int, state: State | None) -> bool:
+        """Whether a round moved the result no farther than the task's tolerance."""
+        tolerance = self.task.tolerance
+        if tolerance is None or state is None or not state.movements:
+            return False
+        movement = state.movements[-1]
+        is_noisy = any(block.noise_multiplier for block in self.round_at(index).blocks)
+        if movement == 0.0 and is_noisy:
+            # Noise moves whatever is found, so that all counts were lost in it.
+            return False
+        return movement <= tolerance
 
     @cached_property
     def dropout(self) -> Dropout:
@@ -324,15 +317,17 @@ class Plan:
 
         At first, of more rounds than can come.
         """
-        to_come = (self.task.max_rounds or _ROUNDS_TO_COME) + _OTHER_ROUNDS
-        last = self.last_round if self.is_final else to_come
-        return Slots(self.first_round, last, 1 + self.settings.max_retries)
+        n_attempts = 1 + self.settings.max_retries
+        last = self.last_round
+        if not self.is_final:
+            task_rounds = self.task.max_rounds or _ROUNDS_TO_COME
+            last = task_rounds + _OTHER_ROUNDS
+        return Slots(self.first_round, last, n_attempts)
 
     @cached_property
     def min_cohort(self) -> int:
-        """Smallest cohort whose sum is asked for.
-
-        At least two clients besides those that may collude or be silent.
+        """Smallest cohort whose sum is asked for: at least two clients besides those
+        that may collude or be silent.
 
         Where clients add the noise in shares, no more than those that the shares do not
         count on may be missing.
@@ -345,14 +340,9 @@ class Plan:
         """How many clients add noise shares at the start."""
         return self.shares_of(self.n_clients)
 
-    def shares_of(
-        self,
-        n_clients: int,
-        n_sharers: int | None = None,
-    ) -> Shares:
-        """How many clients add noise shares, where so many are asked.
-
-        `n_sharers` shared keys (None: all) before.
+    def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
+        """How many clients add noise shares, where so many are asked and `n_sharers`
+        shared keys (None: all) before.
         """
         return self.aggregator.shares(self, n_clients, n_sharers)
 
@@ -384,61 +374,59 @@ class Plan:
         return block.standard_deviation * planned.model.released_factor(self.shares)
 
     def events(self, indices: Iterable[int] | None = None) -> tuple[Event, ...]:
-        """Privacy events of the given rounds (with repetitions), or of each round once."""
+        """Privacy events of some rounds (with repetitions), or of each round once."""
         by_round = self._events_by_round
-        rounds = (
-            by_round.values() if indices is None else map(by_round.__getitem__, indices)
-        )
-        events = tuple(chain.from_iterable(rounds))
+        if indices is None:
+            indices = list(by_round)
+        events = tuple(chain.from_iterable(by_round[index] for index in indices))
+        if self.count is None:
+            return events
         # The number of rounds may follow from the count.
-        return events if self.count is None else release.with_joint_pure_release(events)
+        return release.with_joint_pure_release(events)
 
     @cached_property
     def _events_by_round(self) -> dict[int, tuple[Event, ...]]:
+        """Privacy events of each round, by its index."""
         indices = range(self.first_round, self.last_round + 1)
-        return _ByIndex(zip(indices, map(self._round_events, indices), strict=True))
+        return _ByIndex((index, self._round_events(index)) for index in indices)
 
     def _round_events(self, index: int) -> tuple[Event, ...]:
+        """Privacy events of one round."""
         planned = self.round_at(index)
         n_shares = planned.model.counted_shares(self.shares)
-        return _described(
-            planned.blocks,
-            self.fraction_bits,
-            n_shares,
-            self.rates[index],
-        )
+        rate = self.rates[index]
+        return _described(planned.blocks, self.fraction_bits, n_shares, rate)
 
     @cached_property
     def rates(self) -> Mapping[int, float]:
-        """Probability with which a client takes part in each round.
-
-        Everybody does in those that steer the plan.
+        """Probability with which a client takes part in each round; everybody does in
+        those that steer the plan.
         """
-        rates = [1.0] * len(self.preliminary) + [
-            self.settings.client_sampling_rate
-        ] * len(self.rounds)
-        return _ByIndex(enumerate(rates, start=self.first_round))
+        steering = [1.0] * len(self.preliminary)
+        others = [self.settings.client_sampling_rate] * len(self.rounds)
+        return _ByIndex(enumerate(steering + others, start=self.first_round))
 
     @cached_property
     def is_bare(self) -> bool:
         """Whether whoever runs it sees statistics of others, as there are no masks."""
-        return not (self.settings.masking or self.model.alone)
+        has_others = not self.model.alone
+        return has_others and not self.settings.masking
 
     @cached_property
     def is_private(self) -> bool:
         """Whether every release has noise, and that noise has no seed.
 
-        a preliminary plan is judged by its task.
+        A preliminary plan is judged by its task.
         """
-        exact = (
-            self.task.noise is NoiseShape.NONE
-            or self.settings.evaluation is EvaluationKind.EXACT
-        )
-        exact = exact or any(
+        settings = self.settings
+        if settings.noise is NoiseKind.SEEDED or self.is_bare:
+            return False
+        if settings.evaluation is EvaluationKind.EXACT:
+            return False
+        if self.task.noise is NoiseShape.NONE:
+            return False
+        return not any(
             isinstance(event, release.ExactRelease) for event in self.events()
-        )
-        return self.settings.noise is not NoiseKind.SEEDED and not (
-            self.is_bare or exact
         )
 
     @cached_property
@@ -456,42 +444,47 @@ class Plan:
         sees each release before deciding what to repeat and where to stop (the proof
         page's row C14).
         """
-        base = list(self._events_by_round)
+        every_round = list(self._events_by_round)
         retries = self.settings.max_retries
-        # Rounds whose width is not known yet have no releases.
-        distinct = {
-            events: index for index in base if (events := self._events_by_round[index])
-        }
-        if retries == 0 or not distinct:
+        # Rounds that release alike are one; those whose width is not known yet have no
+        # releases.
+        unlike: dict[tuple[Event, ...], int] = {}
+        for index, events in self._events_by_round.items():
+            if events:
+                unlike[events] = index
+        if retries == 0 or not unlike:
             return self.epsilon
+        repeatable = list(unlike.values())
         kinds = {
             (type(event), event.sampling_rate < 1.0)
-            for events in distinct
+            for events in unlike
             for event in events
         }
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is
             # repeated: an upper bound.
-            return price_or_infinity(
-                self.events(base + list(distinct.values()) * retries), self.delta
-            )
-        ((kind, sampled),) = kinds
+            return self._cost_of(every_round + repeatable * retries)
+        ((kind, is_sampled),) = kinds
         if kind is release.GaussianRelease:
             # Which rounds are repeated may depend on releases: one that is as strong as
             # any stands for each retry.
-            repeated = release.dominating_release(list(distinct))
-            cost = price_or_infinity(
-                (*self.events(base), *[repeated] * retries), self.delta
-            )
+            strongest = release.dominating_release(list(unlike))
+            releases = (*self.events(every_round), *[strongest] * retries)
+            cost = price_or_infinity(releases, self.delta)
             # Numerical prices of sampled releases differ by some 1e-9 of them from one
             # list to another.
-            return cost * (1.0 + 1e-6) if sampled else cost
+            return cost * (1.0 + 1e-6) if is_sampled else cost
         # Pure releases add up, so that the dearest one stands for each retry here as
         # well.
         return max(
-            price_or_infinity(self.events(base + [index] * retries), self.delta)
-            for index in distinct.values()
+            self._cost_of(every_round + [index] * retries) for index in repeatable
         )
+
+    def _cost_of(self, indices: list[int]) -> float:
+        """Epsilon of some rounds, with repetitions; infinite where delta leaves no
+        room.
+        """
+        return price_or_infinity(self.events(indices), self.delta)
 
 
 _described = lru_cache(maxsize=256)(release.round_events)
@@ -505,7 +498,8 @@ def round_trips(plan: Plan) -> int:
     """Round trips without dropouts: of each planned aggregation, as many for keys, one
     for the last release.
     """
-    return plan.aggregator.trips * (1 + len(plan.all_rounds)) + 1
+    n_aggregations = 1 + len(plan.all_rounds)
+    return plan.aggregator.trips * n_aggregations + 1
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
@@ -513,9 +507,9 @@ def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
     the plan's seed.
     """
     kind = plan.settings.noise
-    return noise_source(
-        kind, _stream(plan, *purpose) if kind is NoiseKind.SEEDED else None
-    )
+    if kind is NoiseKind.SEEDED:
+        return noise_source(kind, _stream(plan, *purpose))
+    return noise_source(kind, None)
 
 
 def takes_part(
@@ -524,9 +518,8 @@ def takes_part(
     round_index: int,
     attempt: int,
 ) -> bool:
-    """Throw a client's own coin for one aggregation.
-
-    Without sampling it always takes part.
+    """Throw a client's own coin for one aggregation; without sampling it always takes
+    part.
 
     The coin comes from OS entropy (seeded: from a stream of the plan's seed), and
     nobody but the client sees it: it sends masked zeros, noise shares included, when it
@@ -539,19 +532,13 @@ def takes_part(
     threshold = int(rate * 2.0**53)
     if plan.settings.noise is not NoiseKind.SEEDED:
         return secrets.randbelow(2**53) < threshold
-    stream = np.random.default_rng(
-        _stream(
-            plan,
-            "coin",
-            node_id,
-            round_index,
-            attempt,
-        )
-    )
-    return int(stream.integers(2**53)) < threshold
+    seed = _stream(plan, "coin", node_id, round_index, attempt)
+    generator = np.random.default_rng(seed)
+    return int(generator.integers(2**53)) < threshold
 
 
 def _stream(plan: Plan, *purpose: str | int) -> int:
-    return int.from_bytes(
-        hashlib.sha256(repr((plan.seed, *purpose)).encode()).digest()[:8], "little"
-    )
+    """A seed for one purpose, from the plan's."""
+    text = repr((plan.seed, *purpose))
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8], "little")

@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 
 _GRID = 2.0**16
 _LONGEST_HEADER = 10_000
+_LARGEST_SIZE = 2**31
 _RESULT = ("centroids", "counts")
 """What a clustering is read for, and every round of one may see."""
 
@@ -50,7 +51,7 @@ class State:
     """How far each iteration so far moved the result."""
 
     def __getitem__(self, name: str) -> Array:
-        """An array that an earlier step, or the server, must have put into the state."""
+        """An array that an earlier step, or the server, must have put there."""
         if name not in self.arrays:
             raise PlanError(
                 f"the state has no {name.replace('_', ' ')}: run the step that makes it"
@@ -74,13 +75,16 @@ class State:
     @property
     def extras(self) -> Mapping[str, Array]:
         """What steps carry on besides, such as a projection."""
-        return {
-            name: array for name, array in self.arrays.items() if name not in _RESULT
-        }
+        carried: dict[str, Array] = {}
+        for name, array in self.arrays.items():
+            if name not in _RESULT:
+                carried[name] = array
+        return carried
 
     def changed(self, **arrays: Array) -> State:
         """The same with other arrays under some names."""
-        return replace(self, arrays={**self.arrays, **arrays})
+        both = {**self.arrays, **arrays}
+        return replace(self, arrays=both)
 
     @cached_property
     def digest(self) -> bytes:
@@ -88,23 +92,22 @@ class State:
         are equal.
         """
         names = sorted(self.arrays)
-        shapes = [
-            size
-            for name in names
-            for size in (self.arrays[name].ndim, *self.arrays[name].shape)
-        ]
-        grid = [
-            np.rint(self.arrays[name] * _GRID).astype("<i8").tobytes() for name in names
-        ]
-        return hashlib.sha256(
-            json.dumps([names, shapes]).encode() + b"\n" + b"".join(grid)
-        ).digest()
+        sizes: list[int] = []
+        grid: list[bytes] = []
+        for name in names:
+            array = self.arrays[name]
+            sizes += [array.ndim, *array.shape]
+            steps = np.rint(array * _GRID)
+            grid.append(steps.astype("<i8").tobytes())
+        header = json.dumps([names, sizes])
+        parts = [header.encode(), b"\n", *grid]
+        data = b"".join(parts)
+        return hashlib.sha256(data).digest()
 
     @cached_property
     def packed(self) -> bytes:
-        """The state as one blob, for `unpack_state`.
-
-        a JSON line with names and shapes, then little-endian doubles.
+        """The state as one blob, for `unpack_state`: a JSON line with names and shapes,
+        then little-endian doubles.
 
         Examples
         --------
@@ -113,31 +116,34 @@ class State:
         >>> again.digest == state.digest, again.movements
         (True, (0.5,))
         """
-        shapes = {name: list(array.shape) for name, array in self.arrays.items()}
+        shapes: dict[str, list[int]] = {}
+        movements = np.asarray(self.movements, dtype=np.float64)
+        values = [movements]
+        for name, array in self.arrays.items():
+            shapes[name] = list(array.shape)
+            values.append(np.ravel(array))
         header = {"movements": len(self.movements), "arrays": shapes}
-        arrays = [np.asarray(self.movements, dtype=np.float64), *self.arrays.values()]
-        values = np.concatenate([np.ravel(array) for array in arrays]).astype("<f8")
-        return json.dumps(header).encode() + b"\n" + values.tobytes()
+        line = json.dumps(header) + "\n"
+        doubles = np.concatenate(values)
+        data = doubles.astype("<f8").tobytes()
+        return line.encode() + data
 
     def view(self, names: Collection[str]) -> State:
-        """Return the state with only the named arrays, and the result so far.
-
-        What one round's statistic reads.
+        """Return the state with only the named arrays, and the result so far: what one
+        round's statistic reads.
         """
-        return replace(
-            self,
-            arrays={
-                name: a
-                for name, a in self.arrays.items()
-                if name in names or name in _RESULT
-            },
-        )
+        seen = {}
+        for name, array in self.arrays.items():
+            if name in names or name in _RESULT:
+                seen[name] = array
+        return replace(self, arrays=seen)
 
     def frozen(self) -> State:
         """Return the state with read-only arrays, for sharing."""
         for array in self.arrays.values():
             array.flags.writeable = False
-        return replace(self, arrays=MappingProxyType(dict(self.arrays)))
+        arrays = MappingProxyType(dict(self.arrays))
+        return replace(self, arrays=arrays)
 
 
 @lru_cache(maxsize=4)
@@ -157,48 +163,75 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
         )
     # Without a copy: the arrays may be large, and may be rubbish.
     data = memoryview(blob)[end + 1 :]
-    try:
-        header = json.loads(blob[:end])
-        n_movements = _size(header["movements"])
-        shapes = {
-            str(name): tuple(map(_size, shape))
-            for name, shape in header["arrays"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError(
-            "a state's header is malformed: use the same version of flwr-dpkmeans."
-        ) from error
+    n_movements, shapes = _state_header(blob[:end])
     if most_movements is not None and n_movements > most_movements:
         raise ProtocolError(
             f"a state has {n_movements} movements, but there are {most_movements}"
             " rounds at most: message discarded."
         )
-    sizes = [n_movements, *map(math.prod, shapes.values())]
-    if len(data) != 8 * sum(sizes) or not {*map(len, shapes.values())} <= {1, 2}:
+    sizes = [n_movements]
+    dimensions = set()
+    for shape in shapes.values():
+        sizes.append(math.prod(shape))
+        dimensions.add(len(shape))
+    n_bytes = 8 * sum(sizes)
+    if len(data) != n_bytes or not dimensions <= {1, 2}:
         raise ProtocolError(
             "a state's arrays do not have the sizes that its header says: message"
             " discarded."
         )
-    values: Any = np.frombuffer(data, dtype="<f8").astype(np.float64)
-    if not bool(np.all(np.isfinite(values))):
+    doubles = np.frombuffer(data, dtype="<f8")
+    values: Any = doubles.astype(np.float64)
+    if not np.isfinite(values).all():
         raise ProtocolError(
             "a state has values that are not finite: message discarded."
         )
-    movements, *parts = np.split(values, np.cumsum(sizes)[:-1])
-    arrays = {
-        name: part.reshape(shape)
-        for (name, shape), part in zip(shapes.items(), parts, strict=True)
-    }
-    return State(arrays, tuple(movements.tolist())).frozen()
+    ends = np.cumsum(sizes)
+    movements, *parts = np.split(values, ends[:-1])
+    arrays = {}
+    for name, part in zip(shapes, parts, strict=True):
+        arrays[name] = part.reshape(shapes[name])
+    state = State(arrays, tuple(movements.tolist()))
+    return state.frozen()
+
+
+Shapes = dict[str, tuple[int, ...]]
+"""Of arrays, by name."""
+
+
+def _state_header(text: bytes) -> tuple[int, Shapes]:
+    """Number of movements, and shapes by name, in a packed state's first line."""
+    try:
+        header = json.loads(text)
+        n_movements = _size(header["movements"])
+        shapes: Shapes = {}
+        for name, sizes in header["arrays"].items():
+            shapes[str(name)] = tuple(_size(size) for size in sizes)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ProtocolError(
+            "a state's header is malformed: use the same version of flwr-dpkmeans."
+        ) from error
+    return n_movements, shapes
 
 
 def _size(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 2**31:
+    """A size that came from elsewhere; what is none is a `ValueError`."""
+    if type(value) is not int or not 0 <= value <= _LARGEST_SIZE:
         raise ValueError(f"{value!r} is no size")
     return value
 
 
 Labels = NDArray[np.int64]
+
+
+RoundStatistic = Callable[[Array, State], Sequence[Array]]
+"""``statistic(points, state) -> arrays`` of one client."""
+
+
+UnroundedStatistic = tuple[RoundStatistic, Callable[[Array], Array]]
+"""An exact sum, and what is made of it as one vector."""
+LabelledStatistic = Callable[[Array, State, Labels], Sequence[Array]]
+"""The same of rows with labels: ``labelled(points, state, labels) -> arrays``."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +250,7 @@ class PrivateSum:
     """The arrays of the vector, each with its sensitivity, why that holds, and its
     noise; `flwr_dpkmeans.sums.check_sensitivity` holds a statistic against them.
     """
-    statistic: Callable[[Array, State], Sequence[Array]]
+    statistic: RoundStatistic
     """``statistic(points, state) -> arrays``, one per block; run by each client.
 
     It enforces each block's bound by clipping and returns values on the grid.
@@ -240,7 +273,7 @@ class PrivateSum:
     which are there, fits the plan; None where there are none.
     `checks.verify.require_server_state` asks for it.
     """
-    labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
+    labelled: LabelledStatistic | None = None
     """``labelled(points, state, labels) -> arrays``.
 
     The statistic of rows with labels, where the round has one.
@@ -252,10 +285,7 @@ class PrivateSum:
     it is then a sum over rows, so that blocks may be summed elsewhere. Others get an
     array.
     """
-    unrounded: (
-        tuple[Callable[[Array, State], Sequence[Array]], Callable[[Array], Array]]
-        | None
-    ) = None
+    unrounded: UnroundedStatistic | None = None
     """Where the statistic rounds a sum of rows at the end.
 
     An exact sum, and what is made of it as one vector. Blocks are added up so, and
@@ -279,19 +309,22 @@ class PrivateSum:
         points, are looked at where the round has a use for them.
         """
         if not self.in_blocks:
-            points, labels = (
-                np.asarray(points),
-                None if labels is None else np.asarray(labels),
-            )
+            points = np.asarray(points)
+            labels = None if labels is None else np.asarray(labels)
         elif self.profiles and beside is not None:
-            points = (
-                np.hstack([points, beside])
-                if isinstance(points, np.ndarray)
-                else points.beside(beside)
-            )
+            points = _beside(points, beside)
         if self.labelled is None or labels is None:
             return self.statistic(points, state)
         return self.labelled(points, state, labels)
+
+
+def _beside(points: Any, columns: Array) -> Any:
+    """Points with the columns of a profile behind their own, also of a table that is
+    beyond memory.
+    """
+    if isinstance(points, np.ndarray):
+        return np.hstack([points, columns])
+    return points.beside(columns)
 
 
 InitialState = Callable[..., State]

@@ -1,5 +1,6 @@
-"""One run as the server conducts it, without I/O: it says whom to ask what, and takes in
-what came.
+"""One run as the server conducts it, without I/O.
+
+It says whom to ask what, and takes in what came.
 
 ==========  ==================================  ========================================
 asked for   what follows                        when it fails
@@ -429,7 +430,7 @@ class Server:
             _log_refusal(node, error, kind)
 
     def _log_silence(self, silence: Silence) -> None:
-        """Log who fell silent, and whether the sum goes on without them or is repeated."""
+        """Log who fell silent, and whether the sum goes on or is repeated."""
         if silence.why:
             logger.warning("%s", silence.why)
         session = self.session
@@ -439,7 +440,8 @@ class Server:
             n_left = len(session.roster.members)
             next_attempt = session.attempt
             logger.warning(
-                "nodes %s did not answer: attempt %d without them, with the %d that did",
+                "nodes %s did not answer: attempt %d without them, with the %d that"
+                " did",
                 list(nodes),
                 next_attempt,
                 n_left,

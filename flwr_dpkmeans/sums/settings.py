@@ -288,7 +288,7 @@ class Settings(Options):
         super().__post_init__()
         require_bounds(self.bounds)
         n_stated = (
-            sum(one[0] for one in self.standard_columns)
+            sum(n_columns for n_columns, _ in self.standard_columns)
             if self.schema_digest and self.private_bounds
             else -1
         )
@@ -360,9 +360,8 @@ class Settings(Options):
 
     @cached_property
     def closing_share(self) -> float:
-        """Share of the budget that the releases after the task's own take.
-
-        a description, and a private evaluation.
+        """Share of the budget that the releases after the task's own take: a
+        description, and a private evaluation.
         """
         evaluated = (
             self.evaluation_share if self.evaluation is EvaluationKind.PRIVATE else 0.0
@@ -444,14 +443,19 @@ def _are_widths(widths: tuple[int, ...]) -> bool:
     """
     if not widths:
         return True
-    if len(widths) < 2 or not all(isinstance(n, int) for n in widths):
+    if len(widths) < 2 or not all(isinstance(width, int) for width in widths):
         return False
-    return min(widths) >= 0 and 0 not in widths[2:] and 0 < sum(widths) <= _MOST_BESIDE
+    n_values = widths[2:]
+    if min(widths) < 0 or 0 in n_values:
+        return False
+    return 0 < sum(widths) <= _MOST_BESIDE
 
 
 def _are_indices(gaps: tuple[int, ...], n_profiled: int) -> bool:
     """Whether these are indices of profiled columns, each there once, or -1."""
-    if not all(isinstance(index, int) and -1 <= index < n_profiled for index in gaps):
+    if not all(isinstance(index, int) for index in gaps):
+        return False
+    if not all(-1 <= index < n_profiled for index in gaps):
         return False
     profiled = [index for index in gaps if index >= 0]
-    return len({*profiled}) == len(profiled)
+    return len(set(profiled)) == len(profiled)

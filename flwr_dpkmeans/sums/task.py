@@ -59,7 +59,8 @@ class Task(Options, ABC):
     of clusterings.
 
     Examples
-    -------- The smallest is `algorithms.moments.HistogramsTask`;
+    --------
+    The smallest is `algorithms.moments.HistogramsTask`;
     ``flwr_dpkmeans/sums/A_METHOD.md`` goes through a whole package.
 
     >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
@@ -104,7 +105,8 @@ class Task(Options, ABC):
     @classmethod
     def parameter_names(cls) -> tuple[str, ...]:
         """Names of its parameters besides the options."""
-        return tuple([one.name for one in fields(cls) if one.name != "options"])
+        names = [field.name for field in fields(cls)]
+        return tuple(name for name in names if name != "options")
 
     @classmethod
     def counts(cls, unit: PrivacyUnit) -> bool:
@@ -132,9 +134,8 @@ class Task(Options, ABC):
 
     @abstractmethod
     def build(self, public: PublicFacts) -> Algorithm:
-        """Return the rounds, functions included, and the start.
-
-        a pure function of public values.
+        """Return the rounds, functions included, and the start: a pure function of
+        public values.
         """
 
     @property
@@ -327,7 +328,7 @@ class Task(Options, ABC):
         """
         return Result(dict(state.arrays))
 
-    # -- what is told ------------------------------------------------------------------
+    # -- what is said ------------------------------------------------------------------
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
         """What a final plan says against the result before anything is sent."""
@@ -383,9 +384,8 @@ class Task(Options, ABC):
 
 @lru_cache(maxsize=64)
 def adapter(kind: type[Any]) -> Any:
-    """Parser and serialiser of a plan or a kind of task.
-
-    Pydantic takes longer to compile it than a small run takes.
+    """Parser and serialiser of a plan or a kind of task, made once: Pydantic takes
+    longer to compile it than a small run takes.
     """
     from pydantic import TypeAdapter
 
@@ -393,26 +393,27 @@ def adapter(kind: type[Any]) -> Any:
 
 
 def _written(task: Task) -> dict[str, Any]:
-    return {"name": task.name, **adapter(type(task)).dump_python(task, mode="json")}
+    """A task as it stands in a plan: its name, and its parameters."""
+    parameters = adapter(type(task)).dump_python(task, mode="json")
+    return {"name": task.name, **parameters}
 
 
 def _read(value: Any) -> Task:
-    """A task of a plan.
-
-    a name that nobody registered here, or options that its class refuses, are errors.
+    """A task of a plan; a name that nobody registered here, or options that its class
+    refuses, are errors.
     """
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("a task has a name")
-    name = value["name"]
+    parameters = dict(value)
+    name = parameters.pop("name")
     if name not in TASKS:
         # No `ValueError`: the parser would hide the name behind a place in the plan.
         raise ProtocolError(
             f"the plan computes {name[:60]!r}, which is not known here: install its"
             " package, or stop the run."
         )
-    kind = TASKS[name]
-    own = json.dumps({name: one for name, one in value.items() if name != "name"})
-    task: Task = adapter(kind).validate_json(own, strict=True)
+    text = json.dumps(parameters)
+    task: Task = adapter(TASKS[name]).validate_json(text, strict=True)
     return task
 
 
@@ -425,9 +426,11 @@ def _require_own_names(name: str, task: type[Task]) -> None:
         raise ConfigurationError(
             f"the task {task.name!r} is offered as {name!r}: give both one name."
         )
+    options = task.option_class()
     taken = {*Settings.__dataclass_fields__, *_OF_CALLS}
-    own = {*task.option_class().__dataclass_fields__, *task.parameter_names()}
-    both = sorted(one for one in taken & own if not one.startswith("_"))
+    names = {*options.__dataclass_fields__, *task.parameter_names()}
+    shared = taken & names
+    both = sorted(option for option in shared if not option.startswith("_"))
     if both:
         raise ConfigurationError(
             f"{name!r} has an option {both[0]!r}, which is a setting of every run:"

@@ -32,7 +32,7 @@ from flwr_dpkmeans.sums.registry import Registry
 
 @dataclass(frozen=True)
 class Shares:
-    """How many clients add noise shares, and how many of them may be silent or collude."""
+    """How many clients add noise shares, and how many may be silent or collude."""
 
     n_clients: int
     """Clients in the attempt's roster, M."""
@@ -244,9 +244,8 @@ class TrustModel(ABC):
         return self.shared_noise or self.alone
 
     def can_add(self, noise: NoiseShape) -> bool:
-        """Whether noise of this shape can be added.
-
-        a sum of independent Laplace shares is not Laplace noise.
+        """Whether noise of this shape can be added: a sum of independent Laplace shares
+        is not Laplace noise.
         """
         return not (self.shared_noise and noise is NoiseShape.LAPLACE)
 

@@ -67,9 +67,13 @@ def check_sensitivity(
     Examples
     --------
     >>> from flwr_dpkmeans.privacy.release import NoiseShape, Sensitivity
-    >>> one_row = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is one row", nonnegative=True)
+    >>> one_row = Sensitivity(
+    ...     Norm.L2, 1.0, PrivacyUnit.RECORD, "one row is one row", nonnegative=True
+    ... )
     >>> rows = Block("rows", (1,), one_row, NoiseShape.GAUSSIAN, 9.0, 1.0)
-    >>> check_sensitivity([rows], lambda points: [np.array([float(len(points))])], n_features=2)
+    >>> def statistic(points):
+    ...     return [np.array([float(len(points))])]
+    >>> check_sensitivity([rows], statistic, n_features=2)
     {'rows': 1.0}
     """
     generator = np.random.default_rng(seed)

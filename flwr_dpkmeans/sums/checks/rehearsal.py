@@ -135,7 +135,8 @@ def _require_sentences(
 ) -> None:
     """Refuse what is no tuple of sentences."""
     is_tuple = isinstance(sentences, tuple)
-    if not is_tuple or not all(isinstance(sentence, str) for sentence in sentences):
+    are_texts = is_tuple and all(isinstance(item, str) for item in sentences)
+    if not are_texts:
         raise _refused(
             task, method, f"it returns {sentences!r}, which is no tuple of sentences"
         )

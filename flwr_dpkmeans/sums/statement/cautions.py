@@ -36,8 +36,10 @@ def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> spending_cautions(1.0, 0.999), [sentence[:31] for sentence in spending_cautions(100.0, 87.0)]
-    ((), ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t'])
+    >>> spending_cautions(1.0, 0.999)
+    ()
+    >>> [sentence[:31] for sentence in spending_cautions(100.0, 87.0)]
+    ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t']
     """
     holds = {"weak": spent > _WEAK_EPSILON, "unspent": spent < _SPENT * requested}
     return sentences_that_hold(

@@ -72,16 +72,15 @@ class KeysReply:
     a cohort that this node would refuse before anybody pays for it; else empty.
     """
     columns: str = ""
-    """Digest of its column names in the order that the run agrees on (`sums.checks.columns`).
+    """Digest of its column names in the order that the run agrees on.
 
     Empty without names.
     """
 
     @property
     def credential(self) -> Credential | None:
-        """What the node signed, for the other clients.
-
-        a malformed one is a `ProtocolError`.
+        """What the node signed, for the other clients; a malformed one is a
+        `ProtocolError`.
         """
         if not self.identity and not self.signature:
             return None

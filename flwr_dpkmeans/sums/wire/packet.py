@@ -159,9 +159,8 @@ def _parsed_header(text: str) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Failure:
-    """A refusal, or a failure on a client's side.
-
-    a fixed code and a sentence made of public values only.
+    """A refusal, or a failure on a client's side: a fixed code and a sentence made of
+    public values only.
     """
 
     status: Status

@@ -48,7 +48,8 @@ def _text_model(kind: Any, elsewhere: frozenset[str]) -> Any:
     for field in message_fields(kind):
         is_blob = field.kind in _BLOB_FORMS
         if not is_blob and field.name not in elsewhere:
-            definitions[field.name] = (hints[field.name], ...)
+            hint = hints[field.name]
+            definitions[field.name] = (hint, ...)
     name = str(kind.__name__)
     return create_model(name, __config__=config, **definitions)
 
@@ -62,12 +63,14 @@ def pack_fields(record: Any, *elsewhere: str) -> dict[str, Any]:
     values = vars(record)
     model = _text_model(kind, frozenset(elsewhere))
     text_fields = model.model_construct(**values)
-    stored = {kind.__name__: text_fields.model_dump_json()}
+    text = text_fields.model_dump_json()
+    stored = {kind.__name__: text}
     for field in message_fields(kind):
         form = _BLOB_FORMS.get(field.kind)
         value = values[field.name]
         if form is not None and value is not None:
-            stored[field.name] = form.write(value)
+            blob = form.write(value)
+            stored[field.name] = blob
     return stored
 
 
@@ -78,8 +81,10 @@ def unpack_fields(
 ) -> Any:
     """Undo `pack_fields`, with the fields that come from `elsewhere`."""
     model = _text_model(kind, frozenset(elsewhere))
-    text_fields = model.model_validate_json(stored[kind.__name__])
-    values = {**elsewhere, **dict(text_fields)}
+    text = stored[kind.__name__]
+    text_fields = model.model_validate_json(text)
+    values = dict(elsewhere)
+    values |= dict(text_fields)
     for field in message_fields(kind):
         form = _BLOB_FORMS.get(field.kind)
         if form is None:

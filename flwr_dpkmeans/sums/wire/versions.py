@@ -45,7 +45,7 @@ def installed_versions() -> Versions:
 
 
 def stated_versions(header: Mapping[str, Any]) -> Versions | None:
-    """The versions that a header states; None if it does not, or not in a readable way."""
+    """The versions that a header states; None if it states none that can be read."""
     protocol = header.get("protocol")
     plan_format = header.get("plan_format")
     if not _is_version(protocol) or not _is_version(plan_format):
