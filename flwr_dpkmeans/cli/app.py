@@ -1,4 +1,4 @@
-"""All commands: ``flwr-dpkmeans plan`` and so on, or ``python -m flwr_dpkmeans ...``."""
+"""All commands: ``flwr-dpkmeans ...``, or ``python -m flwr_dpkmeans ...``."""
 
 from __future__ import annotations
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files.delimited import Tally, text_chunks
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.encoded_text import text_chunks
 from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.files.records import Tally
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys
@@ -36,7 +37,7 @@ _HEAD = (
 
 
 def write_labels(model_file: str, table: str, labels: str, dialect: Dialect) -> int:
-    """Write label, distance and margin of each record of a table: whole or not at all."""
+    """Write label, distance and margin of each record: a whole file, or none."""
     model, output = Model.load(model_file), Path(labels)
     read_paths = {Path(path).resolve() for path in (model_file, table)}
     if output.resolve() in read_paths:
@@ -169,7 +170,7 @@ def print_options(*, toml: bool) -> int:
 def config_toml() -> str:
     """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``."""
     lines, table = ["[tool.flwr.app.config]", *_HEAD], ""
-    for key in sorted(run_keys(), key=lambda one: "." in one.name):
+    for key in sorted(run_keys(), key=lambda key: "." in key.name):
         group, _, name = key.name.rpartition(".")
         if group != table:
             table = group

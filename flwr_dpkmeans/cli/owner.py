@@ -16,10 +16,17 @@ from flwr_dpkmeans.cli.parsing import Command, Group, takes
 LedgerPath = Annotated[Path, typer.Argument(help="The ledger file.")]
 KeyPath = Annotated[Path, typer.Argument(help="The key file.")]
 
-ledger = typer.Typer(cls=Group, help="Look at a privacy ledger.")
-identity = typer.Typer(cls=Group, help="Make or show a node's long-term identity.")
+ledger = typer.Typer(
+    cls=Group,
+    help="Look at a privacy ledger.",
+)
+identity = typer.Typer(
+    cls=Group,
+    help="Make or show a node's long-term identity.",
+)
 schema = typer.Typer(
-    cls=Group, help="Draft the schema that all parties share, or try it."
+    cls=Group,
+    help="Draft the schema that all parties share, or try it.",
 )
 
 
@@ -29,7 +36,10 @@ def show_ledger(
     *,
     json: Annotated[
         bool,
-        typer.Option("--json", help="A list; a run is Flower's run id / node id."),
+        typer.Option(
+            "--json",
+            help="A list; a run is Flower's run id / node id.",
+        ),
     ] = False,
 ) -> int:
     """Print what was spent, by data set, unit of privacy and run."""
@@ -99,7 +109,8 @@ class CheckOptions(FileFormat):
     path: Annotated[str, typer.Argument(help="The schema's file.")]
     table: Annotated[str, typer.Argument(help="A file, or a database's URL.")]
     query: Annotated[
-        str, typer.Option(help="What the database is asked for (SQL).")
+        str,
+        typer.Option(help="What the database is asked for (SQL)."),
     ] = ""
 
 

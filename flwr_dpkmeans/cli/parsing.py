@@ -4,7 +4,8 @@ the nearest that there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter, Signature, unwrap
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     OptionsT = TypeVar("OptionsT", bound=DataclassInstance)
 
-WORDS, UNKNOWN = "flwr_dpkmeans.words", "flwr_dpkmeans.unknown"
-"""Where a context keeps what `PassingOn` was given, and what of it it does not know."""
+WORDS, UNKNOWN = "flwr_dpkmeans.words", "flwr_dpkmeans.unrecognised"
+"""Where a context keeps what `PassingOn` was given, and what of it it does not recognise."""
 
 
 def takes(
@@ -66,28 +67,46 @@ def takes(
 def _default_of(field: Field[Any]) -> object:
     if field.default_factory is not MISSING:
         return field.default_factory()
-    return Parameter.empty if field.default is MISSING else field.default
+    if field.default is MISSING:
+        return Parameter.empty
+    return field.default
 
 
 class _Documented(TyperCommand):
     """A command whose help shows sentences whole, and those of its arguments."""
 
     def __init__(self, name: str | None, **values: Any) -> None:
-        if values.get("help"):
-            # Lines of a docstring end where its source does, not where the screen does.
-            paragraphs = values["help"].split("\n\n")
-            values["help"] = "\n\n".join(" ".join(x.split()) for x in paragraphs)
+        text = values.get("help")
+        if text:
+            values["help"] = _reflowed(text)
         super().__init__(name, **values)
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_help(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         """Print, after putting back what click 8.5 drops of typer's arguments."""
         assert self.callback is not None
-        hints = get_type_hints(unwrap(self.callback), include_extras=True)
+        function = unwrap(self.callback)
+        hints = get_type_hints(function, include_extras=True)
         for param in self.params:
-            for info in getattr(hints.get(str(param.name)), "__metadata__", ()):
-                if isinstance(param, TyperArgument) and isinstance(info, ArgumentInfo):
+            hint = hints.get(str(param.name))
+            for info in getattr(hint, "__metadata__", ()):
+                is_argument = isinstance(info, ArgumentInfo)
+                if is_argument and isinstance(param, TyperArgument):
                     param.help = info.help
         super().format_help(ctx, formatter)
+
+
+def _reflowed(text: str) -> str:
+    """Join the lines of each paragraph.
+
+    Those of a docstring end where its source does, not where the screen does.
+    """
+    paragraphs = text.split("\n\n")
+    joined = [" ".join(paragraph.split()) for paragraph in paragraphs]
+    return "\n\n".join(joined)
 
 
 class Command(_Documented):
@@ -99,49 +118,44 @@ class Command(_Documented):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Complete and check names before click reads the values."""
         if not ctx.resilient_parsing:  # a shell asks what may come next
-            args = list(self._completed(ctx, args))
-            args = self._one_value_each(args)
+            args = self._with_whole_names(ctx, args)
+            args = self._with_one_value_each(args)
         return super().parse_args(ctx, args)
 
-    def _completed(self, ctx: click.Context, words: Sequence[str]) -> Iterator[str]:
-        """Write names out; one that begins no option is refused with the nearest."""
-        names = [name for param in self.get_params(ctx) for name in param.opts]
-        is_option = True
-        for word in words:
-            name, equals, value = word.partition("=")
-            is_option = is_option and word != "--"
-            if not is_option or not name.startswith("--") or name in names:
-                yield word
-                continue
-            longer = [other for other in names if other.startswith(name)]
-            if not longer:
-                sentence = f"there is no option {name}: {nearest(name, names)}"
-                raise click.UsageError(sentence, ctx)
-            if len(longer) > 1:
-                sentence = f"{name} may be {listed(longer)}: write it out"
-                raise click.UsageError(sentence, ctx)
-            yield f"{longer[0]}{equals}{value}"
+    def _with_whole_names(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
+        """Write options out; what begins no name is refused with the nearest."""
+        names = list[str]()
+        for param in self.get_params(ctx):
+            names += param.opts
+        whole = list[str]()
+        for index, word in enumerate(words):
+            if word == "--":  # what follows is no option, however it looks
+                whole += words[index:]
+                break
+            if word.startswith("--"):
+                word = _with_whole_name(ctx, word, names)
+            whole.append(word)
+        return whole
 
-    def _one_value_each(self, words: Sequence[str]) -> list[str]:
+    def _with_one_value_each(self, words: Sequence[str]) -> list[str]:
         """Repeat the name of an option that several values follow.
 
         Of an option that is there twice, the last one counts.
         """
-        repeated = {
-            name
-            for param in self.params
-            if isinstance(param, click.Option) and param.multiple
-            for name in param.opts
-        }
+        repeated = set[str]()
+        for param in self.params:
+            if isinstance(param, click.Option) and param.multiple:
+                repeated.update(param.opts)
         pairs = list[tuple[str, str]]()
         """Each word, after the option that it belongs to."""
-        option, n_values = "", 0
+        option = ""
+        n_values = 0
         for word in words:
-            name, equals, _ = word.partition("=")
             if word.startswith("-"):
-                option, n_values = "", 0
-                if name in repeated:
-                    option = name
+                name, equals, _ = word.partition("=")
+                option = name if name in repeated else ""
+                n_values = 0
+                if option:
                     pairs = [pair for pair in pairs if pair[0] != option]
                 pairs.append((option, word))
                 if equals:
@@ -155,52 +169,75 @@ class Command(_Documented):
         return [word for _, word in pairs]
 
 
+def _with_whole_name(ctx: click.Context, word: str, names: Sequence[str]) -> str:
+    """Write out the name that a word begins."""
+    name, equals, value = word.partition("=")
+    if name in names:
+        return word
+    longer = [other for other in names if other.startswith(name)]
+    if not longer:
+        sentence = f"there is no option {name}: {nearest(name, names)}"
+        raise click.UsageError(sentence, ctx)
+    if len(longer) > 1:
+        sentence = f"{name} may be {listed(longer)}: write it out"
+        raise click.UsageError(sentence, ctx)
+    return f"{longer[0]}{equals}{value}"
+
+
 class PassingOn(_Documented):
-    """A command before another program's: what it does not know is passed on to that."""
+    """A command that passes on to another program what it does not recognise."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the known options and arguments, and leave the others in the context."""
+        """Take what is recognised, and leave all words, and the others, in the context."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
-        known, unknown = self._split(ctx, args)
+        recognised, unrecognised = self._split(ctx, args)
         ctx.meta[WORDS] = list(args)
-        ctx.meta[UNKNOWN] = unknown
-        return super().parse_args(ctx, known)
+        ctx.meta[UNKNOWN] = unrecognised
+        return super().parse_args(ctx, recognised)
 
     def _split(
-        self, ctx: click.Context, words: Sequence[str]
+        self,
+        ctx: click.Context,
+        words: Sequence[str],
     ) -> tuple[list[str], list[str]]:
-        params = self.get_params(ctx)
-        flags, with_value, n_arguments = set[str](), set[str](), 0
-        for param in params:
+        """Sort words into those of this command and those of the other program."""
+        flags = set[str]()
+        with_value = set[str]()
+        n_arguments = 0
+        for param in self.get_params(ctx):
             if not isinstance(param, click.Option):
                 n_arguments += 1
             elif param.is_flag:
                 flags.update(param.opts)
             else:
                 with_value.update(param.opts)
-        known, unknown = list[str](), list[str]()
+        recognised = list[str]()
+        unrecognised = list[str]()
         rest = iter(words)
         for word in rest:
-            name, equals, _ = word.partition("=")
-            short = word[:2] in with_value and not word.startswith("--")
-            if word in flags or short or name in with_value:
-                known.append(word)
-                if word in with_value and not equals:
-                    known.extend(value for value in [next(rest, None)] if value)
+            name = word.partition("=")[0]
+            is_long = word.startswith("--")
+            has_value_attached = not is_long and word[:2] in with_value
+            if word in flags or name in with_value or has_value_attached:
+                recognised.append(word)
+                if word in with_value:
+                    recognised.extend(itertools.islice(rest, 1))
             elif word.startswith("-") or n_arguments == 0:
-                unknown.append(word)
+                unrecognised.append(word)
             else:
-                known.append(word)
+                recognised.append(word)
                 n_arguments -= 1
-        return known, unknown
+        return recognised, unrecognised
 
 
 class Group(TyperGroup):
     """Commands of one kind."""
 
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
+        self,
+        ctx: click.Context,
+        args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does; a name that is none is refused with the nearest."""
         name = args[0]

@@ -27,7 +27,7 @@ from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
-from flwr_dpkmeans.planner.present import told
+from flwr_dpkmeans.planner.present import described
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.results.page import MARKDOWN
 from flwr_dpkmeans.results.whole_files import write_whole
@@ -47,7 +47,7 @@ def print_forecast(options: PlanOptions) -> int:
     if options.json:
         print(_json(forecast), end="")
     elif Console().is_terminal:
-        Console().print(Markdown(told(forecast, MARKDOWN)))
+        Console().print(Markdown(described(forecast, MARKDOWN)))
     else:
         print(forecast)  # whole, as nobody knows how wide it may be
     return 0
@@ -71,7 +71,7 @@ def make_one(options: PlanOptions) -> Forecast:
 
 
 def request_of(options: PlanOptions) -> PlanningRequest:
-    """What a forecast is asked for, with the shape of a table that is like the run's."""
+    """What is to be forecast, with the shape of a table that is like the run's."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     values["target_excess"] = _target_excess(options)
     if options.like is not None:

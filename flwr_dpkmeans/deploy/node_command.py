@@ -86,7 +86,7 @@ def start_node(path: Path, *, apps: bool, eager: bool, dry_run: bool) -> int:
 
 @guard_errors_as_mistakes()
 def print_status(path: Path, *, as_json: bool) -> int:
-    """Print what a node was asked, gave and refused; 1 if something is wrong with it."""
+    """Print what a node was asked, gave and refused; 1 if something is wrong."""
     seen = owner_sees(NodeOptions.from_toml(settings_file(path)))
     if as_json:
         finite = {key: without_infinities(seen[key]) for key in ("epsilon", "given")}
@@ -319,7 +319,7 @@ def apps_command(options: NodeOptions) -> list[str]:
 
 
 def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
-    """That of Flower's programs, and guarded programs as the only ones that are found."""
+    """Variables of Flower's programs, which find guarded programs only."""
     own = flower_environment()
     if options.isolation is Isolation.PROCESS and not apps:
         return own | {"PATH": os.devnull}  # this half starts nothing

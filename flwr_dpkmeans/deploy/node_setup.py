@@ -96,8 +96,8 @@ def init(new_node: NewNode) -> Path:
         )
     if not folder.parent.is_dir():
         raise ConfigurationError(
-            f"--folder is {new_node.folder}, where no folder is: make it, or correct the"
-            " path."
+            f"--folder is {new_node.folder}, where no folder is: make it, or correct"
+            " the path."
         )
     require_outside_apps(folder)
     require_writable(folder.parent)

@@ -165,7 +165,7 @@ def draft_schema(path: str, dialect: Dialect) -> int:
 
 
 def schema_file(table: Path) -> Path:
-    """Return where a table's schema is drafted: beside it, without any of its suffixes."""
+    """Return where a table's schema is drafted: beside it, without its suffixes."""
     return table.with_name(table.name.split(".")[0] or table.name).with_suffix(".toml")
 
 

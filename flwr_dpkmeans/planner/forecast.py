@@ -15,7 +15,7 @@ from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
 from flwr_dpkmeans.planner.cost import Cost, cost_of
-from flwr_dpkmeans.planner.present import draw_forecast, told
+from flwr_dpkmeans.planner.present import described, draw_forecast
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.planner.simulate import (
     CENTRE_RANGE,
@@ -323,10 +323,10 @@ class Forecast:
         return f"{type(self).__name__}({self.recommended!r} of {len(self.algorithms)})"
 
     def __str__(self) -> str:
-        return told(self, CONSOLE)
+        return described(self, CONSOLE)
 
     def _repr_html_(self) -> str:
-        return told(self, HTML)
+        return described(self, HTML)
 
 
 def make_forecast(
