@@ -160,7 +160,12 @@ def add_up(events: Sequence[Event]) -> Totals:
         )
     closeness = joint_closeness(event.closeness for event in events)
     return Totals(
-        mu, closeness, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact
+        mu,
+        closeness,
+        tuple(sorted(pure)),
+        tuple(sampled),
+        tuple(multipliers),
+        exact,
     )
 
 
@@ -168,7 +173,9 @@ def add_up(events: Sequence[Event]) -> Totals:
 
 
 def epsilon_as_drawn(
-    totals: Totals, delta: float, price: Callable[[Totals, float], float]
+    totals: Totals,
+    delta: float,
+    price: Callable[[Totals, float], float],
 ) -> float:
     """Return the epsilon at `delta` of the noise that is drawn, from a price of the
     noise that is analysed.
@@ -181,7 +188,9 @@ def epsilon_as_drawn(
 
 
 def delta_as_drawn(
-    totals: Totals, epsilon: float, price: Callable[[Totals, float], float]
+    totals: Totals,
+    epsilon: float,
+    price: Callable[[Totals, float], float],
 ) -> float:
     """Return the delta at `epsilon` of the noise that is drawn, from a price of the
     noise that is analysed.
@@ -240,7 +249,9 @@ def gdp_epsilon(totals: Totals, delta: float) -> float:
 
 
 def _least_epsilon(
-    cost: Callable[[float], float], delta: float, enough: float
+    cost: Callable[[float], float],
+    delta: float,
+    enough: float,
 ) -> float:
     """Return the smallest private epsilon, rounded up.
 
@@ -249,7 +260,11 @@ def _least_epsilon(
     return smallest_at_most(cost, delta, enough) if cost(enough) <= delta else math.inf
 
 
-def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
+def _turning_epsilon(
+    mu: float,
+    pure: float,
+    tau: float,
+) -> float:
     """Return the Gaussian epsilon at which the slope of delta, -Phi(-y) at y =
     epsilon/mu + mu/2, is that of slack.
     """
@@ -279,7 +294,9 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
 
 
 def _mixture_turning_epsilon(
-    mixture: mixtures.Mixture, tau: float, high: float
+    mixture: mixtures.Mixture,
+    tau: float,
+    high: float,
 ) -> float:
     """Return the epsilon, at most `high`, at which the slope of delta, minus the absent
     tail, is that of slack.
@@ -340,7 +357,11 @@ def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
     return numerical_losses(groups, totals.pure_epsilons)
 
 
-def _lowest_point(cost: Callable[[float], float], low: float, high: float) -> float:
+def _lowest_point(
+    cost: Callable[[float], float],
+    low: float,
+    high: float,
+) -> float:
     """Return about where a function that falls and then rises is smallest, by golden
     sections.
     """

@@ -37,7 +37,9 @@ _MOST_SLOW = 3  # secants that may leave more than half of a range
 
 
 def calibrate_gaussian(
-    epsilon: float, delta: float, closeness_at: Callable[[float], Closeness]
+    epsilon: float,
+    delta: float,
+    closeness_at: Callable[[float], Closeness],
 ) -> float:
     """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP as the noise
     is drawn, 0 < `delta` < 1.
@@ -151,7 +153,9 @@ def smallest_multiplier(private: Callable[[float], bool], start: float) -> float
 
 
 def first_private(
-    price: Callable[[float], float], epsilon: float, start: float
+    price: Callable[[float], float],
+    epsilon: float,
+    start: float,
 ) -> float:
     """Return the first scale of the lattice whose price is at most `epsilon`.
 
@@ -170,7 +174,11 @@ def first_private(
     return _scale_at(_first_below(excess, low, high))
 
 
-def _first_below(excess: Callable[[int], float], low: int, high: int) -> int:
+def _first_below(
+    excess: Callable[[int], float],
+    low: int,
+    high: int,
+) -> int:
     """Return, of a function above 0 at `low` and below at `high`, an index where it is
     below, and was above before.
 
@@ -225,7 +233,11 @@ def _bracket(excess: Callable[[int], float], start: int) -> tuple[int, int]:
     return low, high
 
 
-def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
+def _refine_mu(
+    epsilon: float,
+    delta: float,
+    mu: float,
+) -> float:
     """Return a mu near the solution of gaussian_delta(epsilon, mu) = delta, by Newton
     steps in log mu and log delta.
     """

@@ -80,7 +80,12 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm, Norm):
-            raise invalid("norm", self.norm, "a Norm", "give Norm.L1 or Norm.L2")
+            raise invalid(
+                "norm",
+                self.norm,
+                "a Norm",
+                "give Norm.L1 or Norm.L2",
+            )
         if not isinstance(self.unit, PrivacyUnit):
             raise invalid(
                 "unit",
@@ -91,7 +96,10 @@ class Sensitivity:
         require_positive("the bound of a sensitivity", self.bound)
         if not isinstance(self.because, str):
             raise invalid(
-                "because", self.because, "half a sentence", "say why the bound holds"
+                "because",
+                self.because,
+                "half a sentence",
+                "say why the bound holds",
             )
 
     @cached_property
@@ -169,7 +177,11 @@ class Block:
             math.sqrt(2.0) if self.noise is NoiseShape.LAPLACE else 1.0
         )
 
-    def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
+    def event(
+        self,
+        fraction_bits: int,
+        n_shares: int = 1,
+    ) -> Event:
         """Describe the release for the accountant, with how close its discrete noise is
         to a continuous Gaussian.
 
@@ -243,7 +255,10 @@ def draw_noise(
     for block in blocks:
         # Not below the exact product, in grid steps: that much noise is priced.
         scale = product_at_least(
-            block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits
+            block.noise_multiplier,
+            block.sensitivity.bound,
+            share,
+            2.0**fraction_bits,
         )
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
@@ -301,7 +316,9 @@ class ReleasedSum:
 
 
 def as_released(
-    values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bits: int
+    values: NDArray[np.uint64],
+    blocks: Sequence[Block],
+    fraction_bits: int,
 ) -> ReleasedSum:
     """Declare a readable vector of ring elements noised as the plan's `blocks` say, and
     cut it into their arrays.
@@ -330,7 +347,10 @@ _PROOFS = {
 
 
 def theorem(
-    block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0
+    block: Block,
+    *,
+    shared_noise: bool = False,
+    sampling_rate: float = 1.0,
 ) -> str:
     """Say why a block's sensitivity holds and what prices its noise, and name the rows
     that prove it.
@@ -382,7 +402,12 @@ class GaussianRelease:
             and require_positive("sampling_rate", self.sampling_rate) > 1.0
         ):
             mend = "give the probability that a unit is included"
-            raise invalid("sampling_rate", self.sampling_rate, "at most 1", mend)
+            raise invalid(
+                "sampling_rate",
+                self.sampling_rate,
+                "at most 1",
+                mend,
+            )
 
 
 @dataclass(frozen=True)
@@ -417,7 +442,9 @@ Event = GaussianRelease | PureRelease | ExactRelease
 
 
 def joint_sampled_release(
-    name: str, parts: Sequence[GaussianRelease], sampling_rate: float
+    name: str,
+    parts: Sequence[GaussianRelease],
+    sampling_rate: float,
 ) -> GaussianRelease:
     """Join the arrays that are sent under one draw of the sample to the one release
     that they are.
@@ -497,4 +524,9 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
     (rate,) = rates
     # A little less noise than the strongest round has, so that the last digits of
     # prices do not change their order.
-    return GaussianRelease("a repetition", (1.0 - 2.0**-40) / mu, widest, rate)
+    return GaussianRelease(
+        "a repetition",
+        (1.0 - 2.0**-40) / mu,
+        widest,
+        rate,
+    )

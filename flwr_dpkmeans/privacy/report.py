@@ -443,7 +443,12 @@ class Provenance:
             "versions": versions(),
             "finished": utc_now(),
         }
-        return cls(str(run_id), party, plan_digest.hex(), **known)
+        return cls(
+            str(run_id),
+            party,
+            plan_digest.hex(),
+            **known,
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
@@ -480,19 +485,25 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+_ROOMS_AROUND_A_RUN = frozenset({"baselines", "cli", "deploy", "planner"})
+"""What ``fab-exclude`` in pyproject.toml leaves out of Flower's app."""
+
+
 @lru_cache(maxsize=1)
 def sources_hash() -> str:
     """SHA-256 over names and contents of the files that decide results.
 
     Modules, and values and words in TOML.
 
-    Not the examples for people (``*.example.toml``), which Flower's app does not have.
+    Not the examples for people (``*.example.toml``) nor the rooms around a run, which
+    Flower's app does not have.
     """
     found = hashlib.sha256()
     for path in sorted(
         path for path in _PACKAGE.rglob("*") if path.suffix in (".py", ".toml")
     ):
-        if path.name.endswith(".example.toml"):
+        room = path.relative_to(_PACKAGE).parts[0]
+        if path.name.endswith(".example.toml") or room in _ROOMS_AROUND_A_RUN:
             continue
         content = path.read_bytes()
         found.update(

@@ -155,7 +155,12 @@ class Model:
         """Cells that are missing in the columns that are clustered, with noise."""
         n_clusters, n_features = self.scaled.shape
         figures = self.federated_profile
-        return Gaps.of(self.schema, figures, n_clusters, n_features)
+        return Gaps.of(
+            self.schema,
+            figures,
+            n_clusters,
+            n_features,
+        )
 
     @property
     def cell_means(self) -> Array:
@@ -369,7 +374,14 @@ class Model:
         if self.schema is not None and self.schema.scale == Scale.STANDARD:
             mend = ""
         name = repr(names[largest])
-        return (told("dominated", column=name, part=part, mend=mend),)
+        return (
+            told(
+                "dominated",
+                column=name,
+                part=part,
+                mend=mend,
+            ),
+        )
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""
@@ -460,7 +472,10 @@ class Model:
             if not (named or self.feature_names):
                 whose = range(self.scaled.shape[1])
                 require_same_labels(
-                    "the table has the columns", column_labels(X), "the model", whose
+                    "the table has the columns",
+                    column_labels(X),
+                    "the model",
+                    whose,
                 )
             raw = replace(frame_table(frame), named=named)
         columns = raw.columns
