@@ -294,7 +294,7 @@ def summed(superlink: LocalSuperLink, tmp_path_factory: pytest.TempPathFactory) 
     )
     folder.mkdir()
     (folder / "pyproject.toml").write_text(typed_of["toml"])
-    probe = PROJECT / "tests" / "statistical"
+    probe = PROJECT / "tests" / "nightly" / "statistical"
     assert typed_of["python"].count(MODS) == 1
     source = typed_of["python"].replace(MODS, MODS.replace("[", "[draw, "))
     (folder / "fedavg.py").write_text(

@@ -28,7 +28,7 @@ def test_without_masks_a_group_would_be_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        scale.keys, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
+        scale.ciphers, "stream", lambda *args: np.zeros(args[-1], dtype=np.uint64)
     )
     assert scale.tree(50, 7, 3)[1:] == (True, True)
 
