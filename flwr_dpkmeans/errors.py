@@ -75,7 +75,12 @@ class ColumnError(DataError):
     `position`, counted from 1, may be told to who may not see its names.
     """
 
-    def __init__(self, sentence: str, position: int, n_columns: int) -> None:
+    def __init__(
+        self,
+        sentence: str,
+        position: int,
+        n_columns: int,
+    ) -> None:
         super().__init__(sentence)
         self.public = (
             f"this client's table has not, or not once, column {position + 1} of the"
@@ -124,13 +129,20 @@ class BudgetError(DPKMeansError):
     """The plan costs more than the policy or the ledger of this party allows."""
 
 
-def nearest_name(value: object, valid: Iterable[str], cutoff: float = 0.5) -> str:
+def nearest_name(
+    value: object,
+    valid: Iterable[str],
+    cutoff: float = 0.5,
+) -> str:
     """The valid name that is nearest to `value`; "" where none is so much alike."""
     by_letters = {name.casefold(): name for name in sorted(valid)}
     # A name may come from another party, and the search takes time that grows with its
     # length.
     close = difflib.get_close_matches(
-        str(value)[:_LONGEST_NAME].casefold(), by_letters, n=1, cutoff=cutoff
+        str(value)[:_LONGEST_NAME].casefold(),
+        by_letters,
+        n=1,
+        cutoff=cutoff,
     )
     return by_letters[close[0]] if close else ""
 
@@ -203,7 +215,11 @@ def listed(values: Iterable[str]) -> str:
     )
 
 
-def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
+def member(
+    name: str,
+    value: object,
+    kind: type[EnumT],
+) -> EnumT:
     """Turn a string into a member of an enumeration, or say which one is nearest."""
     try:
         return kind(value)
@@ -214,12 +230,21 @@ def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
         ) from None
 
 
-def invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
+def invalid(
+    name: str,
+    value: object,
+    bound: str,
+    mend: str,
+) -> ConfigurationError:
     """What is said of a value that will not do."""
     return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
 
 
-def require_real(name: str, value: object, mend: str) -> float:
+def require_real(
+    name: str,
+    value: object,
+    mend: str,
+) -> float:
     """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`,
     if it is not a finite number.
     """
@@ -232,7 +257,12 @@ def require_real(name: str, value: object, mend: str) -> float:
     except OverflowError:  # of an integer
         value = number = math.inf
     if not math.isfinite(number):
-        raise invalid(name, value, "a finite number", mend)
+        raise invalid(
+            name,
+            value,
+            "a finite number",
+            mend,
+        )
     return number
 
 
@@ -245,7 +275,12 @@ def require_positive(name: str, value: object) -> float:
     mend = "give a positive number such as 1.0"
     number = require_real(name, value, mend)
     if not number > 0.0:
-        raise invalid(name, value, "greater than 0", mend)
+        raise invalid(
+            name,
+            value,
+            "greater than 0",
+            mend,
+        )
     return number
 
 
@@ -256,12 +291,21 @@ def require_delta(value: object) -> float:
     mend = "give a small number such as 1e-6"
     number = require_real("delta", value, mend)
     if not 0.0 < number < 1.0:
-        raise invalid("delta", value, "greater than 0 and less than 1", mend)
+        raise invalid(
+            "delta",
+            value,
+            "greater than 0 and less than 1",
+            mend,
+        )
     return number
 
 
 def require_whole(
-    name: str, value: object, least: int, mend: str = "", most: int | None = None
+    name: str,
+    value: object,
+    least: int,
+    mend: str = "",
+    most: int | None = None,
 ) -> int:
     """Return `value` as an int, or raise a `ConfigurationError` if it is no integer
     from `least` to `most`.
@@ -274,7 +318,10 @@ def require_whole(
     if whole is None or whole < least or (most is not None and whole > most):
         bound = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise invalid(
-            name, value, f"an integer {bound}", mend or f"give for example {least}"
+            name,
+            value,
+            f"an integer {bound}",
+            mend or f"give for example {least}",
         )
     return whole
 
@@ -286,7 +333,9 @@ leave the box and their bound.
 
 
 def require_ranges(
-    lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()
+    lower: Sequence[float],
+    upper: Sequence[float],
+    names: Sequence[str] = (),
 ) -> None:
     """Refuse lengths that differ, and the first range that is not finite, reversed or
     empty.

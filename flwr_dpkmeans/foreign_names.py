@@ -120,7 +120,9 @@ def answer(
 
 
 def _is_taken(
-    template: str, spelt: Mapping[str, str], taken: Collection[str] | None
+    template: str,
+    spelt: Mapping[str, str],
+    taken: Collection[str] | None,
 ) -> bool:
     """Whether all that an answer names may be given."""
     named = [field for _, field, _, _ in Formatter().parse(template) if field]

@@ -50,7 +50,12 @@ class LogOptions:
     """Where lines are written as well, by a node that says so itself."""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], *, may_write: bool = False) -> LogOptions:
+    def of(
+        cls,
+        config: Mapping[str, Any],
+        *,
+        may_write: bool = False,
+    ) -> LogOptions:
         """Read the options as a configuration spells them.
 
         Anything else is a `ConfigurationError`.
@@ -63,7 +68,12 @@ class LogOptions:
             config.get("log-file") if may_write else None,
         )
         if not isinstance(verbose, bool):
-            raise invalid("verbose", verbose, "true or false", "correct it")
+            raise invalid(
+                "verbose",
+                verbose,
+                "true or false",
+                "correct it",
+            )
         where = Path(str(file)).expanduser().absolute() if file else None
         return cls(
             member("log-format", config.get("log-format") or LogFormat.TEXT, LogFormat),
@@ -110,7 +120,14 @@ def placed(place: Place) -> Iterator[None]:
 def now_at(round_index: int, attempt: int) -> None:
     """Say which aggregation the lines up to the end of the `placed` block are about."""
     place = _place.get()
-    _place.set(Place(place.run, place.node, round_index, attempt))
+    _place.set(
+        Place(
+            place.run,
+            place.node,
+            round_index,
+            attempt,
+        )
+    )
 
 
 def name_nodes(names: Mapping[int, str]) -> None:
@@ -222,7 +239,10 @@ class LineFormatter(logging.Formatter):
     """
 
     def __init__(
-        self, log_format: LogFormat = LogFormat.TEXT, *, timed: bool = False
+        self,
+        log_format: LogFormat = LogFormat.TEXT,
+        *,
+        timed: bool = False,
     ) -> None:
         super().__init__()
         self._format, self._timed = log_format, timed
@@ -250,7 +270,11 @@ class LineFormatter(logging.Formatter):
         return f"{time} {record.levelname} {message}" if self._timed else message
 
 
-def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
+def _as_json(
+    record: logging.LogRecord,
+    message: str,
+    time: str,
+) -> str:
     """One JSON object; ASCII only, so that no reader of lines is misled."""
     line = {"time": time, "level": record.levelname, "logger": record.name}
     for name in _PLACES:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 
 def encoded_tables(

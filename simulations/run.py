@@ -23,7 +23,8 @@ import hydra
 from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
+from flwr_dpkmeans.results.whole_files import write_folder
+from flwr_dpkmeans.results.writer import REPORT_FILE
 from simulations.commands import RESUMES, exit_code
 from simulations.experiments.composition import store_packages
 from simulations.experiments.engines import run_settings

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
-from flwr_dpkmeans.data.columns import Column, Kind
-from flwr_dpkmeans.data.dates import iso_date
+from flwr_dpkmeans.data.columns.column import Column, Kind
+from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
 from flwr_dpkmeans.privacy.release import (
@@ -95,9 +95,20 @@ def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
             " minus one half"
         )
         moved = Sensitivity(
-            Norm.L2, root_at_least(n_gappy) / 2.0, PrivacyUnit.RECORD, because
+            Norm.L2,
+            root_at_least(n_gappy) / 2.0,
+            PrivacyUnit.RECORD,
+            because,
         )
-        parts.append(ReleasePart(PRESENT, (k, n_gappy), moved, float(n_gappy), 0.5))
+        parts.append(
+            ReleasePart(
+                PRESENT,
+                (k, n_gappy),
+                moved,
+                float(n_gappy),
+                0.5,
+            )
+        )
     blocks, unit = divided(parts, 1.0, multiplier), settings.unit
     if unit is PrivacyUnit.RECORD:
         return blocks
@@ -130,7 +141,12 @@ class _Layout:
     @classmethod
     def of(cls, settings: Settings) -> _Layout:
         n_numbers, n_flags, *values = settings.profile_widths or (0, 0)
-        return cls(n_numbers, n_flags, tuple(values), settings.gap_columns)
+        return cls(
+            n_numbers,
+            n_flags,
+            tuple(values),
+            settings.gap_columns,
+        )
 
     @property
     def n_columns(self) -> int:
@@ -209,7 +225,10 @@ def profile_round(public: PublicFacts) -> PrivateSum:
             counted, present = layout.present(block)
             n = layout.n_numbers
             moments = moment_arrays(
-                block[:, :n], groups.astype(np.int64), config.n_clusters, present[:, :n]
+                block[:, :n],
+                groups.astype(np.int64),
+                config.n_clusters,
+                present[:, :n],
             )
             arrays = dict(zip(_ALL, moments, strict=False))
             cells = layout.cells(block) * present[:, layout.column_of_cells]
@@ -231,7 +250,12 @@ def profile_round(public: PublicFacts) -> PrivateSum:
         return state.changed(**{one.name: released[one.name] for one in public.profile})
 
     return PrivateSum(
-        PROFILE_ROUND, public.profile, statistic, advance, in_blocks=True, profiles=True
+        PROFILE_ROUND,
+        public.profile,
+        statistic,
+        advance,
+        in_blocks=True,
+        profiles=True,
     )
 
 
@@ -298,7 +322,11 @@ class Figure:
     """
 
 
-def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figure, ...]:
+def read_profile(
+    plan: Plan,
+    state: State,
+    schema: Schema | None,
+) -> tuple[Figure, ...]:
     """Figures of all clusters, then of each, by column of the schema.
 
     Empty if the run released no profile.
@@ -328,7 +356,15 @@ def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figur
             if figure == "mean" and column.kind == Kind.DATE:
                 estimate = iso_date(estimate, *column.range)
             figures.append(
-                Figure(cluster, column.name, name, value, estimate, deviation, noise)
+                Figure(
+                    cluster,
+                    column.name,
+                    name,
+                    value,
+                    estimate,
+                    deviation,
+                    noise,
+                )
             )
     return tuple(figures)
 
@@ -399,7 +435,12 @@ class _Released:
     """
 
     @classmethod
-    def of(cls, plan: Plan, planned: PlannedRound, state: State) -> _Released:
+    def of(
+        cls,
+        plan: Plan,
+        planned: PlannedRound,
+        state: State,
+    ) -> _Released:
         # Where the run chose k, other rows hold noise alone.
         k = len(state.centroids)
         std = {

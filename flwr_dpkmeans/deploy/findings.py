@@ -4,6 +4,7 @@ it saw.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
@@ -14,7 +15,7 @@ import stat
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,6 +88,21 @@ def require_pairs(what: str, text: str) -> None:
         )
 
 
+@contextlib.contextmanager
+def guard_errors_as_mistakes() -> Iterator[None]:
+    """Turn what the guard refuses into a sentence for whoever typed the command.
+
+    Yields
+    ------
+    None
+        For the length of a block, or of a function that this decorates.
+    """
+    try:
+        yield
+    except GuardError as error:
+        raise ConfigurationError(str(error)) from error
+
+
 class NoteError(Exception):
     """Not wrong, but the operator should know."""
 
@@ -132,7 +148,12 @@ def require_outside_apps(folder: Path) -> None:
     """
     for place in folder.absolute().parents:
         project, app = place / "pyproject.toml", None
-        with suppress(OSError, ValueError, KeyError, TypeError):  # then it is none
+        with suppress(
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # then it is none
             app = tomllib.loads(project.read_text())["tool"]["flwr"]["app"]
         if app is not None and not {"fab-include", "fab-exclude"} & {*app}:
             raise ConfigurationError(
@@ -239,7 +260,11 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
-def require_days(what: str, begins: datetime.datetime, ends: datetime.datetime) -> None:
+def require_days(
+    what: str,
+    begins: datetime.datetime,
+    ends: datetime.datetime,
+) -> None:
     """Refuse a certificate outside of its time; note one that ends soon."""
     now, span = (
         datetime.datetime.fromtimestamp(time.time(), datetime.UTC),

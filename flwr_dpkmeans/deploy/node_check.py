@@ -34,7 +34,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from packaging.version import Version
 
-from flwr_dpkmeans.data.files import is_clustered
+from flwr_dpkmeans.data.files.reader import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
 from flwr_dpkmeans.deploy import app_guard, supernode
@@ -59,11 +59,13 @@ from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, l
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, unfinished_sentence
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import unfinished
 from flwr_dpkmeans.node.ledger_file import FileLedger, head_path
+from flwr_dpkmeans.node.node_log import unfinished_sentence
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
 OLDEST_FLOWER = "1.41"
@@ -124,7 +126,12 @@ def ask(options: NodeOptions) -> Answer:
         [NodeAuthHttpInterceptor(key, key.public_key())],
     )
     try:
-        with connect(options.superlink, options.insecure, authority, signs) as client:
+        with connect(
+            options.superlink,
+            options.insecure,
+            authority,
+            signs,
+        ) as client:
             before = time.time()
             try:
                 client.ActivateNode(request)
@@ -223,7 +230,11 @@ def stated_run(text: str) -> dict[str, Any]:
 
 
 def check(
-    path: Path, options: NodeOptions, *, apps: bool, starting: bool = False
+    path: Path,
+    options: NodeOptions,
+    *,
+    apps: bool,
+    starting: bool = False,
 ) -> list[Finding]:
     """Look at everything that a node needs, one finding for each item.
 
@@ -532,7 +543,12 @@ class NodeCheck:
                 Identity.load(options.identity),
             )
             guard = NodeGuard(
-                NodeSettings(rules, ledger, options.data_name, identity=identity),
+                NodeSettings(
+                    rules,
+                    ledger,
+                    options.data_name,
+                    identity=identity,
+                ),
                 plan.run_id,
                 0,
                 0,
@@ -624,7 +640,10 @@ class NodeCheck:
         """What reads rows as the node's app does."""
         options = self.options
         layout = Layout(
-            options.columns, options.label_column, options.dialect, options.query
+            options.columns,
+            options.label_column,
+            options.dialect,
+            options.query,
         )
         return partial(load_stated, layout=layout, schema=self.schema)
 

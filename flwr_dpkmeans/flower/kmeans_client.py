@@ -23,7 +23,10 @@ from flwr_dpkmeans.algorithms.measure import (
 )
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.identifiers import doubtful_columns
+from flwr_dpkmeans.data.doubts.doubtful_columns import (
+    doubts_about_own_table,
+    sentences_about,
+)
 from flwr_dpkmeans.data.points import (
     Bounds,
     frame_columns,
@@ -42,14 +45,9 @@ from flwr_dpkmeans.results.aside import can_run_aside, run_aside
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.page import CONSOLE, summary
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import (
-    RunResult,
-    add_profile,
-    require_writable,
-    result_files,
-    write_folder,
-    write_report,
-)
+from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.whole_files import require_writable, write_folder
+from flwr_dpkmeans.results.writer import add_profile, result_files, write_report
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
@@ -60,7 +58,7 @@ from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
-from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
+from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
 from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -160,7 +158,13 @@ class KMeansClient(NumPyClient):
                 (schema.describing_share,),
             )
             names, gaps = schema.feature_names, schema.gap_columns
-            self.agreement = schema_agreement(schema.digest, names, box, *columns, gaps)
+            self.agreement = schema_agreement(
+                schema.digest,
+                names,
+                box,
+                *columns,
+                gaps,
+            )
         points: Any = X if isinstance(X, Rows) else validate_points(X)
         n_points = points.shape[1] - (0 if schema is None else schema.n_beside)
         self._points, self.beside = points[:, :n_points], points[:, n_points:]
@@ -187,7 +191,9 @@ class KMeansClient(NumPyClient):
         self._scaled: tuple[Plan, Array] | None = None
 
     def fit(
-        self, parameters: list[Array], config: dict[str, Scalar]
+        self,
+        parameters: list[Array],
+        config: dict[str, Scalar],
     ) -> tuple[list[Array], int, dict[str, Scalar]]:
         """Answer one task of the mod.
 
@@ -215,7 +221,10 @@ class KMeansClient(NumPyClient):
             found = Discoveries(box=(lower, upper)) if lower else Discoveries()
             return (
                 plan.task.preliminary_statistic(
-                    plan, index, self._ordered(plan), found
+                    plan,
+                    index,
+                    self._ordered(plan),
+                    found,
                 ),
                 0,
                 {},
@@ -226,13 +235,19 @@ class KMeansClient(NumPyClient):
         state, started = _state(parameters, config), time.monotonic()
         arrays = list(
             step.arrays_of(
-                self._grid_points(plan), state, self._classes(plan, step), self.beside
+                self._grid_points(plan),
+                state,
+                self._classes(plan, step),
+                self.beside,
             )
         )
         if isinstance(self._points, Rows):
             each = len(self._points) / (time.monotonic() - started)
             logger.info(
-                "%s: %d rows, %.3g a second", step.name, len(self._points), each
+                "%s: %d rows, %.3g a second",
+                step.name,
+                len(self._points),
+                each,
             )
         return arrays, 0, {}
 
@@ -260,7 +275,9 @@ class KMeansClient(NumPyClient):
         }
 
     def evaluate(
-        self, parameters: list[Array], config: dict[str, Scalar]
+        self,
+        parameters: list[Array],
+        config: dict[str, Scalar],
     ) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if
         there is one.
@@ -277,14 +294,17 @@ class KMeansClient(NumPyClient):
         )
         names = agreed_names(plan, self._feature_names)
         self.local_warnings_ = local_cautions(
-            plan.config, plan.delta, self.outside(config), names
+            plan.config,
+            plan.delta,
+            self.outside(config),
+            names,
         )
         # An image's border is one colour, and its pixels are no measures that somebody
         # chose.
         if self.schema is None and self._image_shape is None:
-            self.local_warnings_ += column_cautions(
-                *doubtful_columns(self._feature_names, [self._points])
-            )
+            doubts = doubts_about_own_table(self._points, self._feature_names)
+            sentences = sentences_about(doubts, self._feature_names)
+            self.local_warnings_ += tuple(LOCAL + sentence for sentence in sentences)
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
@@ -353,7 +373,11 @@ class KMeansClient(NumPyClient):
             logger.warning("no local profile was written: %s", where_raised(error))
             return None
 
-    def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
+    def _classes(
+        self,
+        plan: Plan,
+        step: PrivateSum,
+    ) -> Labels | None:
         """The labels, where this round looks at them.
 
         That some are no class of the plan is said in this log only.
@@ -448,7 +472,13 @@ def run_result(
         figures,
         deviations,
     )
-    return RunResult.of(model, report, state, profile=profile(model), **known)
+    return RunResult.of(
+        model,
+        report,
+        state,
+        profile=profile(model),
+        **known,
+    )
 
 
 def write_result(
@@ -475,18 +505,42 @@ def write_result(
         show(str(report))
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     described = (lambda model: None) if aside else profile
-    result = run_result(plan, state, report, names, schema, described, **known)
+    result = run_result(
+        plan,
+        state,
+        report,
+        names,
+        schema,
+        described,
+        **known,
+    )
     for sentence in result.report.warnings[len(report.warnings) :]:
         logger.warning("%s", sentence)
-    show(summary(result.model, result.report, CONSOLE, result.evaluation))
+    show(
+        summary(
+            result.model,
+            result.report,
+            CONSOLE,
+            result.evaluation,
+        )
+    )
     paths = write_folder(folder, result_files(result))
     if aside:
-        run_aside(partial(_add_profile, paths[0].parent, result, profile))
+        run_aside(
+            partial(
+                _add_profile,
+                paths[0].parent,
+                result,
+                profile,
+            )
+        )
     return paths
 
 
 def _add_profile(
-    folder: Path, result: RunResult, profile: Callable[[Model], Any]
+    folder: Path,
+    result: RunResult,
+    profile: Callable[[Model], Any],
 ) -> None:
     """Write the party's own profile beside the files that are there already.
 

@@ -1,10 +1,7 @@
-"""What a node decides before anything leaves it, by its own policy and ledger, and what
-it writes down.
+"""What a node decides before anything leaves it, and what it writes down.
 
-`NodeGuard` is what `flwr_dpkmeans.sums.client.Client` asks. It knows one request of one
-run. What the node's own log says stays on the node: the plan's public values, the
-node's own policy and its ledger's sums; never a row, a statistic, a centroid, a key or
-a mask.
+By its own policy and ledger. `NodeGuard` is what `flwr_dpkmeans.sums.client.Client`
+calls on; it serves one request of one run.
 """
 
 from __future__ import annotations
@@ -12,31 +9,26 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 
 from flwr_dpkmeans import errors
-from flwr_dpkmeans.errors import (
-    BudgetError,
-    ConfigurationError,
-    DPKMeansError,
-    ProtocolError,
-    RefusalError,
-    listed,
-)
-from flwr_dpkmeans.log import event, name_nodes, placed_logger, printable
-from flwr_dpkmeans.node.identity import Identity
+from flwr_dpkmeans.errors import BudgetError, ProtocolError, RefusalError
+from flwr_dpkmeans.log import event, name_nodes, printable
+from flwr_dpkmeans.node import node_log
 from flwr_dpkmeans.node.ledger import (
     RESULT_TAKEN,
     SHARES_GIVEN,
     LedgerEntry,
-    MemoryLedger,
     Past,
     unfinished,
 )
 from flwr_dpkmeans.node.limits import Proposal, has_bounds_by_name
-from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.node_log import json_number, logger
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
+from flwr_dpkmeans.secagg.ciphers import AttemptId
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
 from flwr_dpkmeans.secagg.pins import pin_mark
@@ -50,37 +42,6 @@ from flwr_dpkmeans.sums.wire import LONGEST_SENTENCE, Request, terms_digest
 
 LEAST_WAIT = 10.0
 """Seconds that every request stays good for by this node's clock."""
-
-_DIGEST_CHARACTERS = 16
-
-logger = placed_logger("flwr_dpkmeans.mod")
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """A node's own decisions; nothing here can be set by the server of a deployment.
-
-    A policy that pins peers, on a node without an identity of its own, is a
-    ConfigurationError.
-    """
-
-    policy: ClientPolicy
-    ledger: MemoryLedger
-    data_id: str
-    simulated: bool = False
-    """Whether this node is part of a simulation, where an exact evaluation protects
-    nobody's rows.
-    """
-    identity: Identity | None = None
-    """Signs the node's key in every run."""
-
-    def __post_init__(self) -> None:
-        if self.policy.pinned_peers is not None and self.identity is None:
-            raise ConfigurationError(
-                "the node's policy pins peers, but the node has no 'identity' that they"
-                " could pin: make one with 'python -m flwr_dpkmeans identity new PATH'"
-                " and give its path in the node's configuration."
-            )
 
 
 class NodeGuard(Guard):
@@ -98,62 +59,73 @@ class NodeGuard(Guard):
         stream: int,
         created: float,
     ) -> None:
-        self.settings, self.data_id, self.identity = (
-            settings,
-            settings.data_id,
-            settings.identity,
-        )
-        self.run_id, self.node_id, self.stream = run_id, node_id, stream
+        self.settings = settings
+        self.data_id = settings.data_id
+        self.identity = settings.identity
         self.min_cohort = settings.policy.min_cohort
-        pinned = settings.policy.pinned_peers
-        self.pinned = (
-            None
-            if pinned is None
-            else {bytes.fromhex(key): name for name, key in pinned}
-        )
-        self._created = created
-        # This node's part of a run in the ledger, which the nodes of one host may
-        # share.
+        self.run_id = run_id
+        self.node_id = node_id
+        self.stream = stream
+        self.pinned = None
+        if settings.policy.pinned_peers is not None:
+            pairs = settings.policy.pinned_peers
+            self.pinned = {bytes.fromhex(key): name for name, key in pairs}
         self.entry_run = f"{run_id}/{node_id}"
+        """This node's part of a run in the ledger, which the nodes of one host may
+        share.
+        """
+        self._created = created
+
+    # -- who takes part
 
     def marks(self) -> frozenset[bytes]:
+        """Return a mark of each identity that this node takes part with."""
         if self.pinned is None or self.identity is None:
             return frozenset()
-        return frozenset(
-            pin_mark(key, self.run_id)
-            for key in (self.identity.public_key, *self.pinned)
-        )
+        identities = (self.identity.public_key, *self.pinned)
+        return frozenset([pin_mark(identity, self.run_id) for identity in identities])
 
-    def name_peers(self, memory: Memory | None, request: Request) -> None:
-        """Call nodes by the policy's names: this one, those whose identities are
-        announced now, and the cohort's.
+    def name_peers(
+        self,
+        memory: Memory | None,
+        request: Request,
+    ) -> None:
+        """Call nodes by the policy's names in the log.
+
+        This one, those whose identities are announced now, and the cohort's.
         """
         if not self.pinned:
             return
-        own = self.identity and self.identity.public_key
-        told = {
-            node: found.identity.hex()
-            for node, found in getattr(request.body, "credentials", {}).items()
-        }
-        for line in () if memory is None else memory.cohort:
-            node, _, digits = line.partition(" identity ")
-            told |= {int(node): digits} if digits else {}
-        told |= {self.node_id: own.hex()} if own else {}
-        names = {
-            node: [
-                name for key, name in self.pinned.items() if key.hex().startswith(one)
-            ]
-            for node, one in told.items()
-        }
-        name_nodes({node: found[0] for node, found in names.items() if found})
+        digits_of: dict[int, str] = {}
+        announced: Mapping[int, Credential]
+        announced = getattr(request.body, "credentials", {})
+        for node, credential in announced.items():
+            digits_of[node] = credential.identity.hex()
+        fingerprints = () if memory is None else memory.cohort
+        for fingerprint in fingerprints:
+            node_id, _, digits = fingerprint.partition(" identity ")
+            if digits:
+                digits_of[int(node_id)] = digits
+        if self.identity is not None:
+            digits_of[self.node_id] = self.identity.public_key.hex()
+        names: dict[int, str] = {}
+        for node, first_digits in digits_of.items():
+            for identity, name in self.pinned.items():
+                if identity.hex().startswith(first_digits):
+                    names.setdefault(node, name)
+        name_nodes(names)
 
     def started(self) -> str:
+        """Return the time at which this node began, for the report."""
         return utc_now()
 
     def identities(self, n_recognised: int) -> str:
+        """Say for the report whether this node looked at the others' identities."""
         if n_recognised:
             return told("pinned", n=n_recognised)
         return told("simulated" if self.settings.simulated else "not_pinned")
+
+    # -- what a plan may be
 
     def require_in_time(self, wait: float | None) -> None:
         """Refuse a request whose sender has given up by now.
@@ -171,17 +143,20 @@ class NodeGuard(Guard):
                 " raise round-timeout; if nobody waited so long, set the clocks."
             )
 
-    def require_approved(self, plan: Plan, digest: bytes) -> None:
-        plan_came(plan, digest)
+    def require_approved(
+        self,
+        plan: Plan,
+        digest: bytes,
+    ) -> None:
+        """Refuse a plan that no node accepts, or this node's policy does not allow."""
+        node_log.log_plan(plan, digest)
         if not plan.settings.masking:
             raise RefusalError(
                 "the plan turns masks off, which no client of a Flower run accepts:"
                 " leave masking on."
             )
-        if (
-            plan.settings.evaluation is EvaluationKind.EXACT
-            and not self.settings.simulated
-        ):
+        is_exact = plan.settings.evaluation is EvaluationKind.EXACT
+        if is_exact and not self.settings.simulated:
             raise RefusalError(
                 "the plan's evaluation is 'exact', which releases sums without noise"
                 " and exists in simulation only: choose evaluation='private'."
@@ -200,15 +175,20 @@ class NodeGuard(Guard):
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
         self._admit(plan, cost_of(plan), Past())
-        self._admit(plan, cost_of(plan), Past(), self._n_plans_today(digest))
-        spent, limit = (
-            self.require_allowed(plan).epsilon,
-            self.settings.policy.max_epsilon_total,
+        self._admit(
+            plan,
+            cost_of(plan),
+            Past(),
+            self._n_plans_today(digest),
         )
+        spent = self.require_allowed(plan).epsilon
+        limit = self.settings.policy.max_epsilon_total
         logger.info(
             f"allowed by this node's policy: {self._spent(spent)} was spent in other"
             " runs of this unit",
-            extra=event("plan allowed", spent=_finite(spent), limit=_finite(limit)),
+            extra=event(
+                "plan allowed", spent=json_number(spent), limit=json_number(limit)
+            ),
         )
 
     def _n_plans_today(self, digest: bytes) -> int:
@@ -219,22 +199,23 @@ class NodeGuard(Guard):
         if most is None:
             return 0
         return self.settings.ledger.note_plan(
-            self.data_id, self.entry_run, digest.hex(), most
+            self.data_id,
+            self.entry_run,
+            digest.hex(),
+            most,
         )
 
     def _spent(self, epsilon: float) -> str:
-        """What runs have cost, with the limit that it is held against if there is one,
-        and the data set.
-        """
+        """Say what runs on the data set have cost, and of which limit, if any."""
         limit = self.settings.policy.max_epsilon_total
         most = "" if math.isinf(limit) else f" of {limit:.4g}"
-        return (
-            f"epsilon {epsilon:.4g}{most} on data set {printable(self.data_id, 200)!r}"
-        )
+        data_set = printable(self.data_id, 200)
+        return f"epsilon {epsilon:.4g}{most} on data set {data_set!r}"
 
     def require_allowed(self, plan: Plan) -> Past:
-        """Hold a plan against the policy as it is now, and against what other runs have
-        cost until now.
+        """Hold a plan against the policy and what other runs have cost until now.
+
+        Both as they are now, which may be long after the plan was agreed to.
         """
         past = self.settings.ledger.past(
             self.data_id, plan.settings.unit.value, excluding_run=self.entry_run
@@ -243,17 +224,17 @@ class NodeGuard(Guard):
         return past
 
     def spent(self, plan: Plan) -> str:
-        """What all runs on this data set may have cost by now, and what is left.
+        """Say what all runs on this data set may have cost by now, and what is left.
 
         For this node's own eyes.
         """
-        unit, most = plan.settings.unit.value, self.settings.policy.max_epsilon_total
+        unit = plan.settings.unit.value
         past = self.settings.ledger.past(self.data_id, unit)
-        left = (
-            ""
-            if math.isinf(most)
-            else f"; epsilon {max(0.0, most - past.epsilon):.4g} is left by its policy"
-        )
+        limit = self.settings.policy.max_epsilon_total
+        left = ""
+        if not math.isinf(limit):
+            rest = max(0.0, limit - past.epsilon)
+            left = f"; epsilon {rest:.4g} is left by its policy"
         return (
             f"By this party's ledger, runs of unit {unit!r} on data set"
             f" {self.data_id!r} may have cost epsilon {past.epsilon:.4g} and delta"
@@ -261,21 +242,32 @@ class NodeGuard(Guard):
         )
 
     def _admit(
-        self, plan: Plan, epsilon: float, past: Past, plans_today: int = 0
+        self,
+        plan: Plan,
+        epsilon: float,
+        past: Past,
+        plans_today: int = 0,
     ) -> None:
-        """Hold a plan of some cost against the policy, beside what other runs have
-        cost.
-        """
+        """Hold a plan of some cost against the policy, beside what other runs cost."""
         policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
         try:
-            policy.check(Proposal(plan, epsilon, past, terms, plans_today))
+            policy.check(
+                Proposal(
+                    plan,
+                    epsilon,
+                    past,
+                    terms,
+                    plans_today,
+                )
+            )
         except BudgetError as error:
             # The policy's sentences hold public values only, unlike the ledger's, so
             # they may travel.
             raise RefusalError(str(error)) from error
 
     def require_new_run(self) -> None:
+        """Refuse a run that has releases already, or a ledger that cannot take any."""
         ledger = self.settings.ledger
         if ledger.attempts(self.entry_run):
             raise ProtocolError(
@@ -285,65 +277,78 @@ class NodeGuard(Guard):
         try:
             ledger.require_usable()
         except BudgetError as error:
-            failed(error)
+            node_log.log_failure(error)
             raise RefusalError(
                 "this client's budget ledger is damaged or cannot be written (its own"
                 " log says how), and without it nothing may be released: have its owner"
                 " look at it, or leave this client out."
             ) from error
-        if (last := unfinished(ledger, self.data_id)) is not None:
+        last = unfinished(ledger, self.data_id)
+        if last is not None:
             logger.warning(
                 "%s",
-                unfinished_sentence(last),
+                node_log.unfinished_sentence(last),
                 extra=event("unfinished", other=last.run_id),
             )
 
-    def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
-        """Hold columns and the bounds of named ones against the policy, whose own are
-        in the order of the own table.
+    def require_names(
+        self,
+        plan: Plan,
+        names: tuple[str, ...],
+    ) -> None:
+        """Hold columns, and the bounds of named ones, against the policy.
 
-        Checked once: no later plan can have other bounds or names.
+        Its own bounds are in the order of the own table. Checked once: no later plan
+        can have other bounds or names.
         """
         policy = self.settings.policy
         policy.check_columns(names)
         if has_bounds_by_name(plan):
             planned = plan.config.feature_names
-            places = [planned.index(name) for name in names or planned]
-            lower, upper = (
-                [side[place] for place in places] for side in plan.config.bounds
+            own_order = names if names else planned
+            indices = [planned.index(name) for name in own_order]
+            lower, upper = plan.config.bounds
+            policy.check_box(
+                [lower[index] for index in indices],
+                [upper[index] for index in indices],
+                len(indices),
             )
-            policy.check_box(lower, upper, len(places))
         if not names:
             # Nothing tells this client whether the others' columns are its own.
             logger.info(
                 "the own table has no column names: its columns are matched by position"
             )
 
-    def require_open(self, memory: Memory, request: SumRequest) -> None:
-        _log_asked(memory.plan, request, memory.n_recognised)
+    # -- one release
+
+    def require_open(
+        self,
+        memory: Memory,
+        request: SumRequest,
+    ) -> None:
+        """Refuse a vector that the ledger has, or the policy allows no more."""
+        node_log.log_request(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
-        index, attempt = request.attempt_id
-        if (index, attempt) in entries:
+        if request.attempt_id in entries:
+            # Against an older memory that was put back: one (round, attempt) twice.
             raise ProtocolError(
-                f"round {index}, attempt {attempt} of run {self.run_id} stands in this"
-                " client's ledger already: the request is a replay and stays"
-                " unanswered."
+                f"round {request.round_index}, attempt {request.attempt} of run"
+                f" {self.run_id} stands in this client's ledger already: the request is"
+                " a replay and stays unanswered."
             )
         self.require_same_history(memory, entries)
         self.require_allowed(memory.plan)
 
     def require_same_history(
-        self, memory: Memory, entries: frozenset[tuple[int, int]] | None = None
+        self,
+        memory: Memory,
+        entries: frozenset[AttemptId] | None = None,
     ) -> None:
-        entries = (
-            self.settings.ledger.attempts(self.entry_run)
-            if entries is None
-            else entries
-        )
-        charged, remembered = (
-            {entry for entry in entries if entry[1] < SHARES_GIVEN},
-            set(memory.attempts),
-        )
+        """Refuse to go on where the ledger and the memory have other releases."""
+        if entries is None:
+            entries = self.settings.ledger.attempts(self.entry_run)
+        charged = {entry for entry in entries if entry[1] < SHARES_GIVEN}
+        remembered = set(memory.attempts)
         if not charged >= remembered:
             raise ProtocolError(
                 f"this client's ledger lacks releases of run {self.run_id} that it has"
@@ -357,67 +362,76 @@ class NodeGuard(Guard):
                 " because their cost would not be counted."
             )
 
-    def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None:
+    def charge(
+        self,
+        memory: Memory,
+        index: int,
+        attempt: int,
+        n_clients: int,
+    ) -> None:
         """Write the release into the ledger, before it is sent.
 
-        The first one charges all that the run can cost. The policy is asked once more,
+        The first one charges all that the run can cost. The policy decides once more,
         under the lock of the charge: many runs may have been allowed while none of them
         was charged.
         """
         planned = memory.plan.round_at(index)
-        entry = self._entry(memory, index, attempt, planned.name)
-        self.settings.ledger.charge(
-            entry, partial(self._admit, memory.plan, entry.epsilon)
+        entry = self._entry(
+            memory,
+            index,
+            attempt,
+            planned.name,
         )
+        admit = partial(self._admit, memory.plan, entry.epsilon)
+        self.settings.ledger.charge(entry, admit)
         if logger.isEnabledFor(logging.INFO):
             spent = self.settings.ledger.past(self.data_id, entry.unit).epsilon
-            logger.info(
-                f"gave: {printable(planned.name, 60)}, masked, in a sum of {n_clients}"
-                f" clients; ledger: epsilon {entry.epsilon:.4g} for all of this run,"
-                f" {self._spent(spent)} in all runs of this unit",
-                extra=event(
-                    "gave",
-                    release=planned.name,
-                    epsilon=_finite(entry.epsilon),
-                    spent=_finite(spent),
-                ),
+            node_log.log_release(
+                planned,
+                n_clients,
+                entry.epsilon,
+                spent,
+                self._spent(spent),
             )
 
-    def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:
-        """Write into the ledger, before they are sent, that shares of one aggregation
-        are given; a second time, refuse.
+    def give_shares(
+        self,
+        memory: Memory,
+        request: UnmaskRequest,
+    ) -> None:
+        """Write into the ledger that key shares are given, before they are sent.
 
-        A reply is sent before Flower keeps the context, so the memory alone does not
-        know: with an older one a client would give both shares of a neighbour to a
-        server that names other survivors.
+        A second time is refused. A reply is sent before Flower stores the context, so
+        the memory alone does not know: with an older one a client would give both
+        shares of a neighbour to a server that names other survivors.
         """
         self.require_same_history(memory)
-        index, attempt, marked = (
-            request.round_index,
-            request.attempt,
-            request.attempt + SHARES_GIVEN,
-        )
-        if (index, marked) in self.settings.ledger.attempts(self.entry_run):
+        index = request.round_index
+        marked_attempt = request.attempt + SHARES_GIVEN
+        if (index, marked_attempt) in self.settings.ledger.attempts(self.entry_run):
             raise ProtocolError(
-                f"shares of round {index}, attempt {attempt} of run {self.run_id} were"
-                " given already, says this client's ledger: the request is a replay"
-                " and stays unanswered."
+                f"shares of round {index}, attempt {request.attempt} of run"
+                f" {self.run_id} were given already, says this client's ledger: the"
+                " request is a replay and stays unanswered."
             )
         name = f"key shares of {memory.plan.round_at(index).name}"
-        self.settings.ledger.charge(self._entry(memory, index, marked, name))
-        n_survivors, n_asked = (
-            len(request.survivors),
-            len(memory.protocol.cohort.members),
+        self.settings.ledger.charge(
+            self._entry(
+                memory,
+                index,
+                marked_attempt,
+                name,
+            )
         )
-        told = (
-            f"gave shares that unmask the sum of {n_survivors} clients out of {n_asked}"
-        )
-        logger.info(
-            told, extra=event("unmasked", n_survivors=n_survivors, n_asked=n_asked)
-        )
+        n_asked = len(memory.protocol.cohort.members)
+        node_log.log_shares_given(request, n_asked)
 
     def _entry(
-        self, memory: Memory, index: int, attempt: int, release_name: str
+        self,
+        memory: Memory,
+        index: int,
+        attempt: int,
+        release_name: str,
     ) -> LedgerEntry:
         plan = memory.plan
         return LedgerEntry(
@@ -428,164 +442,95 @@ class NodeGuard(Guard):
             attempt=attempt,
             release=release_name,
             epsilon=cost_of(plan),
-            # The one that the run began with: it holds whatever a count leads to [C15].
+            # The delta that the run began with: it holds whatever a count leads to
+            # [C15].
             delta=resolve_delta(plan.config, plan.n_clients),
             unit=plan.settings.unit.value,
         )
 
-    def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
+    def shared(
+        self,
+        memory: Memory,
+        n_neighbours: int,
+        threshold: int,
+    ) -> None:
+        """Log that this client shared the keys of the run."""
         announced = memory.protocol.announced
         n_clients = 0 if announced is None else len(announced.members)
-        logger.info(
-            f"shared the keys of this run: {n_clients} clients, {memory.n_recognised}"
-            f" of them recognised; {n_neighbours} neighbours hold shares, {threshold}"
-            " give a key back",
-            extra=event(
-                "shared",
-                n_clients=n_clients,
-                n_neighbours=n_neighbours,
-                threshold=threshold,
-            ),
+        node_log.log_keys_shared(
+            n_clients,
+            memory.n_recognised,
+            n_neighbours,
+            threshold,
         )
 
-    def finished(self, memory: Memory, report: PrivacyReport) -> None:
-        """Log what the report says against the result, and what it, the ledger's
-        entries and this log share.
-        """
-        for sentence in () if self.settings.simulated else report.warnings:
+    # -- the end
+
+    def finished(
+        self,
+        memory: Memory,
+        report: PrivacyReport,
+    ) -> None:
+        """Log the report's warnings, and what names the run in report and ledger."""
+        warnings = () if self.settings.simulated else report.warnings
+        for sentence in warnings:
             logger.warning("%s", printable(sentence), extra=event("warning"))
-        told = (
+        logger.info(
             f"the result is here, after {len(memory.attempts)} releases;"
-            f" {report.provenance}"
+            f" {report.provenance}",
+            extra=event("finished"),
         )
-        logger.info(told, extra=event("finished"))
 
     def ended(self, memory: Memory) -> None:
+        """Note in the ledger that the run's result has come."""
         if self.settings.simulated or not memory.attempts:
             return
-        index, ledger = memory.plan.last_round, self.settings.ledger
+        index = memory.plan.last_round
+        ledger = self.settings.ledger
         try:
             if (index, RESULT_TAKEN) not in ledger.attempts(self.entry_run):
-                ledger.charge(self._entry(memory, index, RESULT_TAKEN, "the result"))
+                ledger.charge(
+                    self._entry(
+                        memory,
+                        index,
+                        RESULT_TAKEN,
+                        "the result",
+                    )
+                )
         except BudgetError as error:
-            failed(error)  # the result is here all the same
+            # The result is here all the same.
+            node_log.log_failure(error)
 
-    def stopped(self, memory: Memory | None, sentence: str) -> None:
-        before = memory is not None and memory.protocol.phase is Phase.FINISHED
+    def stopped(
+        self,
+        memory: Memory | None,
+        sentence: str,
+    ) -> None:
+        """Log that the server stopped the run, and what it has cost here."""
+        n_releases = -1
+        cost = "its ledger cannot be read"
         try:
             # Of a node that lost its state after answering, the ledger alone knows.
-            n_releases = sum(
-                attempt < SHARES_GIVEN
-                for _, attempt in self.settings.ledger.attempts(self.entry_run)
-            )
-            cost = (
-                f"what {n_releases} release(s) cost here stays charged"
-                if n_releases
-                else "it has cost nothing here"
-            )
+            attempts = self.settings.ledger.attempts(self.entry_run)
+            n_releases = sum(attempt < SHARES_GIVEN for _, attempt in attempts)
+            cost = "it has cost nothing here"
+            if n_releases:
+                cost = f"what {n_releases} release(s) cost here stays charged"
         except BudgetError as error:
-            failed(error)
-            n_releases, cost = -1, "its ledger cannot be read"
-        told = (
-            f"stopped this run{', of whose end this node had heard before' * before},"
-            f" and {cost}"
-        )
-        sentence = printable(sentence, LONGEST_SENTENCE)
+            node_log.log_failure(error)
+        again = ""
+        if memory is not None and memory.protocol.phase is Phase.FINISHED:
+            again = ", of whose end this node had heard before"
+        reason = printable(sentence, LONGEST_SENTENCE)
         logger.warning(
-            f"the server has {told}; it says: {sentence}",
+            f"the server has stopped this run{again}, and {cost}; it says: {reason}",
             extra=event("stopped", n_releases=n_releases),
         )
 
 
-def unfinished_sentence(last: LedgerEntry) -> str:
-    """Say what is known of a run on the same data that has had no result."""
-    return (
-        f"run {printable(last.run_id, 60)} gave its last release"
-        f" ({printable(last.release, 60)}, {last.time}) and has had no result: unless"
-        " it is going on now, it has ended elsewhere, and its epsilon"
-        f" {last.epsilon:.4g} stays charged"
-    )
-
-
 def cost_of(plan: Plan) -> float:
-    """What a whole run can cost.
+    """Return the epsilon that a whole run can cost.
 
     Seeded noise protects nobody, so it is charged like none.
     """
-    return worst_case(plan) if plan.is_private else float("inf")
-
-
-def plan_came(plan: Plan, digest: bytes) -> None:
-    """Say which plan this client is asked to agree to."""
-    config = plan.config
-    try:
-        worst = worst_case(plan)
-        epsilon = plan.epsilon if plan.is_final else config.epsilon
-        private = plan.is_private
-    except (DPKMeansError, ArithmeticError):
-        # The plan is not checked yet, so its noise may have no price; the check will
-        # say what is wrong with it.
-        worst, epsilon, private = math.nan, math.nan, True
-    if not private:
-        worst = epsilon = math.inf
-    rounds = (
-        f"{plan.last_round} rounds" if plan.is_final else "rounds still to be planned"
-    )
-    logger.info(
-        f"asked for: {printable(config.algorithm, 60)} under trust"
-        f" {printable(config.trust, 60)}, {rounds}, {plan.n_clients} clients, unit"
-        f" {config.unit.value}, epsilon {epsilon:.4g} (at most {worst:.4g} with all"
-        f" {config.max_retries} retries) at delta"
-        f" {plan.delta:.3g}{'' if private else ' (NOT PRIVATE)'}; plan"
-        f" {digest.hex()[:_DIGEST_CHARACTERS]}",
-        extra=event(
-            "plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients
-        ),
-    )
-
-
-def _log_asked(plan: Plan, request: SumRequest, n_recognised: int) -> None:
-    if not logger.isEnabledFor(logging.INFO):
-        return
-    planned = plan.round_at(request.round_index)
-    roster = ""
-    if request.roster is not None:
-        pinned = (
-            f", {n_recognised} of them recognised by pinned identities"
-            if n_recognised
-            else ""
-        )
-        roster = (
-            f"; a cohort of {len(request.roster.members)} clients{pinned}:"
-            f" {listed(map(str, request.roster.node_ids))}"
-        )
-    noises = [
-        f"{block.name} (sensitivity {block.sensitivity.bound:.3g}, {block.noise.value}"
-        f" noise +-{block.noise_scale:.3g})"
-        for block in planned.blocks
-    ]
-    told = (
-        f"asked for: {printable(planned.name, 60)} (round {request.round_index} of"
-        f" {plan.last_round})"
-    )
-    logger.info(
-        f"{told}{roster}; {', '.join(noises)}",
-        extra=event("asked", release=planned.name),
-    )
-
-
-def failed(error: DPKMeansError) -> None:
-    """Say what is wrong on this machine.
-
-    The server is told that something is, but not what.
-    """
-    logger.error(
-        "cannot answer: %s",
-        printable(error),
-        extra=event("failed", kind=type(error).__name__),
-    )
-
-
-def _finite(value: float) -> float | str:
-    """A number as JSON has it."""
-    return value if math.isfinite(value) else str(value)
+    return worst_case(plan) if plan.is_private else math.inf

@@ -73,7 +73,12 @@ class Identity(Signer):
         )
 
 
-def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> Path:
+def write_new(
+    path: Path,
+    content: bytes,
+    *,
+    mode: int = 0o600,
+) -> Path:
     """Write a file that was not there, and that nobody else could read even for a
     moment, or a ConfigurationError.
     """

@@ -34,14 +34,11 @@ from flwr_dpkmeans.errors import (
     require_delta,
     require_real,
 )
-from flwr_dpkmeans.privacy import losses, release
-from flwr_dpkmeans.privacy.losses import (
-    numerical_losses,
-    smallest_at_most,
-    smallest_true,
-)
-from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
+from flwr_dpkmeans.privacy import gaussian, losses, mixtures, release
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness, joint_closeness, slack_cost
+from flwr_dpkmeans.privacy.losses import numerical_losses
 from flwr_dpkmeans.privacy.release import Event
+from flwr_dpkmeans.privacy.searches import smallest_at_most, smallest_true
 
 # Rates outside are priced as the next larger one inside, since at others the numerical
 # accountant loses all digits.
@@ -163,7 +160,12 @@ def add_up(events: Sequence[Event]) -> Totals:
         )
     closeness = joint_closeness(event.closeness for event in events)
     return Totals(
-        mu, closeness, tuple(sorted(pure)), tuple(sampled), tuple(multipliers), exact
+        mu,
+        closeness,
+        tuple(sorted(pure)),
+        tuple(sampled),
+        tuple(multipliers),
+        exact,
     )
 
 
@@ -171,7 +173,9 @@ def add_up(events: Sequence[Event]) -> Totals:
 
 
 def epsilon_as_drawn(
-    totals: Totals, delta: float, price: Callable[[Totals, float], float]
+    totals: Totals,
+    delta: float,
+    price: Callable[[Totals, float], float],
 ) -> float:
     """Return the epsilon at `delta` of the noise that is drawn, from a price of the
     noise that is analysed.
@@ -184,7 +188,9 @@ def epsilon_as_drawn(
 
 
 def delta_as_drawn(
-    totals: Totals, epsilon: float, price: Callable[[Totals, float], float]
+    totals: Totals,
+    epsilon: float,
+    price: Callable[[Totals, float], float],
 ) -> float:
     """Return the delta at `epsilon` of the noise that is drawn, from a price of the
     noise that is analysed.
@@ -220,7 +226,7 @@ def gdp_delta(totals: Totals, gaussian_part: float) -> float:
     """
     pure, tau = totals.pure, totals.closeness.additive
     epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return losses.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(
+    return gaussian.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(
         tau, epsilon + pure
     )
 
@@ -232,10 +238,10 @@ def gdp_epsilon(totals: Totals, delta: float) -> float:
     """
     mu, pure, tau = totals.mu, totals.pure, totals.closeness.additive
     if tau == 0.0:
-        return losses.gaussian_epsilon(mu, delta) + pure
+        return gaussian.gaussian_epsilon(mu, delta) + pure
 
     def cost(epsilon: float) -> float:
-        return losses.gaussian_delta_bound(epsilon, mu) + slack_cost(
+        return gaussian.gaussian_delta_bound(epsilon, mu) + slack_cost(
             tau, epsilon + pure
         )
 
@@ -243,7 +249,9 @@ def gdp_epsilon(totals: Totals, delta: float) -> float:
 
 
 def _least_epsilon(
-    cost: Callable[[float], float], delta: float, enough: float
+    cost: Callable[[float], float],
+    delta: float,
+    enough: float,
 ) -> float:
     """Return the smallest private epsilon, rounded up.
 
@@ -252,7 +260,11 @@ def _least_epsilon(
     return smallest_at_most(cost, delta, enough) if cost(enough) <= delta else math.inf
 
 
-def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
+def _turning_epsilon(
+    mu: float,
+    pure: float,
+    tau: float,
+) -> float:
     """Return the Gaussian epsilon at which the slope of delta, -Phi(-y) at y =
     epsilon/mu + mu/2, is that of slack.
     """
@@ -267,7 +279,7 @@ def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
     mixture, tau = (
-        losses.mixture_of(totals.mu, totals.pure_epsilons),
+        mixtures.mixture_of(totals.mu, totals.pure_epsilons),
         totals.closeness.additive,
     )
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
@@ -281,7 +293,11 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     )
 
 
-def _mixture_turning_epsilon(mixture: losses.Mixture, tau: float, high: float) -> float:
+def _mixture_turning_epsilon(
+    mixture: mixtures.Mixture,
+    tau: float,
+    high: float,
+) -> float:
     """Return the epsilon, at most `high`, at which the slope of delta, minus the absent
     tail, is that of slack.
     """
@@ -341,7 +357,11 @@ def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
     return numerical_losses(groups, totals.pure_epsilons)
 
 
-def _lowest_point(cost: Callable[[float], float], low: float, high: float) -> float:
+def _lowest_point(
+    cost: Callable[[float], float],
+    low: float,
+    high: float,
+) -> float:
     """Return about where a function that falls and then rises is smallest, by golden
     sections.
     """

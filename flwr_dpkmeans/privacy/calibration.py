@@ -16,14 +16,10 @@ from flwr_dpkmeans.privacy.accounting import (
     delta_as_drawn,
     gdp_delta,
 )
-from flwr_dpkmeans.privacy.losses import (
-    Bracket,
-    gaussian_delta,
-    gaussian_delta_bound,
-    smallest_true,
-)
-from flwr_dpkmeans.privacy.noise import Closeness
+from flwr_dpkmeans.privacy.closeness import Closeness
+from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_delta_bound
 from flwr_dpkmeans.privacy.release import Event
+from flwr_dpkmeans.privacy.searches import Bracket, smallest_true
 
 CALIBRATION_SHADE = 1.0 - 2.0**-41
 """What epsilon and delta are multiplied by before noise is calibrated to them.
@@ -41,7 +37,9 @@ _MOST_SLOW = 3  # secants that may leave more than half of a range
 
 
 def calibrate_gaussian(
-    epsilon: float, delta: float, closeness_at: Callable[[float], Closeness]
+    epsilon: float,
+    delta: float,
+    closeness_at: Callable[[float], Closeness],
 ) -> float:
     """Return the smallest noise multiplier that is (`epsilon`, `delta`)-DP as the noise
     is drawn, 0 < `delta` < 1.
@@ -155,7 +153,9 @@ def smallest_multiplier(private: Callable[[float], bool], start: float) -> float
 
 
 def first_private(
-    price: Callable[[float], float], epsilon: float, start: float
+    price: Callable[[float], float],
+    epsilon: float,
+    start: float,
 ) -> float:
     """Return the first scale of the lattice whose price is at most `epsilon`.
 
@@ -174,7 +174,11 @@ def first_private(
     return _scale_at(_first_below(excess, low, high))
 
 
-def _first_below(excess: Callable[[int], float], low: int, high: int) -> int:
+def _first_below(
+    excess: Callable[[int], float],
+    low: int,
+    high: int,
+) -> int:
     """Return, of a function above 0 at `low` and below at `high`, an index where it is
     below, and was above before.
 
@@ -183,11 +187,11 @@ def _first_below(excess: Callable[[int], float], low: int, high: int) -> int:
     bracket, slow = Bracket(excess, low, high), 0
     while (width := bracket.high - bracket.low) > 1:
         if slow < _MOST_SLOW:
-            bracket.ask(
+            bracket.narrow(
                 min(max(round(bracket.secant()), bracket.low + 1), bracket.high - 1)
             )
         else:
-            bracket.ask((bracket.low + bracket.high) // 2)
+            bracket.narrow((bracket.low + bracket.high) // 2)
         slow = slow + 1 if bracket.high - bracket.low > width / 2 else max(slow - 1, 0)
     return bracket.high
 
@@ -229,7 +233,11 @@ def _bracket(excess: Callable[[int], float], start: int) -> tuple[int, int]:
     return low, high
 
 
-def _refine_mu(epsilon: float, delta: float, mu: float) -> float:
+def _refine_mu(
+    epsilon: float,
+    delta: float,
+    mu: float,
+) -> float:
     """Return a mu near the solution of gaussian_delta(epsilon, mu) = delta, by Newton
     steps in log mu and log delta.
     """

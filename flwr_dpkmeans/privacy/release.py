@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, invalid, require_positive
-from flwr_dpkmeans.privacy import noise
-from flwr_dpkmeans.privacy.noise import (
+from flwr_dpkmeans.privacy.closeness import (
     SAME,
     Closeness,
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
+    joint_closeness,
 )
+from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.report import told
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
@@ -79,7 +80,12 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm, Norm):
-            raise invalid("norm", self.norm, "a Norm", "give Norm.L1 or Norm.L2")
+            raise invalid(
+                "norm",
+                self.norm,
+                "a Norm",
+                "give Norm.L1 or Norm.L2",
+            )
         if not isinstance(self.unit, PrivacyUnit):
             raise invalid(
                 "unit",
@@ -90,7 +96,10 @@ class Sensitivity:
         require_positive("the bound of a sensitivity", self.bound)
         if not isinstance(self.because, str):
             raise invalid(
-                "because", self.because, "half a sentence", "say why the bound holds"
+                "because",
+                self.because,
+                "half a sentence",
+                "say why the bound holds",
             )
 
     @cached_property
@@ -168,7 +177,11 @@ class Block:
             math.sqrt(2.0) if self.noise is NoiseShape.LAPLACE else 1.0
         )
 
-    def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
+    def event(
+        self,
+        fraction_bits: int,
+        n_shares: int = 1,
+    ) -> Event:
         """Describe the release for the accountant, with how close its discrete noise is
         to a continuous Gaussian.
 
@@ -227,7 +240,7 @@ def vector_length(blocks: Sequence[Block]) -> int:
 
 def draw_noise(
     blocks: Sequence[Block],
-    source: noise.NoiseSource,
+    source: NoiseSource,
     fraction_bits: int,
     *,
     share: float = 1.0,
@@ -242,7 +255,10 @@ def draw_noise(
     for block in blocks:
         # Not below the exact product, in grid steps: that much noise is priced.
         scale = product_at_least(
-            block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits
+            block.noise_multiplier,
+            block.sensitivity.bound,
+            share,
+            2.0**fraction_bits,
         )
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
@@ -300,7 +316,9 @@ class ReleasedSum:
 
 
 def as_released(
-    values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bits: int
+    values: NDArray[np.uint64],
+    blocks: Sequence[Block],
+    fraction_bits: int,
 ) -> ReleasedSum:
     """Declare a readable vector of ring elements noised as the plan's `blocks` say, and
     cut it into their arrays.
@@ -329,7 +347,10 @@ _PROOFS = {
 
 
 def theorem(
-    block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0
+    block: Block,
+    *,
+    shared_noise: bool = False,
+    sampling_rate: float = 1.0,
 ) -> str:
     """Say why a block's sensitivity holds and what prices its noise, and name the rows
     that prove it.
@@ -381,7 +402,12 @@ class GaussianRelease:
             and require_positive("sampling_rate", self.sampling_rate) > 1.0
         ):
             mend = "give the probability that a unit is included"
-            raise invalid("sampling_rate", self.sampling_rate, "at most 1", mend)
+            raise invalid(
+                "sampling_rate",
+                self.sampling_rate,
+                "at most 1",
+                mend,
+            )
 
 
 @dataclass(frozen=True)
@@ -416,7 +442,9 @@ Event = GaussianRelease | PureRelease | ExactRelease
 
 
 def joint_sampled_release(
-    name: str, parts: Sequence[GaussianRelease], sampling_rate: float
+    name: str,
+    parts: Sequence[GaussianRelease],
+    sampling_rate: float,
 ) -> GaussianRelease:
     """Join the arrays that are sent under one draw of the sample to the one release
     that they are.
@@ -429,7 +457,7 @@ def joint_sampled_release(
     return GaussianRelease(
         name,
         1.0 / mu,
-        noise.joint_closeness(part.closeness for part in parts),
+        joint_closeness(part.closeness for part in parts),
         sampling_rate,
     )
 
@@ -483,9 +511,7 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
             )
         rates |= {event.sampling_rate for event in gaussians}
         mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
-        closeness.append(
-            noise.joint_closeness([event.closeness for event in gaussians])
-        )
+        closeness.append(joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
         raise LocalMisuseError(
             f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate."
@@ -498,4 +524,9 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
     (rate,) = rates
     # A little less noise than the strongest round has, so that the last digits of
     # prices do not change their order.
-    return GaussianRelease("a repetition", (1.0 - 2.0**-40) / mu, widest, rate)
+    return GaussianRelease(
+        "a repetition",
+        (1.0 - 2.0**-40) / mu,
+        widest,
+        rate,
+    )

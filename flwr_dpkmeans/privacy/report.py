@@ -443,7 +443,12 @@ class Provenance:
             "versions": versions(),
             "finished": utc_now(),
         }
-        return cls(str(run_id), party, plan_digest.hex(), **known)
+        return cls(
+            str(run_id),
+            party,
+            plan_digest.hex(),
+            **known,
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:

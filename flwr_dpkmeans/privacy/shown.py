@@ -10,7 +10,12 @@ _UPPER = 2.0
 _MOST_DECIMALS = 12
 
 
-def share_text(share: float, deviation: float, *, is_noise: bool | None = None) -> str:
+def share_text(
+    share: float,
+    deviation: float,
+    *,
+    is_noise: bool | None = None,
+) -> str:
     """A noisy share in per cent, never below 0 or above 1.
 
     One that may be 0 is told by what it hardly exceeds.

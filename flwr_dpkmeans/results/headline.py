@@ -14,7 +14,7 @@ from flwr_dpkmeans.results.sureness import close_clusters
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
 _MOST_SIZES = 6
 _UNSEEN = (

@@ -41,7 +41,10 @@ class Plain(Party):
         return self.private_key
 
     def admit(
-        self, request: SumRequest, first_round: int, closing_round: int = 0
+        self,
+        request: SumRequest,
+        first_round: int,
+        closing_round: int = 0,
     ) -> Plain:
         """Take any request in: there are no masks that a second answer could give away."""
         roster = request.roster or self.roster
@@ -54,7 +57,12 @@ class Plain(Party):
             attempt=attempt,
         )
 
-    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
+    def unblind(
+        self,
+        release: Release,
+        *,
+        blinded: bool,
+    ) -> AggregateVector:
         """Nothing is blinded."""
         return AggregateVector(release.values, blinded=False)
 
@@ -114,7 +122,12 @@ class Repeated:
             else min(_SPARSE_MAX_SILENT, n_clients // 10)
         )
 
-    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
+    def shares(
+        self,
+        plan: Plan,
+        n_clients: int,
+        n_sharers: int | None,
+    ) -> Shares:
         """Who adds noise shares, where so many are asked of those that shared keys
         (None: all); none of them is lost, as a sum without one is not opened.
         """
@@ -127,7 +140,11 @@ class Repeated:
         """What its sums rest on, for the report."""
         return ()
 
-    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+    def bytes_besides(
+        self,
+        plan: Plan,
+        n_aggregations: int,
+    ) -> tuple[int, int]:
         """What one client receives and sends besides vectors, keys and results, where
         nobody falls silent.
         """
@@ -143,13 +160,23 @@ class Recovered(Repeated):
         return Recover(*start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
-        return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
+        return RecoverSession(
+            agreed.run_id,
+            roster,
+            agreed.slots,
+            **limits,
+        )
 
     def usual_max_silent(self, n_clients: int) -> int:
         """An eighth of the cohort."""
         return max(1, n_clients // _RECOVERED_PART)
 
-    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
+    def shares(
+        self,
+        plan: Plan,
+        n_clients: int,
+        n_sharers: int | None,
+    ) -> Shares:
         """All may be lost beyond the fewest whose sum can be opened."""
         n_sharers = plan.n_clients if n_sharers is None else n_sharers
         least = least_survivors(n_sharers, plan.max_silent, plan.min_cohort)
@@ -184,9 +211,20 @@ class Recovered(Repeated):
             "chance": chance,
             "cut": cut,
         }
-        return (told("recovered", t=t, n_clients=plan.n_clients, **known),)
+        return (
+            told(
+                "recovered",
+                t=t,
+                n_clients=plan.n_clients,
+                **known,
+            ),
+        )
 
-    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
+    def bytes_besides(
+        self,
+        plan: Plan,
+        n_aggregations: int,
+    ) -> tuple[int, int]:
         """Key shares, tickets and survivors."""
         degree, keys = (
             recovery_graph(plan.n_clients, plan.max_silent).degree,
@@ -214,7 +252,11 @@ AGGREGATORS: Mapping[str, Repeated] = MappingProxyType(
 
 
 def party_of(
-    plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes
+    plan: Plan,
+    node_id: int,
+    private_key: bytes,
+    min_cohort: int,
+    plan_digest: bytes,
 ) -> Party:
     """A client at the start of a run."""
     authored = plan.model.blinded
@@ -231,7 +273,10 @@ def party_of(
 
 
 def session_of(
-    agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[int, Credential]
+    agreed: Plan,
+    plan: Plan,
+    roster: Roster,
+    credentials: Mapping[int, Credential],
 ) -> Session:
     """The server's side, once keys are agreed on.
 

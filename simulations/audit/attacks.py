@@ -52,7 +52,7 @@ from rich.progress import (
 from rich.table import Table
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.audit.attack_games import ALGORITHMS, DATA
 from simulations.audit.attack_picture import draw_curves
 from simulations.audit.attack_reconstruction import reconstruct

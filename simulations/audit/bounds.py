@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri
 
 from flwr_dpkmeans.errors import LocalMisuseError, require_real
-from flwr_dpkmeans.privacy.losses import gaussian_epsilon
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

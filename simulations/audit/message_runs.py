@@ -22,9 +22,9 @@ from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import packet_of, recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring

@@ -57,7 +57,7 @@ from flwr_dpkmeans.errors import (
     require_positive,
     require_real,
 )
-from flwr_dpkmeans.privacy.losses import gaussian_epsilon
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 
 _LARGEST_EPSILON = 700.0
 _LARGEST_MU = 37.0

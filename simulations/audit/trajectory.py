@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.audit.attack_games import (
     ALGORITHMS,
     Game,

@@ -203,7 +203,7 @@ def measured(
         One for each coordinate: its true error and its printed half-width, both in the
         column's width.
     """
-    from flwr_dpkmeans.estimator import DPKMeans
+    from flwr_dpkmeans import DPKMeans
 
     shape = SHAPES[name]
     rows = shape.draw(np.random.default_rng([seed, n_rows]), n_rows)

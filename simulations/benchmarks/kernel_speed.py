@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.baselines.max_cover import max_cover
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kernels.assignment import nearest_labels
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle

@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import SecureSum
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.threads import one_thread
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import resolve_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, load_source
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.partition import MIXTURE, MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest

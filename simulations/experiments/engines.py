@@ -171,7 +171,7 @@ def _in_process(prepared: Prepared) -> Outcome:
 def _central(settings: Mapping[str, Any], data: DataSet) -> Outcome:
     """A baseline on all rows in one place."""
     # The other engines need no estimator, whose base class takes a second to import.
-    from flwr_dpkmeans.estimator import FederatedKMeans
+    from flwr_dpkmeans import FederatedKMeans
 
     exact = settings["algorithm"]["name"] in NOT_PRIVATE
     # What releases exact centroids clips nothing: its box may be the rows' own.

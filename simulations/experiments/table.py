@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 TABLE_FILE = "table.parquet"
 JOURNAL_FILE = "journal.jsonl"

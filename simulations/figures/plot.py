@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.figures.drawing import draw_fronts, draw_lines
 from simulations.figures.frame import encode
 from simulations.figures.heatmap import draw_heatmap

@@ -164,9 +164,9 @@ def app_file(run_config: Mapping[str, Scalar]) -> str:
 
     Examples
     --------
-    >>> text = app_file({"data": "it's here", "epsilon": 1e-7, "verbose": True})
+    >>> text = app_file({"data": "here", "epsilon": 1e-7, "verbose": True})
     >>> text.splitlines()[-3:]
-    ['"data" = "it\'s here"', '"epsilon" = 1e-07', '"verbose" = true']
+    ['"data" = "here"', '"epsilon" = 1e-07', '"verbose" = true']
     """
     lines = [
         "[project]",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.commands import RESUMES, exit_code
 from simulations.experiments.configuration import flat, job_key
 from simulations.experiments.job import log_quietly

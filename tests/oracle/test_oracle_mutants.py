@@ -24,10 +24,10 @@ from support.plans import (
 from support.pricing import Draw, Noise
 from test_oracle_lists import events_of, priced
 
-from flwr_dpkmeans.privacy import accounting, calibration, losses
+from flwr_dpkmeans.privacy import accounting, calibration, mixtures
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.calibration import first_private
-from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
+from flwr_dpkmeans.privacy.closeness import Closeness, discrete_gaussian_closeness
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, PureRelease, Sensitivity
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price
@@ -221,9 +221,9 @@ def test_laplace_noise_priced_as_less_than_the_worst(
     """
     from support.integration import laplace_losses
 
-    original = losses._responses
+    original = mixtures.responses
     monkeypatch.setattr(
-        losses, "_responses", lambda epsilon, count: original(0.97 * epsilon, count)
+        mixtures, "responses", lambda epsilon, count: original(0.97 * epsilon, count)
     )
     with pytest.raises(AssertionError, match="too low"):
         priced(MIXED, 1e-6)

@@ -17,7 +17,7 @@ import pytest
 from support.protocol_federation import grid_parts, make_federation, small_config
 
 from flwr_dpkmeans.errors import BudgetError, RefusalError
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import (
     RESULT_TAKEN,
     LedgerEntry,
@@ -26,6 +26,7 @@ from flwr_dpkmeans.node.ledger import (
 )
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 
 N_REQUESTS = 41

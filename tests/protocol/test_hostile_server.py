@@ -50,9 +50,9 @@ from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
 from flwr_dpkmeans.flower.client_app import SecureAggregation
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import FinishRequest, Release

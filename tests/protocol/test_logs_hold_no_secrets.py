@@ -32,7 +32,7 @@ from flwr_dpkmeans.flower import client_app as mod_module
 from flwr_dpkmeans.flower.client_app import Wrapped, show_node_logs
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.log import LineFormatter, LogFormat
-from flwr_dpkmeans.node import guard
+from flwr_dpkmeans.node import node_log
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
@@ -501,7 +501,7 @@ def test_the_search_finds_what_is_planted(
     def careless(self: Wrapped, memory: Any, index: int) -> Any:
         arrays = ask(self, memory, index)
         if index == 2:
-            guard.logger.debug("here is %s", LEAKS[what](memory, arrays))
+            node_log.logger.debug("here is %s", LEAKS[what](memory, arrays))
         return arrays
 
     monkeypatch.setattr(Wrapped, "compute", careless)

@@ -21,9 +21,9 @@ from flwr_dpkmeans.flower import client_app as flower_client
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.sums import client as mod_module
 
 SECRET = "s3cr3t"

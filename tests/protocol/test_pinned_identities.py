@@ -40,10 +40,11 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, RefusalError
 from flwr_dpkmeans.flower.client_app import node_settings
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.report import PrivacyReport, told
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of

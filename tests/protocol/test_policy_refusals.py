@@ -26,10 +26,10 @@ from flwr_dpkmeans.flower.client_app import client_app, node_settings
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import Admit, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 
 SIZES = (120, 80, 60)

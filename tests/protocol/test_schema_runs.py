@@ -125,6 +125,7 @@ def test_a_deployment_finds_the_groups_in_text_dates_and_gaps(folder: Path) -> N
     assert np.abs(found[:, 1:3] - np.rint(found[:, 1:3])).max() < 0.1
 
 
+@pytest.mark.nightly
 def test_order_and_other_columns_of_one_table_change_nothing(folder: Path) -> None:
     rows_of(0)[["since", "name", "ward", "age"]].assign(more="1,2").to_csv(
         folder / "rows0.csv", index=False
@@ -135,6 +136,7 @@ def test_order_and_other_columns_of_one_table_change_nothing(folder: Path) -> No
     )
 
 
+@pytest.mark.nightly
 def test_a_node_may_hold_its_rows_in_a_database(folder: Path) -> None:
     pytest.importorskip("sqlalchemy")
     with sqlite3.connect(folder / "rows.db") as database:

@@ -36,9 +36,9 @@ from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
 from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans, first_plan
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.planner.forecast import notes_on
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -481,7 +481,7 @@ def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) 
     from matplotlib.figure import SubFigure
 
     from flwr_dpkmeans.results.picture import draw_summary
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
     km = FederatedKMeans(3, bounds=(-1.0, 1.0), epsilon=1e-3, engine="direct")
     with pytest.warns(PrivacyWarning):

@@ -19,9 +19,9 @@ from flwr_dpkmeans.errors import PeerError, PrivacyWarning
 from flwr_dpkmeans.flower.client_app import SecureAggregation
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.results.model import Model
 
 N_ROWS = 4000

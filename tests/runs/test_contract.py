@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from support.cases import OF_PARTIES
 from support.flat import flat_estimator
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import flwr_dpkmeans.deploy
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.errors import (
@@ -163,6 +163,7 @@ def test_a_site_says_which_columns_of_its_file_are_clustered(
     assert loaded.names == (("age", "height, cm") if header else ("x0", "x1"))
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,9 +16,9 @@ from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 
 N_ROWS = 600
 BOUNDS = (0, 400)
@@ -49,5 +49,5 @@ def test_a_node_says_it_in_its_own_log(
     grid = InProcessGrid(nodes, run_id=5)
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans"), grid.running():
         result = strategy.start(grid)
-    assert "Rows or persons seem to be numbered by column 'Obs'" in caplog.text
-    assert "numbered" not in str(result)
+    assert "what looks like an index is clustered in column 'Obs'" in caplog.text
+    assert "looks like" not in str(result)

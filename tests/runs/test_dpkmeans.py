@@ -28,9 +28,10 @@ from flwr_dpkmeans.errors import (
     RefusalError,
     warn_once,
 )
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 

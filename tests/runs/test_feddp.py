@@ -25,6 +25,7 @@ from support.cases import OF_PARTIES, pairs
 from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
     centers_round,
     lloyd_rounds,
@@ -40,14 +41,14 @@ from flwr_dpkmeans.algorithms.server_points import (
     hold_points,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import SAME, SeededNoise
+from flwr_dpkmeans.privacy.closeness import SAME
+from flwr_dpkmeans.privacy.noise import SeededNoise
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -521,6 +522,7 @@ def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
     return cost_per_point(np.concatenate(drawn.clients), km.cluster_centers_)
 
 
+@pytest.mark.nightly
 def test_missing_components_degrade_gracefully() -> None:
     """The fewer components the server knows, the dearer.
 
@@ -551,6 +553,7 @@ def test_missing_components_degrade_gracefully() -> None:
     assert max(lloyd) < trivial
 
 
+@pytest.mark.nightly
 def test_client_level_finds_the_clusters_too() -> None:
     drawn = mixture(0, 800, 10)
     km = estimator(
@@ -562,7 +565,7 @@ def test_client_level_finds_the_clusters_too() -> None:
     assert np.sort(nearest)[:4].max() < 0.25
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [2, 5])
 def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     """Appendix H.3: 100 clients with 1000 rows each, ten components, epsilon 1."""

@@ -25,7 +25,7 @@ from flwr_dpkmeans.privacy.report import Provenance
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page
 from flwr_dpkmeans.results.profile import profile
-from flwr_dpkmeans.results.writer import RunResult
+from flwr_dpkmeans.results.run_result import RunResult
 
 
 def with_counts(*counts: float, **values: Any) -> RunResult:

@@ -780,7 +780,6 @@ def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(
     assert place.found()["port"][0] is WRONG
 
 
-@pytest.mark.sample(13)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(place: Place, fault: str) -> None:
     plant, item, verdict, words = FAULTS[fault]

@@ -27,9 +27,10 @@ from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import PrivacyWarning
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings
+from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import report as report_module
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
@@ -47,13 +48,14 @@ from flwr_dpkmeans.results.page import (
     summary,
 )
 from flwr_dpkmeans.results.profile import profile
+from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.sureness import (
+    closeness_cautions,
+    column_cautions,
     column_shades,
-    too_close,
     unsure_columns,
-    untold,
 )
-from flwr_dpkmeans.results.writer import RunResult, result_files
+from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 
 HOSTILE = (
@@ -276,7 +278,7 @@ def test_one_unknown_mean_hides_no_column_that_tells_nothing_apart() -> None:
     counts, deviations = np.full(3, 1e4), np.full((3, 2), 0.05)
     model = Model(scaled, counts, schema.bounds, told, (), schema, figures, deviations)
     assert unsure_columns(model) == [1]
-    (caution,) = untold(model)
+    (caution,) = column_cautions(model)
     assert caution.startswith("In column 'b' the centres differ by no more")
 
 
@@ -287,10 +289,10 @@ def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> 
     told = report_with(line_of("relative_sums", 5.0), line_of("counts", 10.0))
     scaled = np.array([[0.0, 0.1], [0.002, 0.2], [0.001, 0.9]])
     model = Model(scaled, np.full(3, 500.0), schema.bounds, told, schema=schema)
-    (drowned,) = untold(model)
+    (drowned,) = column_cautions(model)
     assert drowned.startswith("Noise moves a centre in column 'a'")
     deviations = np.full((3, 2), 0.5)
-    first, second = untold(replace(model, deviations=deviations))
+    first, second = column_cautions(replace(model, deviations=deviations))
     assert first == drowned
     assert second.startswith("In column 'b' the centres differ by no more")
 
@@ -299,11 +301,11 @@ def test_more_clusters_than_noise_tells_apart_are_named() -> None:
     result = result_of(feature_names=("a", "b", "c"))
     scaled = np.array([[0.5, 0.5, 0.0], [0.5, 0.505, 0.0], [-0.5, -0.5, 0.0]])
     model = replace(result.model, scaled=scaled, counts=np.full(3, 1e3))
-    (caution,) = too_close(model)
+    (caution,) = closeness_cautions(model)
     assert caution.startswith("2 of 3 clusters are too close to another one")
     assert "(number 0, 1)" in caution
     assert "choose fewer clusters" in caution
-    assert too_close(replace(model, counts=np.full(3, 1e7))) == ()
+    assert closeness_cautions(replace(model, counts=np.full(3, 1e7))) == ()
 
 
 def test_what_is_not_known_of_errors_is_said() -> None:
@@ -909,6 +911,7 @@ def test_sizes_say_what_they_count(
     )
 
 
+@pytest.mark.nightly
 def test_sizes_of_sampled_clients_say_so() -> None:
     """Half of the clients were shown as all of them."""
     km = FederatedKMeans(

@@ -23,16 +23,16 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.files import open_table, whole_frame
+from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame, profile
 
@@ -419,7 +419,7 @@ def table():
     frame = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "note": ["a"] * 300})
     if kind not in (".csv", ".parquet"):
         return frame
-    from flwr_dpkmeans.data.files import open_table, whole_frame
+    from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 
     file = folder / f"rows{kind}"
     frame.to_csv(file, index=False) if kind == ".csv" else frame.to_parquet(file)
@@ -439,7 +439,7 @@ print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 """
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
 @pytest.mark.parametrize(
     "kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"]

@@ -89,7 +89,7 @@ def test_modules_to_run_exist() -> None:
 
 
 def test_commands_of_the_package_exist() -> None:
-    from flwr_dpkmeans.__main__ import COMMANDS
+    from flwr_dpkmeans.cli.app import COMMANDS
 
     named = {command for _, command in blocks(r"python -m flwr_dpkmeans ([a-z]+)")}
     assert named == set(COMMANDS)

@@ -1409,6 +1409,7 @@ def test_server_and_clients_write_one_model_with_its_schema(
     assert rows == 300
 
 
+@pytest.mark.nightly
 @pytest.mark.drawn
 def test_whole_run_under_central_trust_gives_the_server_a_picture(
     tmp_path: Path, log: list[str]

@@ -175,7 +175,7 @@ WAYS: tuple[Callable[[Any, Path], Any], ...] = (
 )
 
 
-@pytest.mark.sample(30)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_stored_model_labels_each_row_as_before(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from flwr_dpkmeans.errors import LocalMisuseError, require_real
-from flwr_dpkmeans.privacy import accounting, losses
+from flwr_dpkmeans.privacy import accounting, mixtures
 from flwr_dpkmeans.privacy.release import Event
 
 
@@ -55,7 +55,7 @@ def _mixture_delta(totals: accounting.Totals, epsilon: float) -> float:
     """Return the smallest delta at epsilons of at most `epsilon`, by the mixture of
     Gaussian and pure releases.
     """
-    mixture = losses.mixture_of(totals.mu, totals.pure_epsilons)
+    mixture = mixtures.mixture_of(totals.mu, totals.pure_epsilons)
     epsilon = accounting._mixture_turning_epsilon(
         mixture, totals.closeness.additive, epsilon
     )

@@ -227,7 +227,7 @@ class ServerRun(Server):
             public_points=None if held is None else held.public,
         )
         super().__init__(
-            plan, node_ids=nodes, own_points=None if held is None else held.kept
+            plan, node_ids=nodes, server_points=None if held is None else held.kept
         )
 
     def keys_messages(self) -> list[Message]:

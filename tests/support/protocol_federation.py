@@ -21,10 +21,10 @@ from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.engines import Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.recover import Recover
@@ -214,7 +214,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Wrap the places where exact values exist."""
     kept = Truth()
     last: list[Words] = []
-    encode, read = mod_module.encode, mod_module._accepted
+    encode, read = mod_module.encode, mod_module._as_released
     with_noise = trust_base.draw_noise
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
@@ -249,7 +249,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     monkeypatch.setattr(mod_module, "encode", recording_encode)
     for party in (Retry, Recover):
         monkeypatch.setattr(party, "answer", recording(party.answer))
-    monkeypatch.setattr(mod_module, "_accepted", recording_read)
+    monkeypatch.setattr(mod_module, "_as_released", recording_read)
     monkeypatch.setattr(trust_base, "draw_noise", recording_noise)
     return kept
 

@@ -15,9 +15,9 @@ from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import FastLloyd, KMeansResult
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 
 TABLE = ("age", "income")
 

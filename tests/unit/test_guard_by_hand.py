@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from flwr_dpkmeans.errors import BudgetError, ProtocolError, RefusalError
-from flwr_dpkmeans.node.guard import NodeGuard, NodeSettings, cost_of, plan_came
+from flwr_dpkmeans.node.guard import NodeGuard, cost_of
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import (
     RESULT_TAKEN,
@@ -22,7 +22,9 @@ from flwr_dpkmeans.node.ledger import (
     LedgerEntry,
     MemoryLedger,
 )
+from flwr_dpkmeans.node.node_log import log_plan
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import Stage, SumRequest, UnmaskRequest
 from flwr_dpkmeans.secagg.party import Phase
@@ -432,7 +434,7 @@ def test_a_plan_is_logged_when_it_comes(
     values: Any, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
-        plan_came(plan(**values), b"\xab" * 32)
+        log_plan(plan(**values), b"\xab" * 32)
     (line,) = [record.getMessage() for record in caplog.records]
     assert (
         told.format(worst=f"{worst_case(plan()):.4g}", delta=f"{plan().delta:.3g}")
@@ -446,7 +448,7 @@ def test_a_plan_without_a_price_is_logged_as_well(
 ) -> None:
     """It is looked at before anything of it is checked."""
     with caplog.at_level(logging.INFO, "flwr_dpkmeans"):
-        plan_came(replace(plan(), delta=2.0), b"")
+        log_plan(replace(plan(), delta=2.0), b"")
     assert (
         "epsilon nan (at most nan with all 1 retries) at delta 2; plan" in caplog.text
     )

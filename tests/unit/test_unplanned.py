@@ -16,9 +16,10 @@ from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
 from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.client_app import SecureAggregation
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.node.guard import NodeSettings, plan_came
 from flwr_dpkmeans.node.ledger import MemoryLedger
+from flwr_dpkmeans.node.node_log import log_plan
 from flwr_dpkmeans.node.policy import ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from flwr_dpkmeans.sums.settings import Dropout
@@ -76,7 +77,7 @@ def test_a_plan_that_is_still_to_be_made_is_said_to_cost_what_is_asked_for(
     plan = draft_plan(config, run_id=9, n_clients=5, seed=7, n_features=2)
     assert plan.is_final is (n_examples is not None)
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans"):
-        plan_came(plan, bytes(32))
+        log_plan(plan, bytes(32))
     # Before the plan is at hand, for whichever plan: what its policy holds against its
     # limits, and the server says.
     assert (

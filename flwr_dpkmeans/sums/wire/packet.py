@@ -70,7 +70,11 @@ class Packet:
             )
         return _parsed_header(text)
 
-    def choice(self, name: str, kind: type[EnumT]) -> EnumT:
+    def choice(
+        self,
+        name: str,
+        kind: type[EnumT],
+    ) -> EnumT:
         """A member of an enumeration in the header."""
         try:
             return kind(self.header.get(name))
@@ -112,9 +116,9 @@ class Packet:
             return None
         # The code is told to other parties, whom no party's own words are to reach in
         # the server's.
-        code = _text(self.header.get("code"), 100)
+        code = shown_text(self.header.get("code"), 100)
         code = code if code.isascii() and code.isidentifier() else "unknown"
-        return Failure(status, code, _text(self.header.get("sentence"), 1000))
+        return Failure(status, code, shown_text(self.header.get("sentence"), 1000))
 
     @property
     def wait(self) -> float | None:
@@ -164,7 +168,12 @@ class Failure:
     code: str
     sentence: str
 
-    def stop(self, node: int, *, always: bool) -> PeerError:
+    def stop(
+        self,
+        node: int,
+        *,
+        always: bool,
+    ) -> PeerError:
         """The error that it is to the server: one that stops the run, or one that only
         leaves the node out.
         """
@@ -179,6 +188,6 @@ class Failure:
         )
 
 
-def _text(value: object, longest: int) -> str:
+def shown_text(value: object, longest: int) -> str:
     """Another party's text for a log: bounded, and without control characters."""
     return printable(value, longest) if isinstance(value, str) else ""

@@ -26,9 +26,9 @@ from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import VECTOR_RECORD
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import FastLloyd
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.noise import NoiseKind
 
 Array = NDArray[np.float64]

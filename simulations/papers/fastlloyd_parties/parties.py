@@ -177,8 +177,10 @@ class Server(LocalRun):
     >>> clients = [MaskedClient(i, [[-0.75], [0.75]] * 100, params) for i in range(2)]
     >>> server = Server(params)
     >>> for _ in range(params.iters):
-    ...     sums, counts = zip(*[client.step(params) for client in clients])
-    ...     total, count = server.step(list(sums), list(counts), params)
+    ...     steps = [client.step(params) for client in clients]
+    ...     sums = [step[0] for step in steps]
+    ...     counts = [step[1] for step in steps]
+    ...     total, count = server.step(sums, counts, params)
     ...     for client in clients:
     ...         client.update(total, count)
     >>> [round(float(centre), 2) for centre in np.sort(clients[0].centroids.ravel())]

@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import Cohort, read_config
 from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import draw_noise, vector_length

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
 from simulations.commands import (

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import ClientLevel, Cohort
 from simulations.flower.ray_engine import run_on_ray
 from simulations.flower.ray_processes import marked_processes

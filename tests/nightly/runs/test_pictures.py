@@ -20,7 +20,7 @@ from flwr_dpkmeans.planner.simulate import Excess
 from flwr_dpkmeans.privacy.report import Provenance, ReleaseLine
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.writer import RunResult
+from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans, lloyd_family
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
+from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.cluster_sums import relative_statistics
 from flwr_dpkmeans.kernels.grid import toward_zero
-from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
@@ -284,7 +284,7 @@ def test_no_clip_of_a_client_can_be_left_out(
     clean = prepare(options).worst
     assert 0.999 < clean.information <= 1.0 + ROUNDING
     if clip == "means":
-        monkeypatch.setattr(projected, "clip_factor", lambda *_, **__: 1.0)
+        monkeypatch.setattr(projected_sums, "clip_factor", lambda *_, **__: 1.0)
     else:
         monkeypatch.setattr(
             feddp_kmeans, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
@@ -329,7 +329,7 @@ def test_whatever_shows_more_than_it_may_is_said_and_fails(
         made_up(claimed=0.4),
     ):
         assert above.exceeds()
-    monkeypatch.setattr(audit_main, "_one", lambda *_: broken)
+    monkeypatch.setattr(audit_main, "_run_any", lambda *_: broken)
     assert main(["workers=1", f"output={tmp_path}"]) == 1
     assert (
         "a target (far, corner) moves releases by 1.25 of a sensitivity"

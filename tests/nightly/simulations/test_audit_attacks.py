@@ -102,7 +102,7 @@ def test_bounds_by_hand() -> None:
     # A Gaussian plan's own curve lies below that of its epsilon and delta, and touches
     # it.
     rates, (mu, delta) = np.linspace(1e-4, 1.0, 5000), (1.0, 1e-3)
-    from flwr_dpkmeans.privacy.losses import gaussian_epsilon
+    from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 
     gap = epsilon_delta_bound(rates, gaussian_epsilon(mu, delta), delta) - gdp_bound(
         rates, mu

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import binom, norm
 
 from flwr_dpkmeans.errors import LocalMisuseError
-from flwr_dpkmeans.privacy.losses import gaussian_epsilon
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 from simulations.audit import one_run
 from simulations.audit.one_run import (
     Guesses,

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from simulations.audit.renyi import main, renyi_epsilon
 

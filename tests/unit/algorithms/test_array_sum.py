@@ -30,9 +30,9 @@ from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.client_app import SecureAggregation, WrappedApp, client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import message_of
-from flwr_dpkmeans.node.guard import NodeSettings
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, IN_SIMULATION, ClientPolicy
+from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import as_released
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state

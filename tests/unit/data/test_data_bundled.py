@@ -9,7 +9,7 @@ import pytest
 from sklearn import datasets
 
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 

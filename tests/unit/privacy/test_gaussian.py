@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy import losses
+from flwr_dpkmeans.privacy import gaussian
 from flwr_dpkmeans.privacy.calibration import (
     gaussian_noise_multiplier,
     smallest_multiplier,
 )
-from flwr_dpkmeans.privacy.losses import (
+from flwr_dpkmeans.privacy.gaussian import (
     gaussian_delta,
     gaussian_delta_bound,
     gaussian_epsilon,
-    smallest_true,
 )
+from flwr_dpkmeans.privacy.searches import smallest_true
 
 EPSILONS = (1e-4, 1e-2, 0.3, 1.0, 8.0, 30.0, 100.0)
 DELTAS = (1e-30, 1e-20, 1e-12, 1e-6, 1e-3, 0.1)
@@ -60,8 +60,10 @@ def test_the_mills_ratio_and_its_slope_lose_no_digit(t: float) -> None:
             * mpmath.exp(mpmath.mpf(t) ** 2 / 2)
             * mpmath.erfc(t / mpmath.sqrt(2))
         )
-        assert losses._mills(t) == pytest.approx(float(ratio), rel=3e-15, abs=0.0)
-        assert losses._mills_slope(t) == pytest.approx(
+        assert gaussian.mills_ratio(t) == pytest.approx(
+            float(ratio), rel=3e-15, abs=0.0
+        )
+        assert gaussian.mills_slope(t) == pytest.approx(
             float(1 - t * ratio), rel=3e-14 if t < 2.5 else 2e-15, abs=0.0
         )
 

@@ -34,7 +34,7 @@ from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.losses import gaussian_delta
+from flwr_dpkmeans.privacy.gaussian import gaussian_delta
 
 ROOT = Path(ledger_module.__file__).parents[2]
 AnyLedger = FileLedger | MemoryLedger

@@ -12,8 +12,15 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy import accounting, calibration, losses
-from flwr_dpkmeans.privacy.noise import SAME, Closeness
+from flwr_dpkmeans.privacy import (
+    accounting,
+    calibration,
+    gaussian,
+    losses,
+    mixtures,
+    searches,
+)
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, dominating_release
 
 
@@ -55,9 +62,9 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
     grid of half as many steps.
     """
     epsilons = [0.1 * 2.0**place for place in range(13)]
-    assert len(losses.mixture_of(1.0, epsilons[:12]).losses) == 4096
+    assert len(mixtures.mixture_of(1.0, epsilons[:12]).losses) == 4096
     # Of 4096 steps, and for each response up to one more on either side.
-    assert 4096 < len(losses.mixture_of(1.0, epsilons).losses) <= 4097 + 2 * 13
+    assert 4096 < len(mixtures.mixture_of(1.0, epsilons).losses) <= 4097 + 2 * 13
 
 
 def test_the_path_of_a_search_for_a_multiplier() -> None:
@@ -116,18 +123,20 @@ def test_multipliers_end_at_a_hundred_powers_of_ten(
 
 def test_a_bisection_asks_at_both_ends_and_then_in_the_middle() -> None:
     asked: list[float] = []
-    found = losses.smallest_true(lambda x: asked.append(x) or x >= 0.3, 0.0, 1.0)
+    found = searches.smallest_true(lambda x: asked.append(x) or x >= 0.3, 0.0, 1.0)
     assert asked[:6] == [0.0, 1.0, 0.5, 0.25, 0.375, 0.3125]
     assert (len(asked), 0.0 < found - 0.3 <= 2.0**-43 * 0.3) == (47, True)
-    assert losses.smallest_true(lambda x: x >= 0.3, 0.5, math.inf) == 0.5
+    assert searches.smallest_true(lambda x: x >= 0.3, 0.5, math.inf) == 0.5
     # It ends at 2^-43 of the upper end, or where there is no number between the ends.
     asked.clear()
-    assert losses.smallest_true(lambda x: asked.append(x) or x >= 1.0, 0.5, 1.0) == 1.0
+    assert (
+        searches.smallest_true(lambda x: asked.append(x) or x >= 1.0, 0.5, 1.0) == 1.0
+    )
     assert asked == [0.5, 1.0, *(1.0 - 2.0**-n for n in range(2, 44))]
-    assert losses.smallest_true(lambda x: x > 0.0, 0.0, 1.0) == 5e-324
+    assert searches.smallest_true(lambda x: x > 0.0, 0.0, 1.0) == 5e-324
     for low, high in ((1.0, math.inf), (1.0, 1.0), (1.0, 2.0)):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
-            losses.smallest_true(lambda x: x > 2.0, low, high)
+            searches.smallest_true(lambda x: x > 2.0, low, high)
 
 
 def test_an_epsilon_is_that_of_the_plain_bisection_in_half_of_the_steps() -> None:
@@ -142,17 +151,17 @@ def test_an_epsilon_is_that_of_the_plain_bisection_in_half_of_the_steps() -> Non
 
         def cost(kind: str, mu: float, tau: float, epsilon: float) -> float:
             asked[kind] += 1
-            return losses.gaussian_delta_bound(epsilon, mu) + tau * (
+            return gaussian.gaussian_delta_bound(epsilon, mu) + tau * (
                 1.0 + math.exp(epsilon)
             )
 
         plain, quick = partial(cost, "plain", mu, tau), partial(cost, "quick", mu, tau)
         if plain(enough) <= delta < plain(0.0):
             n_searched += 1
-            expected = losses.smallest_true(
+            expected = searches.smallest_true(
                 lambda epsilon, of=plain, at=delta: of(epsilon) <= at, 0.0, enough
             )  # type: ignore[misc]
-            assert losses.smallest_at_most(quick, delta, enough) == expected
+            assert searches.smallest_at_most(quick, delta, enough) == expected
     assert n_searched > 200
     assert 2 * asked["quick"] < asked["plain"]
 
@@ -167,30 +176,30 @@ def test_an_epsilon_of_a_cost_with_steps_or_zeros_is_that_of_the_bisection() -> 
         return 1.0 if epsilon < 0.3 else 0.25 if epsilon < 0.6 else 0.0
 
     for delta in (0.5, 0.25, 0.1, 1e-300):
-        plain = losses.smallest_true(
+        plain = searches.smallest_true(
             lambda epsilon, d=delta: stairs(epsilon) <= d, 0.0, 1.0
         )  # type: ignore[misc]
-        assert losses.smallest_at_most(stairs, delta, 1.0) == plain
-    assert losses.smallest_at_most(stairs, 1.0, 1.0) == 0.0
+        assert searches.smallest_at_most(stairs, delta, 1.0) == plain
+    assert searches.smallest_at_most(stairs, 1.0, 1.0) == 0.0
     # So near to 0 that a hundred secants do not reach it.
-    assert losses.smallest_at_most(
+    assert searches.smallest_at_most(
         lambda epsilon: float(epsilon < 1e-200), 0.5, 1.0
     ) == pytest.approx(1e-200, rel=1e-12, abs=0.0)
     # A level that is met over a whole range, and a cost that trembles by more than the
     # narrow range.
-    assert losses.smallest_at_most(
+    assert searches.smallest_at_most(
         lambda epsilon: max(0.5, 1.0 - epsilon), 0.5, 1.0
     ) == pytest.approx(0.5, rel=1e-12)
 
     def trembling(epsilon: float) -> float:
         return 1.0 - epsilon + 1e-9 * (int(epsilon * 1e12) % 2)
 
-    found = losses.smallest_at_most(trembling, 0.4, 1.0)
+    found = searches.smallest_at_most(trembling, 0.4, 1.0)
     assert trembling(found) <= 0.4
     assert found == pytest.approx(0.6, abs=1e-8)
     for high in (math.inf, 0.2):
         with pytest.raises(PlanError, match=f"no value up to {high} meets"):
-            losses.smallest_at_most(stairs, 0.5, high)
+            searches.smallest_at_most(stairs, 0.5, high)
 
 
 def test_a_multiplier_is_calibrated_to_a_little_less_of_both() -> None:
@@ -202,9 +211,9 @@ def test_a_multiplier_is_calibrated_to_a_little_less_of_both() -> None:
             calibration.gaussian_noise_multiplier(epsilon, delta),
         ):
             room = delta * shade
-            assert losses.gaussian_delta_bound(epsilon * shade, 1.0 / sigma) <= room
+            assert gaussian.gaussian_delta_bound(epsilon * shade, 1.0 / sigma) <= room
             assert (
-                losses.gaussian_delta_bound(
+                gaussian.gaussian_delta_bound(
                     epsilon * shade, 1.0 / (sigma * (1.0 - 2.0**-42))
                 )
                 > room
@@ -361,7 +370,7 @@ def test_a_numerical_price_with_slack_by_hand(
 
 
 def test_the_absent_tail_of_a_mixture_by_hand() -> None:
-    mixture = losses.Mixture(0.01, np.array([0.5]), np.array([1.0]))
+    mixture = mixtures.Mixture(0.01, np.array([0.5]), np.array([1.0]))
     assert mixture.absent_tail(0.51) == pytest.approx(
         0.5 * math.erfc((1.0 + 0.005) / math.sqrt(2.0))
     )
@@ -390,6 +399,8 @@ def test_equal_releases_to_everybody_are_one_of_a_smaller_multiplier(
 
     monkeypatch.setattr(pld, "from_gaussian_mechanism", noted)
     whole = losses.numerical_losses({(10.0, 1.0): 1}, ())
-    assert whole.delta(0.2) == pytest.approx(losses.gaussian_delta(0.2, 0.1), rel=1e-3)
+    assert whole.delta(0.2) == pytest.approx(
+        gaussian.gaussian_delta(0.2, 0.1), rel=1e-3
+    )
     losses.numerical_losses({(20.0, 0.5): 4}, ())
     assert made[1:] == [(20.0, 0.5)]

@@ -135,10 +135,10 @@ def test_a_servers_state_comes_once_for_each_round(
 ) -> None:
     told = memory()
     if sentence is None:
-        assert client._with_server_state(told, 1, blob, repeated=repeated) is told
+        assert client._with_server_state(told, 1, blob, is_repeated=repeated) is told
     else:
         with pytest.raises(ProtocolError, match=sentence):
-            client._with_server_state(told, 1, blob, repeated=repeated)
+            client._with_server_state(told, 1, blob, is_repeated=repeated)
 
 
 @pytest.mark.parametrize("more", [-1, 1])
@@ -485,7 +485,7 @@ def test_keys_of_enough_clients_begin_the_first_round(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run = made()
-    assert (run.asked, run.due) == ((2, 3, 4), Stage.KEYS)
+    assert (run.nodes, run.due) == ((2, 3, 4), Stage.KEYS)
     with pytest.raises(ProtocolError, match="no keys have been agreed on yet"):
         _ = run.session
     with pytest.raises(
@@ -506,7 +506,7 @@ def test_keys_of_enough_clients_begin_the_first_round(
     assert "did not answer" not in caplog.text
     assert "columns are matched by position" in caplog.text
     assert "node 9 was not asked" in caplog.text
-    assert (run.asked, run.due) == ((2, 3, 4), Stage.SUM)
+    assert (run.nodes, run.due) == ((2, 3, 4), Stage.SUM)
     requests = dict(run.requests())
     assert run.attempts == ((1, 0),)
     assert {(one.stage, one.run_id, one.plan) for one in requests.values()} == {
@@ -528,7 +528,7 @@ def test_keys_of_enough_clients_begin_the_first_round(
     assert kinds == ["OddError"]
     few = made()
     few.take(keys(few, 2, 4))
-    assert few.asked == (2, 4)
+    assert few.nodes == (2, 4)
 
 
 def vectors(index: int, attempt: int, value: int, *nodes: int) -> list[Any]:
@@ -547,7 +547,7 @@ def test_a_sum_is_asked_for_again_without_the_silent_and_only_once(
     run.take(keys(run, 2, 3, 4))
     assert [node for node, _ in run.requests()] == [2, 3, 4]
     assert run.take(vectors(1, 0, 5 << 16, 2, 4)) is None
-    assert (run.due, run.asked, run.confirmed) == (Stage.SUM, (2, 4), ())
+    assert (run.due, run.nodes, run.confirmed) == (Stage.SUM, (2, 4), ())
     assert (
         "nodes [3] did not answer: attempt 1 without them, with the 2 that did"
         in caplog.text
