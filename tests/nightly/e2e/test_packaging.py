@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 AROUND_A_FEDERATION = ("baselines", "cli", "deploy", "planner")
 """Rooms that no node runs, and no bundle of the app holds."""
 pytestmark = pytest.mark.ray
