@@ -35,7 +35,7 @@ from flwr_dpkmeans.kmeans.lloyd import PostProcessing, relative_update
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
-from flwr_dpkmeans.privacy.noise import (
+from flwr_dpkmeans.privacy.closeness import (
     Closeness,
     discrete_gaussian_closeness,
     joint_closeness,

@@ -45,7 +45,8 @@ from flwr_dpkmeans.baselines.selection import (
 from flwr_dpkmeans.errors import require_delta, require_positive
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
-from flwr_dpkmeans.privacy.noise import Closeness, NoiseSource
+from flwr_dpkmeans.privacy.closeness import Closeness
+from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, PureRelease, Sensitivity
 
 _Integers = npt.NDArray[np.int64]

@@ -50,12 +50,12 @@ from flwr_dpkmeans.kernels.clipping import largest_square_within
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.lloyd import truncate
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.noise import (
+from flwr_dpkmeans.privacy.closeness import (
     Closeness,
-    NoiseSource,
     discrete_gaussian_closeness,
     joint_closeness,
 )
+from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
     Event,
     GaussianRelease,

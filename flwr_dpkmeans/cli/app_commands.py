@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files.delimited import Tally, text_chunks
 from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.encoded_text import text_chunks
 from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.files.records import Tally
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys

@@ -34,23 +34,26 @@ def whole(opened: files.OpenTable) -> RawTable:
     return table
 
 
-_HEADER = f"""\
-# Bounds and values are open: a table's own are private, so write what is public of each column's meaning.
-# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and weight = 1.0. Delete ids and the like.
-# So that no column decides alone: with scale = "standard" private deviations are the units, so that loose bounds do not
-# switch a column off (at client level take "bounds"); weight = {DRAFT_WEIGHT:g} keeps categories and flags, which have
-# nothing between their values, from outweighing the numbers.
-scale = "standard"
-[columns]
-"""
+_HEADER = (
+    "# Bounds and values are open: a table's own are private, so write what is public"
+    " of each column's meaning.\n"
+    '# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and'
+    " weight = 1.0. Delete ids and the like.\n"
+    '# So that no column decides alone: with scale = "standard" private deviations are'
+    " the units, so that loose bounds do not\n"
+    '# switch a column off (at client level take "bounds");'
+    f" weight = {DRAFT_WEIGHT:g} keeps categories and flags, which have\n"
+    "# nothing between their values, from outweighing the numbers.\n"
+    'scale = "standard"\n'
+    "[columns]\n"
+)
 
 
 def draft(table: RawTable) -> tuple[str, list[str]]:
-    """A schema's file with the names and kinds of a table's columns, whose bounds and
-    values are open.
+    """Draft a schema's file with the names and kinds of a table's columns.
 
-    Beside it, for the owner alone: what its cells would be read as, where that is not
-    what they seem to be.
+    Bounds and values are open. Beside it, for the owner alone: what its cells would be
+    read as, where that is not what they seem to be.
     """
     if not table.n_rows:
         raise DataError(

@@ -253,28 +253,23 @@ class MixtureClients:
 
     def means(self) -> NDArray[np.float64]:
         """Means of the components, (10, 100)."""
-        return np.random.default_rng(self.seed).random(
-            (self.n_components, self.n_features)
-        )
+        rng = np.random.default_rng(self.seed)
+        return rng.random((self.n_components, self.n_features))
 
     def server_points(self) -> NDArray[np.float64]:
         """The server's points, (300, 100): 20 of each component, 100 uniform ones."""
         rng = np.random.default_rng(self.seed)
         means = rng.random((self.n_components, self.n_features))
-        known = np.repeat(np.arange(self.n_components), 20)
-        return np.concatenate(
-            [
-                points_around(means, known, self.variance, rng),
-                rng.random((100, self.n_features)),
-            ]
-        )
+        labels = np.repeat(np.arange(self.n_components), 20)
+        drawn = points_around(means, labels, self.variance, rng)
+        uniform = rng.random((100, self.n_features))
+        return np.concatenate([drawn, uniform])
 
     def client_points(self, client: int) -> NDArray[np.float64]:
         """The rows of one client, (rows_per_client, 100), by its index."""
         require_whole("the number of the mixture's client", client, 0)
-        rng = np.random.default_rng(
-            np.random.SeedSequence(self.seed, spawn_key=(client,))
-        )
+        seeds = np.random.SeedSequence(self.seed, spawn_key=(client,))
+        rng = np.random.default_rng(seeds)
         labels = rng.integers(self.n_components, size=self.rows_per_client)
         return points_around(self.means(), labels, self.variance, rng)
 

@@ -377,8 +377,8 @@ class Bounds:
     def _arrays(
         self, n_features: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        fitted = self.for_features(n_features)
-        return np.array(fitted.lower), np.array(fitted.upper)
+        bounds = self.for_features(n_features)
+        return np.array(bounds.lower), np.array(bounds.upper)
 
 
 def read_ranges(value: Any) -> NamedRanges:
@@ -634,10 +634,9 @@ class NamedRanges:
                         " feature needs a range:"
                         f" {nearest(name, set(names) - set(feature_names))}"
                     )
-            places = [names.index(name) for name in feature_names]
-            lower, upper = (
-                tuple([side[place] for place in places]) for side in (lower, upper)
-            )
+            indexes = [names.index(name) for name in feature_names]
+            lower = tuple([lower[index] for index in indexes])
+            upper = tuple([upper[index] for index in indexes])
             names = tuple(feature_names)
         require_ranges(lower, upper, names)
         return Bounds(lower, upper)
@@ -670,11 +669,13 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
     lower, upper = _broadcast(content["lower"], content["upper"])
     if "feature" not in keys:
         return NamedRanges(lower, upper, (), source)
-    given = content["feature"]
-    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
-    names = tuple(map(str, given if several else [given]))
+    features = content["feature"]
+    if isinstance(features, str) or not isinstance(features, Sequence | np.ndarray):
+        features = [features]
+    names = tuple(map(str, features))
     if len(lower) == len(upper) == 1:
-        lower, upper = lower * len(names), upper * len(names)
+        lower = lower * len(names)
+        upper = upper * len(names)
     if not len(names) == len(lower) == len(upper):
         raise ConfigurationError(
             f"{source} has {len(names)} features, {len(lower)} lower and {len(upper)}"
@@ -693,13 +694,11 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
 def _read_csv(path: Path) -> Mapping[str, object]:
     """Read the columns lower, upper and feature, and ignore the others."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = [
-            [cell.strip() for cell in row]
-            for row in csv.reader(lines)
-            if any(cell.strip() for cell in row)
-        ]
+        stripped = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    rows = [row for row in stripped if any(row)]
     header = [name.lower() for name in rows[0]] if rows else []
-    if longer := [row for row in rows if len(row) > len(header)]:
+    longer = [row for row in rows if len(row) > len(header)]
+    if longer:
         raise ConfigurationError(
             f"a row of the bounds file {str(path)!r} has {len(longer[0])} cells, but"
             f" the first one has {len(header)}: write decimal points, and quote names"
@@ -709,15 +708,13 @@ def _read_csv(path: Path) -> Mapping[str, object]:
     for key in ("feature", "lower", "upper"):
         if key not in header:
             continue
-        cells = [
-            row[header.index(key)] if header.index(key) < len(row) else ""
-            for row in rows[1:]
-        ]
-        columns[key] = (
-            cells
-            if key == "feature"
-            else [_cell(cell, key, i, path) for i, cell in enumerate(cells)]
-        )
+        position = header.index(key)
+        cells = [row[position] if position < len(row) else "" for row in rows[1:]]
+        columns[key] = cells
+        if key != "feature":
+            columns[key] = [
+                _cell(cell, key, index, path) for index, cell in enumerate(cells)
+            ]
     return columns
 
 

@@ -1,7 +1,7 @@
-"""Load one client's table: in a simulation by what the file holds, on a node by what
-its owner declared.
+"""Load one client's table: by what the file holds, or by what its owner declared.
 
-A server sees whether a node answers, and with how many features. Where the file decided
+The former is a simulation's way, the latter a deployed node's. A server sees whether a
+node answers, and with how many features. Where the file decided
 that (is the first row a header, is a column text, can all cells be read), one row could
 change the answer, at no charge to any budget. So a deployed node's table is read by a
 declared layout or schema: each record is a row and is read by itself, and one that has
@@ -84,10 +84,10 @@ class Table:
 
         `values` and `labels` stand beside each row of the table, (n_rows,).
         """
-        values, labels = (
-            None if beside is None else beside[encoded.rows]
-            for beside in (values, labels)
-        )
+        if values is not None:
+            values = values[encoded.rows]
+        if labels is not None:
+            labels = labels[encoded.rows]
         names = encoded.schema.feature_names
         return cls(encoded.points, names, values, labels, encoded.schema, encoded.rows)
 
@@ -102,8 +102,9 @@ class Table:
         )
 
     def with_values(self, values: Any) -> Table:
-        """Return the same of other rows: their points and, where this has labels, a
-        last column of them.
+        """Return the same table of other rows.
+
+        `values` are their points and, where this has labels, a last column of them.
         """
         if self.labels is None:
             return replace(self, points=values, rows=None)
@@ -117,7 +118,8 @@ class Table:
         what: object,
     ) -> Table:
         """Return a table of the rows of all blocks."""
-        last, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
+        last = cls(np.zeros((0, 1)))
+        rows: list[NDArray[np.int64]] = []
 
         def values() -> Iterator[NDArray[np.float64]]:
             nonlocal last
@@ -131,9 +133,8 @@ class Table:
                     yield np.column_stack([block.points, block.labels])
 
         whole = store.keep(values(), source_name(what))
-        return replace(
-            last.with_values(whole), rows=np.concatenate(rows) if rows else None
-        )
+        rows_of_all = np.concatenate(rows) if rows else None
+        return replace(last.with_values(whole), rows=rows_of_all)
 
 
 def load_table(
@@ -541,7 +542,9 @@ def load_by_schema(
     opened = layout.open(source)
     numbers = schema.number_columns | {layout.label_column}
     texts = schema.text_columns | {partition_column}
-    split_by, counts, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
+    split_by: list[RawColumn] = []
+    counts: list[Sequence[Seen]] = []
+    n_rows = 0
 
     def blocks() -> Iterator[Table]:
         nonlocal n_rows
@@ -597,10 +600,11 @@ def look_by_schema(
     opened = layout.open(source)
     names = {column.name for column in schema.columns}
     blocks = _by_schema(opened, layout, ColumnUse(names, names))
-    seen = added(
-        [found for _, _, found in schema.read(raw, with_spreads=True)] for raw in blocks
-    )
-    return seen, opened
+    seen_of_blocks = []
+    for raw in blocks:
+        columns = schema.read(raw, with_spreads=True)
+        seen_of_blocks.append([seen for _, _, seen in columns])
+    return added(seen_of_blocks), opened
 
 
 def _by_schema(

@@ -38,7 +38,7 @@ _MOST_PAIRS = 1 << 24  # numbers in a table of all pairs of centres
 # what pulling residuals back moves a mean by, in radii, where nothing of it is released
 _UNHEARD_CUT = 0.5
 _BEYOND = 1.5  # distance of rows that were left out, in radii
-_LIKELY_PULLED = 0.75  # part of what is cut that one cluster has
+_LIKELY_PULLED = 0.75  # part of what is cut that one of several clusters has
 _SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
 
 
@@ -228,7 +228,8 @@ def pulled_rows(
     ndarray, (k, d)
     """
     rows = np.maximum(counts, 1.0)
-    of_cluster = _LIKELY_PULLED * mean_beyond * math.fsum(rows) / rows
+    part = _LIKELY_PULLED if len(offsets) > 1 else 1.0
+    of_cluster = part * mean_beyond * math.fsum(rows) / rows
     of_cluster = np.minimum(of_cluster, WIDEST)
     lengths = np.linalg.norm(offsets, axis=1, keepdims=True)
     directions = np.abs(offsets) / np.maximum(lengths, 1.0 / GRID)

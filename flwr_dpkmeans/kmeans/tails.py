@@ -32,10 +32,11 @@ _FALLING = 0.6  # what a shell adds over what the one before adds
 _HEARD_SQUARE = 1.5
 _UNHEARD_SQUARE = 0.5
 _LIKELY_DOUBT = 1.25
-# what a shell may hide below its noise, in radii over the square of the number of
-# columns, and how fast that falls in clusters that end within their radius
-_HIDDEN = 24.0
-_HIDDEN_STEEPNESS = 8.0
+# what a shell may hide below its noise, in radii, and how fast that falls in clusters
+# that end within their radius: in one column, and by a power of their number
+_HIDDEN = 1.5
+_HIDDEN_STEEPNESS = 2.0
+_BY_COLUMNS = 1.7
 _LEAST_FULL = 0.1
 
 
@@ -182,8 +183,8 @@ def beyond_radius(
         shape,
     )
     # Lengths of residuals scatter less in many columns.
-    most_hidden = _HIDDEN * lengths[:, :1] / n_features**2
-    hidden = np.square(most_hidden * _tail(full, _HIDDEN_STEEPNESS))
+    steepness = _HIDDEN_STEEPNESS * n_features**_BY_COLUMNS
+    hidden = np.square(_HIDDEN * lengths[:, :1] * _tail(full, steepness))
     more, squares, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     faint_scores = np.zeros(shape)
     doubt = math.log(sums.size)

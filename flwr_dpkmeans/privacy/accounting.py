@@ -35,8 +35,8 @@ from flwr_dpkmeans.errors import (
     require_real,
 )
 from flwr_dpkmeans.privacy import gaussian, losses, mixtures, release
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.losses import numerical_losses
-from flwr_dpkmeans.privacy.noise import SAME, Closeness, joint_closeness, slack_cost
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.searches import smallest_at_most, smallest_true
 

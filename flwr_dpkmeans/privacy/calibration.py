@@ -16,8 +16,8 @@ from flwr_dpkmeans.privacy.accounting import (
     delta_as_drawn,
     gdp_delta,
 )
+from flwr_dpkmeans.privacy.closeness import Closeness
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_delta_bound
-from flwr_dpkmeans.privacy.noise import Closeness
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.searches import Bracket, smallest_true
 

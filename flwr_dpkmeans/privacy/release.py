@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError, invalid, require_positive
-from flwr_dpkmeans.privacy import noise
-from flwr_dpkmeans.privacy.noise import (
+from flwr_dpkmeans.privacy.closeness import (
     SAME,
     Closeness,
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
+    joint_closeness,
 )
+from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.report import told
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
@@ -227,7 +228,7 @@ def vector_length(blocks: Sequence[Block]) -> int:
 
 def draw_noise(
     blocks: Sequence[Block],
-    source: noise.NoiseSource,
+    source: NoiseSource,
     fraction_bits: int,
     *,
     share: float = 1.0,
@@ -429,7 +430,7 @@ def joint_sampled_release(
     return GaussianRelease(
         name,
         1.0 / mu,
-        noise.joint_closeness(part.closeness for part in parts),
+        joint_closeness(part.closeness for part in parts),
         sampling_rate,
     )
 
@@ -483,9 +484,7 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
             )
         rates |= {event.sampling_rate for event in gaussians}
         mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
-        closeness.append(
-            noise.joint_closeness([event.closeness for event in gaussians])
-        )
+        closeness.append(joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
         raise LocalMisuseError(
             f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate."

@@ -38,6 +38,9 @@ ROWS = (1_000, 10_000, 100_000, 300_000)
 QUICK_ROWS = (1_000, 10_000)
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 10.0)
 QUICK_EPSILONS = (0.25, 1.0, 10.0)
+WITH_SERVER_POINTS = ("feddp_kmeans", "server_kmeans++", "server_lloyd")
+"""Algorithms that start from points of the server's own, drawn like the rows."""
+SERVER_POINTS = 500
 COVERAGE = (0.93, 0.99)
 """What the coverage of a 95% interval is aimed to lie in."""
 WIDEST = 2.0
@@ -206,6 +209,10 @@ def measured(
     rows = shape.draw(np.random.default_rng([seed, n_rows]), n_rows)
     lower, upper = map(np.asarray, shape.bounds)
     rows = np.clip(rows, lower, upper)
+    server_data = None
+    if algorithm in WITH_SERVER_POINTS:
+        generator = np.random.default_rng([seed, n_rows, 1])
+        server_data = np.clip(shape.draw(generator, SERVER_POINTS), lower, upper)
     model = DPKMeans(
         shape.n_clusters,
         algorithm=algorithm,
@@ -213,6 +220,7 @@ def measured(
         bounds=shape.bounds,
         noise="seeded",
         random_state=seed,
+        server_data=server_data,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -374,8 +382,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--first-seed",
         type=int,
-        default=400,
-        help="seeds below 400 chose the estimator's constants",
+        default=500,
+        help="seeds below 500 chose the estimator's constants",
     )
     parser.add_argument(
         "--figure",

@@ -32,7 +32,7 @@ from support.pricing import (
 )
 
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.closeness import SAME
 from flwr_dpkmeans.privacy.release import (
     Block,
     Event,

@@ -47,7 +47,8 @@ from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import SAME, SeededNoise
+from flwr_dpkmeans.privacy.closeness import SAME
+from flwr_dpkmeans.privacy.noise import SeededNoise
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

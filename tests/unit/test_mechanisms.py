@@ -14,14 +14,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.noise import (
+from flwr_dpkmeans.privacy.closeness import (
     Closeness,
-    NoiseKind,
     discrete_gaussian_closeness,
     discrete_gaussian_sum_log_ratio,
     joint_closeness,
-    noise_source,
 )
+from flwr_dpkmeans.privacy.noise import NoiseKind, noise_source
 from flwr_dpkmeans.privacy.release import (
     Block,
     ExactRelease,

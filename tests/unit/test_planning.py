@@ -31,7 +31,7 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.closeness import SAME
 from flwr_dpkmeans.privacy.release import (
     GaussianRelease,
     Norm,

@@ -227,7 +227,8 @@ class Column(Stated):
         if not isinstance(stated, Mapping):
             return stated
         texts = [key if isinstance(key, str) else text_of(key) for key in stated]
-        return list(zip(texts, map(_plain, stated.values()), strict=True))
+        meanings = list(map(_plain, stated.values()))
+        return list(zip(texts, meanings, strict=True))
 
     @field_validator("map")
     @classmethod
@@ -311,7 +312,8 @@ class Column(Stated):
     def _require_bounds(self) -> None:
         """Refuse bounds that are no range, or that have no logarithm."""
         for end in self.bounds or ():
-            if self.kind == Kind.DATE and math.isnan(days_of(text_of(end) or "")):
+            text = text_of(end) or ""
+            if self.kind == Kind.DATE and math.isnan(days_of(text)):
                 raise ValueError(
                     f"bounds has {text_of(end)!r}, but dates are written as ISO 8601"
                     " has them: give 2020-01-31"
@@ -490,7 +492,8 @@ class Column(Stated):
             return _replaced(cells, gaps, has_numbers=self.kind != Kind.CATEGORY)
         # A file's numbers may not be there as they are written.
         numbers = [value for value in self._absent if not isinstance(value, str)]
-        values = np.where(np.isin(cells.values, numbers), math.nan, cells.values)
+        is_gap = np.isin(cells.values, numbers)
+        values = np.where(is_gap, math.nan, cells.values)
         return replace(cells, values=values, numeric=values)
 
     def _values_of(self, cells: Iterable[Any]) -> Array:
@@ -509,9 +512,11 @@ class Column(Stated):
         numbers = cells.numbers()
         values = np.where(np.isfinite(numbers), numbers, math.nan)
         if self.kind == Kind.FLAG:
-            return np.where((values == 0.0) | (values == 1.0), values, math.nan)
+            is_flag = (values == 0.0) | (values == 1.0)
+            return np.where(is_flag, values, math.nan)
         if self.period == _HOURS and cells.values is None:
-            return np.where(np.isnan(values), _each(hours_of, cells.text()), values)
+            hours = _each(hours_of, cells.text())
+            return np.where(np.isnan(values), hours, values)
         return values
 
     def _positions(self, cells: RawColumn) -> Array:
@@ -585,8 +590,10 @@ class Column(Stated):
             return [iso_date(days, *self.range) for days in first]
         if self.kind == Kind.CYCLE:
             period = self.period or 1.0
-            turns = np.arctan2(centres[:, 1], first) / (2.0 * math.pi)
-            return list((self.start + np.mod(turns, 1.0) * period).tolist())
+            angles = np.arctan2(centres[:, 1], first)
+            turns = np.mod(angles / (2.0 * math.pi), 1.0)
+            values = self.start + turns * period
+            return list(values.tolist())
         if self.kind == Kind.FLAG:
             return list(np.clip(first, 0.0, 1.0).tolist())
         if self.transform == Transform.LOG:
@@ -608,7 +615,8 @@ class Column(Stated):
             return np.where(np.isfinite(errors), difference, np.inf)
         if self.kind == Kind.CYCLE:
             period = self.period or 1.0
-            length = np.maximum(np.hypot(centres[:, 0], centres[:, 1]), 1e-12)
+            length = np.hypot(centres[:, 0], centres[:, 1])
+            length = np.maximum(length, 1e-12)
             farthest = errors.max(axis=1)
             angle = np.minimum(farthest / length, math.pi)
             turned = angle * period / (2.0 * math.pi)

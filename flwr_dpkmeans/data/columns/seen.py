@@ -51,9 +51,12 @@ class Spread(NamedTuple):
         if not finite.size:
             return None
         # The same table has the same sample.
-        generator = np.random.default_rng(zlib.crc32(finite.tobytes()))
+        seed = zlib.crc32(finite.tobytes())
+        generator = np.random.default_rng(seed)
         ranks = generator.random(finite.size)
-        return _sampled(float(finite.min()), float(finite.max()), finite, ranks)
+        low = float(finite.min())
+        high = float(finite.max())
+        return _sampled(low, high, finite, ranks)
 
 
 def _sampled(

@@ -1,6 +1,7 @@
 """Columns that one party may have in another unit than all others.
 
-Seen by the middle and the spread of its values beside the others'. Whoever calls this holds the rows of all parties, as a notebook does. What it says is
+Seen by the middle and the spread of its values beside the others'. Whoever calls this
+holds the rows of all parties, as a notebook does. What it says is
 exact knowledge of them: it is a warning for this caller's eyes, and never goes into a
 report, a model or a message.
 """

@@ -206,15 +206,18 @@ def numbers_in(
     cells = pc.if_else(is_missing, gap, cells)
     if number_format.is_plain:
         numbers = _cast(cells)
-        if numbers is not None and np.isnan(numbers).sum() == cells.null_count:
+        n_nulls = cells.null_count
+        if numbers is not None and np.isnan(numbers).sum() == n_nulls:
             return numbers, 0
     pattern = _PLAIN_NUMBER if number_format.is_plain else number_format.pattern
     is_number = pc.match_substring_regex(cells, pattern)
     written = pc.if_else(is_number, cells, gap)
     numbers = _cast(_plainly_written(written, number_format))
     assert numbers is not None  # what the pattern matches can be cast
-    is_other = pc.and_kleene(pc.invert(is_number), pc.is_valid(cells))
-    others = np.flatnonzero(np.asarray(pc.fill_null(is_other, False)))
+    is_no_number = pc.invert(is_number)
+    is_other = pc.and_kleene(is_no_number, pc.is_valid(cells))
+    is_other = pc.fill_null(is_other, False)
+    others = np.flatnonzero(np.asarray(is_other))
     odd_cells = cells.take(pa.array(others))
     odd_numbers, n_others = _odd_numbers(odd_cells, number_format)
     numbers = numbers.copy()

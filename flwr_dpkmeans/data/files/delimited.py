@@ -1,6 +1,4 @@
-"""Records of delimited text, as RFC 4180 has them.
-
-a record is a row, whatever its cells hold.
+"""Records of delimited text, as RFC 4180 has them: rows, whatever their cells hold.
 
 Bytes are cut into records first, and only then into cells. A quote that does not close
 costs its own line, never another record's. A record has at most `most_bytes` bytes; a
@@ -11,81 +9,42 @@ reader was told of the file: on a deployed node no row may decide about another 
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import csv
-import gzip
-import lzma
 import re
-from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
-    Generator,
     Iterator,
     Mapping,
 )
 from dataclasses import dataclass, field
-from enum import StrEnum
-from itertools import chain
-from pathlib import Path
-from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.data.files import encoded_text
 from flwr_dpkmeans.data.files.cells import MISSING
+from flwr_dpkmeans.data.files.quoting import (
+    comment_pattern,
+    end_of_cell,
+    open_quote_pattern,
+    record_pattern,
+    rest_pattern,
+    whole_records,
+)
+from flwr_dpkmeans.data.files.records import PassedOver, RowShape, Tally
 
-CHUNK_BYTES = 1 << 20
 _FAILED_COLUMN = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error"
 )
-_RECORD_BYTES = 1 << 17
-_BYTES_BEHIND_A_QUOTE = 64
 _MOST_LOOKS = 50
 """How many cells that are too long have their end looked for.
 
 Each look reads the file anew.
 """
-_BYTES_PER_COLUMN = 64
-_QUOTE, _NEWLINE = ord('"'), ord("\n")
 # White space, and what MS-DOS ends a file with (Ctrl-Z).
 _BLANKS = b" \t\v\f\n\x1a"
-
-COMPRESSED: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
-    {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-)
-"""What opens a compressed file, whose bytes it decompresses, by its last suffix."""
-
-
-class PassedOver(StrEnum):
-    """Why a record is no row."""
-
-    UNCLOSED = "have a quote that does not close"
-    TOO_LONG = "are longer than a record may be"
-    TOO_FEW = "have fewer cells than there are columns"
-    TOO_MANY = "have more cells than there are columns"
-    ONE_MORE = "have one cell more than there are columns"
-
-
-@dataclass
-class Tally:
-    """How many records a file has, and what became of them: for its owner only."""
-
-    n_records: int = 0
-    passed_over: Counter[PassedOver] = field(default_factory=Counter)
-    n_trailing: int = 0
-    """Records that end with a separator, behind which nothing stands."""
-    n_row_names: int = 0
-    """Records that begin with a name for which the header has no cell."""
-    has_bad_bytes: bool = False
-    """Whether bytes were found that are no text in the file's encoding."""
-
-    @property
-    def n_passed_over(self) -> int:
-        """Number of records that are no rows."""
-        return self.passed_over.total()
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,217 +81,6 @@ class Wanted:
     columns: frozenset[int]
     only_numbers: frozenset[int] = frozenset()
     decimal: str = "."
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """Which cells of a record are a row.
-
-    Attributes
-    ----------
-    separator : str
-        One ASCII character.
-    n_columns : int
-        Cells of a row.
-    row_names : bool or None
-        Whether each record begins with one more cell, its name. None: a record with one
-        cell more that begins with a quote does, as R writes it.
-    """
-
-    separator: str
-    n_columns: int
-    row_names: bool | None = None
-
-    @property
-    def most_bytes(self) -> int:
-        """How long a record may be."""
-        return _RECORD_BYTES + _BYTES_PER_COLUMN * self.n_columns
-
-    def row_of(self, record: bytes, tally: Tally) -> list[str] | PassedOver:
-        """Return the cells of a record that is a row, or why it is none."""
-        cells = cells_of(record.decode(errors="replace"), self.separator)
-        if cells is None:
-            return PassedOver.TOO_LONG
-        n_more = len(cells) - self.n_columns
-        if n_more == 0 and not self.row_names:
-            return cells
-        if n_more == 1 and self.row_names is not True and not cells[-1].strip():
-            tally.n_trailing += 1
-            return cells[:-1]
-        begins_quoted = record.lstrip().startswith(b'"')
-        if n_more == 1 and (
-            self.row_names or (self.row_names is None and begins_quoted)
-        ):
-            tally.n_row_names += 1
-            return cells[1:]
-        if n_more == 1:
-            return PassedOver.ONE_MORE
-        return PassedOver.TOO_MANY if n_more > 0 else PassedOver.TOO_FEW
-
-
-def cells_of(record: str, separator: str) -> list[str] | None:
-    """Return the cells of one record.
-
-    None where one is longer than the csv module reads.
-    """
-    rows = csv.reader([record], delimiter=separator, skipinitialspace=True)
-    try:
-        return next(rows, [])
-    except csv.Error:
-        return None
-
-
-def record_pattern(separator: str) -> re.Pattern[bytes]:
-    """Return the pattern of one whole record with the end of its line."""
-    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(cell + rb"(?:" + mark + cell + rb")*+\n")
-
-
-def _open_quote_pattern(separator: str) -> re.Pattern[bytes]:
-    """The pattern of a record that is within quotes where the text ends.
-
-    Its group is the quote.
-
-    A quote at the very end may be the first of two, or the one that closes the cell.
-    """
-    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(
-        rb"(?:"
-        + cell
-        + mark
-        + rb")*"
-        + _padding(separator)
-        + rb'(")(?:[^"]++|"")*+"?\Z'
-    )
-
-
-def _rest_pattern(separator: str) -> re.Pattern[bytes]:
-    """The pattern of the cells of a record behind one of them."""
-    mark, cell = re.escape(separator.encode()), _cell_pattern(separator)
-    return re.compile(_padding(separator) + rb"(?:" + mark + cell + rb")*+\n")
-
-
-def _cell_pattern(separator: str) -> bytes:
-    """The pattern of one cell.
-
-    A cell that begins with a quote ends with one, in front of a separator or the line's
-    end; quotes within it are doubled. Other cells may have quotes, as 5" has.
-    """
-    mark, spaces = re.escape(separator.encode()), _padding(separator)
-    quoted = spaces + rb'"(?:[^"]++|"")*+"' + spaces + rb"(?=[" + mark + rb"\n])"
-    plain = rb"(?!" + spaces + rb'")[^' + mark + rb"\n]*+"
-    return rb"(?:" + quoted + rb"|" + plain + rb")"
-
-
-def _padding(separator: str) -> bytes:
-    """The pattern of spaces around a quoted cell that do not separate cells."""
-    return rb"" if separator == " " else rb"[ ]*+"
-
-
-def comment_pattern(comment: str, separator: str) -> re.Pattern[bytes] | None:
-    """Return the pattern of how a line of comments begins; None if there are none."""
-    if not comment:
-        return None
-    # A separator in front of the sign ends a cell, which a comment does not have.
-    blanks = b" \t\v\f".replace(separator.encode(), b"")
-    return re.compile(rb"[" + blanks + rb"]*+" + re.escape(comment.encode()))
-
-
-def text_chunks(
-    path: Path,
-    encoding: str,
-    tally: Tally,
-) -> Generator[bytes, None, None]:
-    """Yield a file's text as UTF-8, lines ending with a line feed, without byte order
-    mark.
-
-    Bytes that are no text become replacement characters: they spoil their own cell
-    only.
-    """
-    decoder = codecs.getincrementaldecoder(encoding)("replace")
-    is_utf8 = codecs.lookup(encoding).name == "utf-8"
-    is_first, ends_with_return = True, False
-    with open_bytes(path) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            # Whole ASCII needs no decoding, unless a character was cut in two before
-            # it.
-            if not (is_utf8 and chunk.isascii() and not decoder.getstate()[0]):
-                chunk = _as_utf8(decoder.decode(chunk), tally)
-            if is_first:
-                chunk = chunk.removeprefix(codecs.BOM_UTF8)
-                is_first = not chunk
-            if ends_with_return:
-                chunk = b"\r" + chunk
-            ends_with_return = chunk.endswith(b"\r")
-            yield _with_line_feeds(chunk.removesuffix(b"\r"))
-    rest = _as_utf8(decoder.decode(b"", final=True), tally)
-    if ends_with_return or rest:
-        yield rest + b"\n"
-
-
-def end_of_cell(
-    chunks: Iterator[bytes],
-    start: int,
-    separator: str,
-) -> int | None:
-    """Return where a quoted cell ends that goes on at some place of a text, behind its
-    quote.
-
-    None where the next quote that is not doubled stands before anything but the end of
-    a cell: then no quote closes the cell, and the first one was a slip.
-
-    Parameters
-    ----------
-    chunks : iterator of bytes
-        The text.
-    start : int
-        The place, in bytes, within the quotes.
-    separator : str
-    """
-    closes = re.compile(
-        _padding(separator) + rb"(?:[" + re.escape(separator.encode()) + rb"\n]|\Z)"
-    )
-    offset, rest = 0, b""
-    for chunk in chain(chunks, [b""]):
-        at_end = not chunk
-        text = rest + chunk
-        position = max(0, start - offset)
-        # Behind a quote it takes some bytes to see what it is.
-        last = len(text) if at_end else len(text) - _BYTES_BEHIND_A_QUOTE
-        while (quote := text.find(b'"', position, max(position, last))) >= 0:
-            if text[quote + 1 : quote + 2] == b'"':
-                position = quote + 2
-                continue
-            return offset + quote + 1 if closes.match(text, quote + 1) else None
-        start = max(start, offset + max(position, last))
-        rest = text[max(0, start - offset) :]
-        offset += len(text) - len(rest)
-    return None
-
-
-def without_beginning(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
-    """Yield what stands behind the first bytes of a text."""
-    for chunk in chunks:
-        yield chunk[n_bytes:]
-        n_bytes = max(0, n_bytes - len(chunk))
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file whose bytes are decompressed if its suffix says so."""
-    opener = COMPRESSED.get(path.suffix.lower())
-    opened: IO[bytes] = path.open("rb") if opener is None else opener(path)
-    return opened
-
-
-def _as_utf8(text: str, tally: Tally) -> bytes:
-    tally.has_bad_bytes |= "\ufffd" in text
-    return text.encode("utf-8", errors="replace")
-
-
-def _with_line_feeds(chunk: bytes) -> bytes:
-    if b"\r" not in chunk:
-        return chunk
-    return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 class RecordReader:
@@ -372,8 +120,8 @@ class RecordReader:
         self._comment = comment_pattern(comment, shape.separator)
         self._tally = tally
         self._record = record_pattern(shape.separator)
-        self._open_quote = _open_quote_pattern(shape.separator)
-        self._rest = _rest_pattern(shape.separator)
+        self._open_quote = open_quote_pattern(shape.separator)
+        self._rest = rest_pattern(shape.separator)
         # A line of separators is a record, of cells in which nothing stands.
         self._blanks = _BLANKS.replace(shape.separator.encode(), b"")
         self._within_line = False
@@ -389,7 +137,7 @@ class RecordReader:
         for chunk in chunks:
             buffer += chunk
             # Short pieces, as a decompressor gives them, are put together first.
-            if len(buffer) < CHUNK_BYTES:
+            if len(buffer) < encoded_text.CHUNK_BYTES:
                 continue
             block, n_bytes = self._block(buffer, at_end=False)
             buffer = buffer[n_bytes:]
@@ -649,44 +397,3 @@ def _has_blank_line(records: bytes) -> bool:
 def _has_more_spaces(records: bytes) -> bool:
     """Whether one cell is parted from another by several spaces, or begins a line."""
     return b"  " in records or b"\n " in records or records.startswith(b" ")
-
-
-def whole_records(
-    buffer: bytes,
-    separator: str,
-    most_bytes: int,
-) -> int:
-    """Return the length of the whole records that a buffer begins with.
-
-    0 where a quote in them is not as RFC 4180 has it, or a record is too long: then
-    records are to be looked at one by one.
-    """
-    end = buffer.rfind(b"\n") + 1
-    if b'"' not in buffer and _has_short_lines(buffer, most_bytes):
-        return end
-    data = np.frombuffer(buffer, np.uint8)
-    quotes = np.flatnonzero(data == _QUOTE)
-    newlines = np.flatnonzero(data == _NEWLINE)
-    is_outside = np.searchsorted(quotes, newlines) % 2 == 0
-    ends = newlines[is_outside]
-    if not len(ends) or np.diff(ends, prepend=-1).max() > most_bytes:
-        return 0
-    quotes = quotes[quotes < ends[-1]]
-    opening, closing = quotes[0::2], quotes[1::2]
-    is_doubled = opening[1:] == closing[:-1] + 1
-    before = np.where(opening > 0, data[opening - 1], _NEWLINE)
-    begins = (before == ord(separator)) | (before == _NEWLINE)
-    begins[1:] |= is_doubled
-    after = data[closing + 1]
-    closes = (after == ord(separator)) | (after == _NEWLINE)
-    closes[:-1] |= is_doubled
-    return int(ends[-1]) + 1 if begins.all() and closes.all() else 0
-
-
-def _has_short_lines(buffer: bytes, most_bytes: int) -> bool:
-    """Whether each stretch of half the length has a line's end, so that no line is
-    longer.
-    """
-    step = most_bytes // 2
-    starts = range(0, len(buffer) - step, step)
-    return all(buffer.find(b"\n", start, start + step) >= 0 for start in starts)

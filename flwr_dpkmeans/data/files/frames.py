@@ -59,7 +59,7 @@ def _pandas_table(frame: Any) -> RawTable:
 
 
 def _mapped(columns: Mapping[str, Any]) -> Any:
-    """A data frame of a mapping; of lists cell by cell, or pandas would choose a type."""
+    """A data frame of a mapping; of lists cell by cell, or pandas chose one type."""
     import pandas as pd
 
     series = [cells for cells in columns.values() if isinstance(cells, pd.Series)]

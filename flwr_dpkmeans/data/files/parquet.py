@@ -18,7 +18,10 @@ _TABLE_FORMATS = {"_delta_log": "a Delta Lake table", ".hoodie": "an Apache Hudi
 
 def is_parquet_folder(path: Path) -> bool:
     """Whether a path is a folder with Parquet files somewhere in it."""
-    return path.is_dir() and bool(folder_files(path)[0])
+    if not path.is_dir():
+        return False
+    files, _ = folder_files(path)
+    return len(files) > 0
 
 
 def folder_files(folder: Path) -> tuple[list[Path], list[str]]:
@@ -94,9 +97,12 @@ def parquet_schemas(path: Path) -> dict[Path, Any]:
     """
     import pyarrow.parquet as pq
 
-    files = folder_files(path)[0] if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files, _ = folder_files(path)
     schemas = {file: pq.read_schema(file) for file in files}
-    if len({frozenset(schema.names) for schema in schemas.values()}) > 1:
+    names = {frozenset(schema.names) for schema in schemas.values()}
+    if len(names) > 1:
         raise DataError(
             f"the .parquet files in {str(path)!r} do not all have the same columns:"
             " make them so."

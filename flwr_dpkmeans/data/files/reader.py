@@ -31,18 +31,14 @@ import numpy as np
 
 from flwr_dpkmeans.data.files.arrays import npy_blocks, npz_blocks
 from flwr_dpkmeans.data.files.cells import numbers_in, text_of, texts_in
-from flwr_dpkmeans.data.files.delimited import (
+from flwr_dpkmeans.data.files.delimited import CellBlock, RecordReader, Wanted
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.encoded_text import (
     COMPRESSED,
-    CellBlock,
-    RecordReader,
-    RowShape,
-    Tally,
-    Wanted,
     open_bytes,
     text_chunks,
     without_beginning,
 )
-from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.foreign import (
     NAMED_READERS,
     WORKBOOKS,
@@ -69,6 +65,7 @@ from flwr_dpkmeans.data.files.raw_table import (
     source_name,
 )
 from flwr_dpkmeans.data.files.reading import Reading
+from flwr_dpkmeans.data.files.records import RowShape, Tally
 from flwr_dpkmeans.data.files.titles import hint_of
 from flwr_dpkmeans.errors import DataError, DPKMeansError, LocalMisuseError
 

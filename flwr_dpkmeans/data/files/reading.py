@@ -10,8 +10,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flwr_dpkmeans.data.files.delimited import PassedOver, Tally
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.records import PassedOver, Tally
 from flwr_dpkmeans.errors import listed
 
 NAMES_OF_SEPARATORS = {

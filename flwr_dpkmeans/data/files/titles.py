@@ -1,6 +1,4 @@
-"""What a text's first lines look like to a person.
-
-a title above the header, cells between spaces.
+"""What a text's first lines look like: a title above the header, cells between spaces.
 
 Only for sentences to whoever holds the file. Nothing is read in another way for it.
 """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from flwr_dpkmeans.privacy.noise import joint_closeness
+from flwr_dpkmeans.privacy.closeness import joint_closeness
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.report import (
     PrivacyReport,

@@ -22,7 +22,8 @@ from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import PRIOR_VARIANCE
 from flwr_dpkmeans.options import own_options, read_config
-from flwr_dpkmeans.privacy.noise import SAME, NoiseKind, NoiseSource, noise_source
+from flwr_dpkmeans.privacy.closeness import SAME
+from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource, noise_source
 from flwr_dpkmeans.privacy.release import Block, ReleasedSum, as_released, draw_noise
 from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.public_facts import PublicFacts

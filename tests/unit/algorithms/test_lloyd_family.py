@@ -16,7 +16,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import require_packable
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import discrete_gaussian_closeness, joint_closeness
+from flwr_dpkmeans.privacy.closeness import discrete_gaussian_closeness, joint_closeness
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 

@@ -44,7 +44,7 @@ from flwr_dpkmeans.kmeans.proxies import (
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.closeness import SAME
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

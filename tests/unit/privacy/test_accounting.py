@@ -23,8 +23,8 @@ from flwr_dpkmeans.privacy.calibration import (
     calibrate_gaussian,
     gaussian_noise_multiplier,
 )
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness
 from flwr_dpkmeans.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from flwr_dpkmeans.privacy.noise import SAME, Closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,

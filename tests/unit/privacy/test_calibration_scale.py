@@ -23,7 +23,7 @@ from flwr_dpkmeans.privacy.calibration import (
     first_private,
     gaussian_noise_multiplier,
 )
-from flwr_dpkmeans.privacy.noise import Closeness, discrete_gaussian_closeness
+from flwr_dpkmeans.privacy.closeness import Closeness, discrete_gaussian_closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,

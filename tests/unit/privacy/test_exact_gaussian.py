@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans.privacy import exact_gaussian
 from flwr_dpkmeans.privacy import noise as sampler
 from flwr_dpkmeans.privacy.noise import SecureNoise
 
@@ -64,7 +65,7 @@ def accepted(
 
     with patch.context() as inner:
         inner.setattr(sampler.os, "urandom", urandom)
-        return sampler._accepted(std, 1).tolist()  # type: ignore[no-any-return]
+        return exact_gaussian.accepted_proposals(std, 1).tolist()  # type: ignore[no-any-return]
 
 
 def wrong_decisions(patch: pytest.MonkeyPatch, std: float) -> int:
@@ -72,7 +73,7 @@ def wrong_decisions(patch: pytest.MonkeyPatch, std: float) -> int:
     follow, are decided wrongly.
     """
     width, steps = blocks_of(std)
-    ends, _, weights = sampler._weights_of(steps)
+    ends, _, weights = exact_gaussian.block_weights(steps)
     wrong = 0
     for block in {0, 1, steps, 3 * steps, 12 * steps - 1}:
         for place in {0, width // 2, width - 1}:
@@ -101,7 +102,7 @@ def test_no_proposal_is_ever_too_unlikely(steps: int) -> None:
     """Every weight is at least what it must be, those behind the table too, and all
     make 31 bits.
     """
-    ends, heights, weights = sampler._weights_of(steps)
+    ends, heights, weights = exact_gaussian.block_weights(steps)
     scale, n = next(weight.denominator for weight in reversed(weights)), 12 * steps
     whole = [int(weight * scale) for weight in weights[:-1]]
     assert len(whole) == n
@@ -127,21 +128,21 @@ def test_comparisons_are_those_of_real_numbers(
 
 PLANTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "a billionth too likely": (
-        "_exp_minus",
+        "exp_minus",
         lambda real: lambda x: real(x) * (1 + 2.0**-30),
     ),
     "a billionth too unlikely": (
-        "_exp_minus",
+        "exp_minus",
         lambda real: lambda x: real(x) * (1 - 2.0**-30),
     ),
-    "what is not clear is refused": ("_is_below", lambda real: lambda *given: False),
-    "what is not clear is accepted": ("_is_below", lambda real: lambda *given: True),
+    "what is not clear is refused": ("is_below", lambda real: lambda *given: False),
+    "what is not clear is accepted": ("is_below", lambda real: lambda *given: True),
     "what is not clear is a coin": (
-        "_is_below",
+        "is_below",
         lambda real: lambda drawn, *given: real(drawn // 2 * 2, *given),
     ),
     "a deviation in single precision": (
-        "_accepted",
+        "accepted_proposals",
         lambda real: lambda std, n: real(float(np.float32(std * (1 + 1e-7))), n),
     ),
 }
@@ -152,8 +153,8 @@ def test_planted_biases_of_the_last_bits_are_caught(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     place, bug = PLANTED[name]
-    sampler._weights_of(16)
-    monkeypatch.setattr(sampler, place, bug(getattr(sampler, place)))
+    exact_gaussian.block_weights(16)
+    monkeypatch.setattr(exact_gaussian, place, bug(getattr(exact_gaussian, place)))
     assert wrong_decisions(monkeypatch, 700.3) > 0
 
 
@@ -162,7 +163,7 @@ def test_each_block_has_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Zero has only one of them.
     """
-    ends = [0, *sampler._weights_of(14)[0].tolist()]  # 27.5 is 14 blocks of 2
+    ends = [0, *exact_gaussian.block_weights(14)[0].tolist()]  # 27.5 is 14 blocks of 2
     for block in range(12 * 14):
         for coin in (ends[block], ends[block + 1] - 1):
             for word in (0, 1, 65534, 65535):
@@ -178,7 +179,7 @@ def test_places_in_a_block_are_equally_likely(monkeypatch: pytest.MonkeyPatch) -
 
     Each place has 21,845 of them.
     """
-    first = 2 * (int(sampler._weights_of(14)[0][0]) - 1)
+    first = 2 * (int(exact_gaussian.block_weights(14)[0][0]) - 1)
     assert [
         accepted(monkeypatch, 40.0, first, word, 0, b"\0")
         for word in (65532, 65533, 65534)
@@ -197,17 +198,20 @@ def test_what_lies_behind_the_table_is_reached_and_ends_with_int64(
     asked: list[tuple[Fraction, int]] = []
     answers = iter([b"\x01", b"\xff", *[b"\x03"] * 998, b"\xfe"])
     monkeypatch.setattr(
-        sampler,
-        "_is_below",
+        exact_gaussian,
+        "is_below",
         lambda drawn, weight, size, std: not asked.append((weight, size)),
     )
     numbers = last.to_bytes(4, "little") + bytes(4 + 8)
     monkeypatch.setattr(
         sampler.os, "urandom", lambda size: next(answers) if size == 1 else numbers
     )
-    assert sampler._accepted(2.0**63 / 40, 1).tolist() == [2**63 - 1]
+    assert exact_gaussian.accepted_proposals(2.0**63 / 40, 1).tolist() == [2**63 - 1]
     assert asked == [
-        (sampler._weights_of(16)[2][-1] / 2**1000, 1192 * blocks_of(2.0**63 / 40)[0])
+        (
+            exact_gaussian.block_weights(16)[2][-1] / 2**1000,
+            1192 * blocks_of(2.0**63 / 40)[0],
+        )
     ]
 
 
@@ -222,9 +226,9 @@ def test_exact_comparisons_go_on_until_they_are_clear(
     for size in range(1, 160, 3):
         for side in (-1, 1):
             bound = Fraction(gaussian(size, 20.3)) * (1 + Fraction(side, 10**45))
-            assert sampler._is_below(12345, bound * 2**32 / reached, size, 20.3) is (
-                side < 0
-            )
+            assert exact_gaussian.is_below(
+                12345, bound * 2**32 / reached, size, 20.3
+            ) is (side < 0)
 
 
 def test_a_draw_without_doubles_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,13 +245,15 @@ def test_a_draw_without_doubles_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
                 "urandom",
                 lambda size: drawn[:size] if size > 300 else generator.bytes(size),
             )
-            return sampler._accepted(std, 300).tolist()  # type: ignore[no-any-return]
+            return exact_gaussian.accepted_proposals(std, 300).tolist()  # type: ignore[no-any-return]
 
     for std in (1.3, 40.0, 1e12):
         by_doubles = found(std)
         with monkeypatch.context() as inner:
             inner.setattr(
-                sampler, "_exp_minus", lambda exponents: np.full_like(exponents, np.nan)
+                exact_gaussian,
+                "exp_minus",
+                lambda exponents: np.full_like(exponents, np.nan),
             )
             assert found(std) == by_doubles
         assert len(by_doubles) > 150
@@ -258,7 +264,7 @@ def test_exponentials_are_as_close_as_the_proof_says() -> None:
         [np.linspace(0.0, 64.0, 300), [1e-300, 2.0**-40, 65.0, 1e6]]
     )
     for exponent, found in zip(
-        exponents.tolist(), sampler._exp_minus(exponents).tolist(), strict=True
+        exponents.tolist(), exact_gaussian.exp_minus(exponents).tolist(), strict=True
     ):
         exact = DIGITS.exp(-min(Decimal(exponent), Decimal(64)))
         assert abs(Decimal(found) / exact - 1) < Decimal(2) ** -38

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.privacy import noise
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import (
@@ -345,7 +346,7 @@ def test_opendp_takes_a_double_as_the_rational_that_it_is(
     prices = set()
     for ulps in (0, 1, 2, 3):
         scale = Fraction(2**52 + ulps, 2**52) * 2**power
-        measurement: Any = samplers._build_measurement(family, float(scale))
+        measurement: Any = noise.build_measurement(family, float(scale))
         cost = Fraction(measurement.map(1.0 if family == "gaussian" else 1))
         exact = 1 / scale if family == "laplace" else 1 / scale**2 / 2
         assert exact <= cost < exact * (1 + Fraction(1, 2**51))
@@ -375,16 +376,16 @@ def test_what_int64_cuts_off_is_nothing() -> None:
     assert (2**63 / std) ** 2 / 2 > 799
     # Beyond, it would show: at a quarter of the range one value in 60 would sit at an
     # end.
-    ends = np.array(samplers._build_measurement("laplace", 2.0**61)([0] * 2000))
+    ends = np.array(noise.build_measurement("laplace", 2.0**61)([0] * 2000))
     assert (np.abs(ends.astype(np.float64)) >= 2.0**63).sum() > 5
 
 
 def test_a_biased_opendp_is_refused() -> None:
     for version in ("0.9.2", "0.12.0", "0.14.1", "0.14.1a20251001001"):
         with pytest.raises(LocalMisuseError, match=r"biased.*0\.14\.2"):
-            samplers._require_version(version)
+            noise.require_unbiased(version)
     for version in ("0.14.2", "0.16.0", "1.0", "0.15.1a20260906001"):
-        samplers._require_version(version)
+        noise.require_unbiased(version)
 
 
 # -- statistics and coins --------------------------------------------------------------

@@ -28,6 +28,7 @@ from support.protocol_federation import make_federation
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy import exact_gaussian, noise
 from flwr_dpkmeans.privacy import noise as _forks
 from flwr_dpkmeans.privacy import noise as samplers
 from flwr_dpkmeans.privacy.noise import (
@@ -138,10 +139,11 @@ ENTROPY = {
     ("flower/engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
-    ("privacy/noise.py", "_accepted"): {"os.urandom"},
-    ("privacy/noise.py", "_is_below"): {"os.urandom"},
-    ("results/writer.py", "write_folder"): {"secrets.token_hex"},
-    ("results/writer.py", "write_whole"): {"secrets.token_hex"},
+    ("privacy/exact_gaussian.py", "accepted_proposals"): {"os.urandom"},
+    ("privacy/exact_gaussian.py", "_coins_in_a_row"): {"os.urandom"},
+    ("privacy/exact_gaussian.py", "is_below"): {"os.urandom"},
+    ("results/whole_files.py", "write_folder"): {"secrets.token_hex"},
+    ("results/whole_files.py", "write_whole"): {"secrets.token_hex"},
     ("secagg/keys.py", "generate_group_key"): {"os.urandom"},
     ("secagg/keys.py", "generate_private_key"): {"os.urandom"},
     ("secagg/ciphers.py", "seal"): {"os.urandom"},
@@ -264,7 +266,7 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
     """No arithmetic in floats stands between integers and the ring, and no function but
     what IEEE 754 defines.
     """
-    integers = {"np.int64", "np.zeros", "np.array", "np.concatenate"}
+    integers = {"np.int64", "np.zeros", "np.array"}
     assert numeric_names(samplers.NoiseSource, OpenDPNoise, SecureNoise) == integers
     exact = {
         "np.uint32",
@@ -276,14 +278,19 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
     }
     doubles = {"np.square", "np.minimum", "np.ones_like", "math.ceil"}
     assert (
-        numeric_names(samplers._accepted, samplers._exp_minus, samplers._is_below)
-        == {"np.int64"} | exact | doubles
+        numeric_names(
+            exact_gaussian.discrete_gaussians,
+            exact_gaussian.accepted_proposals,
+            exact_gaussian.exp_minus,
+            exact_gaussian.is_below,
+        )
+        == {"np.int64", "np.zeros"} | exact | doubles
     )
-    built = ast.parse(inspect.getsource(samplers._build_measurement))
+    built = ast.parse(inspect.getsource(noise.build_measurement))
     assert {
         ast.unparse(n.func) for n in ast.walk(built) if isinstance(n, ast.Call)
     } >= {"dp.m.make_gaussian"}
-    assert "seed" not in inspect.getsource(samplers._build_measurement)
+    assert "seed" not in inspect.getsource(noise.build_measurement)
 
 
 def test_no_seed_has_a_way_into_the_secure_source() -> None:

@@ -18,7 +18,7 @@ from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.noise import SAME, Closeness
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness
 from flwr_dpkmeans.privacy.release import (
     Event,
     ExactRelease,

@@ -20,7 +20,7 @@ from flwr_dpkmeans.privacy import (
     mixtures,
     searches,
 )
-from flwr_dpkmeans.privacy.noise import SAME, Closeness
+from flwr_dpkmeans.privacy.closeness import SAME, Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, dominating_release
 
 

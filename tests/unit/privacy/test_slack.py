@@ -16,8 +16,7 @@ from support.deltas import compose_delta
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
-from flwr_dpkmeans.privacy.noise import (
+from flwr_dpkmeans.privacy.closeness import (
     SAME,
     Closeness,
     discrete_gaussian_closeness,
@@ -25,6 +24,7 @@ from flwr_dpkmeans.privacy.noise import (
     joint_closeness,
     slack_cost,
 )
+from flwr_dpkmeans.privacy.gaussian import gaussian_epsilon
 from flwr_dpkmeans.privacy.release import GaussianRelease
 
 DIGITS = 70

@@ -108,7 +108,7 @@ def test_delta_is_lowered_as_long_as_seven_tenths_of_epsilon_cover_what_came_bef
 
     monkeypatch.setattr(price_module, "price_or_infinity", price)
     plan = plan_of(10**6, evaluation=evaluation, epsilon=2.0)
-    assert price_module._counted_delta(plan) == 2.5e-7
+    assert price_module.counted_delta(plan) == 2.5e-7
     assert asked[-2:] == [2.5e-7, 6.25e-8]
 
 
@@ -122,9 +122,9 @@ def test_six_deviations_more_rows_are_allowed_for(
     n = 1_300_000
     # 1/(N ln N) of 1.3 million is 5.46e-8; a sixteenth of 1e-6, 6.25e-8, is too much.
     assert 1.0 / (n * math.log(n)) < 6.25e-8
-    assert price_module._counted_delta(plan) == 1e-6 / 64
+    assert price_module.counted_delta(plan) == 1e-6 / 64
     monkeypatch.setattr(type(plan), "released_std", lambda self, planned, block: 0.0)
-    assert price_module._counted_delta(plan) == 1e-6 / 16
+    assert price_module.counted_delta(plan) == 1e-6 / 16
 
 
 @pytest.mark.parametrize(("n_clients", "most"), [(3, 1), (4, 2), (10, 8)])

@@ -15,7 +15,7 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.noise import SAME
+from flwr_dpkmeans.privacy.closeness import SAME
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options, whole

@@ -1,0 +1,230 @@
+"""Exact discrete Gaussians, made of the operating system's bytes alone.
+
+A *proposal* is a block i >= 0, drawn by weights W_i, a place r in it, uniform below the
+whole number `width`, and a coin for the sign: it is k =
++-(i width + r). With a uniform number U it is accepted if it is not -0 and U W_i <
+scale exp(-k^2 / (2 std^2)).
+
+    Proof. Let steps >= std / width. W_i is at least scale exp(-i^2 / (2 steps^2)), so
+    at least scale exp(-(i width)^2 / (2 std^2)), so at least what stands on the right
+    in block i. A proposal's probability is proportional to W_i, and that of an accepted
+    one to W_i scale exp(-k^2 / (2 std^2)) / W_i. Every k is one proposal, as -0 is
+    none. QED.
+
+Doubles decide a comparison only where it is clear whatever they were rounded to, else
+fractions and more bits of U do. Weights, errors, and what lies behind the last block:
+``README.md``, "How exact discrete Gaussians are".
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+import os
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST_STEPS = 16
+"""Blocks in a standard deviation, at most; weights are proved for no more."""
+_DEVIATIONS_WITH_BLOCKS = 12
+"""Standard deviations that have blocks of their own."""
+_AT_ONCE = 1 << 13
+"""Proposals whose arrays fit a processor's cache."""
+_LARGEST = 2**63 - 1
+Integers = NDArray[np.int64]
+_Reals = NDArray[np.float64]
+
+
+def discrete_gaussians(std: float, size: int) -> Integers:
+    """Draw independent discrete Gaussians.
+
+    Parameters
+    ----------
+    std : float
+        Parameter sigma in grid units, in the range of `NoiseSource.discrete_gaussian`.
+    size : int
+        How many.
+    """
+    values = np.zeros(size, dtype=np.int64)
+    n_drawn = 0
+    while n_drawn < size:
+        n_missing = size - n_drawn
+        n_proposals = n_missing + n_missing // 8 + 16
+        n_proposals = min(_AT_ONCE, n_proposals)
+        accepted = accepted_proposals(std, n_proposals)
+        used = accepted[:n_missing]
+        end = n_drawn + len(used)
+        values[n_drawn:end] = used
+        n_drawn = end
+    return values
+
+
+class BlockWeights(NamedTuple):
+    """Weights of the blocks and, last, of the first one behind them."""
+
+    ends: NDArray[np.uint32]
+    """Sums of W, among which 31 bits choose."""
+    heights: _Reals
+    """2^32 scale / W; not a number for the last."""
+    weights: tuple[Fraction, ...]
+    """W / scale."""
+
+
+@lru_cache(maxsize=_MOST_STEPS)
+def block_weights(steps: int) -> BlockWeights:
+    """Compute the weights for so many blocks in a standard deviation."""
+    n_blocks = _DEVIATIONS_WITH_BLOCKS * steps
+    squares = np.arange(n_blocks) ** 2
+    exponents = squares / (2.0 * steps**2)
+    wanted = exp_minus(exponents).tolist()
+    room = 2**31 - 2 * n_blocks - 3
+    scale = int(room / math.fsum(wanted))
+
+    weights = []
+    for height in wanted:
+        weights.append(int(scale * height) + 2)
+    missing = 2**31 - 2 - sum(weights)
+    weights[0] += missing
+
+    heights = []
+    ratios = []
+    for weight in weights:
+        heights.append(2.0**32 * scale / weight)
+        ratios.append(Fraction(weight, scale))
+    heights.append(math.nan)
+    ratios.append(Fraction(1, scale))
+    ends = np.cumsum([*weights, 2])
+    return BlockWeights(
+        ends=ends.astype(np.uint32),
+        heights=np.array(heights),
+        weights=tuple(ratios),
+    )
+
+
+def accepted_proposals(std: float, n_proposals: int) -> Integers:
+    """Make proposals and return those that are accepted."""
+    width = math.ceil(std / _MOST_STEPS)
+    steps = (math.ceil(std) + width - 1) // width
+    table = block_weights(steps)
+
+    word = np.min_scalar_type(256 * width - 1)
+    n_bytes = 8 + word.itemsize
+    entropy = os.urandom(n_bytes * n_proposals)
+    coins = np.frombuffer(
+        entropy,
+        dtype=np.uint32,
+        count=n_proposals,
+    )
+    uniform = np.frombuffer(
+        entropy,
+        dtype=np.uint32,
+        count=n_proposals,
+        offset=4 * n_proposals,
+    )
+    words = np.frombuffer(
+        entropy,
+        dtype=word,
+        count=n_proposals,
+        offset=8 * n_proposals,
+    )
+
+    is_negative = coins % 2 == 1
+    chosen = coins >> 1
+    blocks = np.searchsorted(table.ends, chosen, side="right")
+    places = words % width
+    sizes = blocks * width + places.astype(np.int64)
+
+    exponents = np.square(sizes / std) / 2.0
+    heights = table.heights[blocks]
+    margin = heights * exp_minus(exponents) - uniform
+    is_accepted = margin >= 1.5
+    is_refused = margin <= -0.5
+    is_unclear = ~is_accepted & ~is_refused
+    for index in np.flatnonzero(is_unclear).tolist():
+        size = int(sizes[index])
+        block = int(blocks[index])
+        weight = table.weights[block]
+        if block == len(table.weights) - 1:
+            # Later blocks have half the weight of the one before.
+            n_later = _coins_in_a_row()
+            size += n_later * width
+            weight /= 2**n_later
+        sizes[index] = min(size, _LARGEST)
+        bits = int(uniform[index])
+        is_accepted[index] = is_below(bits, weight, size, std)
+
+    # Words beyond the last whole multiple of the width are no proposals, and neither is
+    # -0.
+    n_words = 256**word.itemsize
+    n_usable = n_words // width * width
+    is_minus_zero = is_negative & (sizes == 0)
+    is_proposal = (words < n_usable) & ~is_minus_zero
+    values = np.where(is_negative, -sizes, sizes)
+    drawn: Integers = values[is_accepted & is_proposal]
+    return drawn
+
+
+def _coins_in_a_row() -> int:
+    """Toss coins until one shows tails, and count the others."""
+    n_heads = 0
+    while os.urandom(1)[0] % 2 == 1:
+        n_heads += 1
+    return n_heads
+
+
+def exp_minus(exponents: _Reals) -> _Reals:
+    """Return exp(-x), and exp(-64) beyond 64, but for 2^-38 of it.
+
+    Taylor's series of exp(-x/256), squared 8 times.
+    """
+    parts = np.minimum(exponents, 64.0) / 256.0
+    series = np.ones_like(parts)
+    for term in range(10, 0, -1):
+        series = 1.0 - parts / term * series
+    for _ in range(8):
+        series *= series
+    return series
+
+
+def is_below(uniform: int, weight: Fraction, size: int, std: float) -> bool:
+    """Tell, exactly, whether U times a weight is below exp(-size^2 / (2 std^2)).
+
+    Parameters
+    ----------
+    uniform : int
+        The first 32 bits of U; more are drawn where they do not decide.
+    weight : Fraction
+        W / scale of the block.
+    size : int
+        Magnitude of the proposal, k.
+    std : float
+        Parameter sigma.
+    """
+    numerator, denominator = std.as_integer_ratio()
+    scaled_size = size * denominator
+    dividend = decimal.Decimal(-(scaled_size**2))
+    divisor = decimal.Decimal(2 * numerator**2)
+    n_bits = 32
+    n_digits = 40
+    while True:
+        context = decimal.Context(prec=n_digits)
+        exponent = context.divide(dividend, divisor)
+        height = Fraction(context.exp(exponent))
+        # Quotient and exponential are correctly rounded: each errs by half a unit of
+        # its last digit.
+        n_units = 2 - Fraction(exponent)
+        error = height * n_units / 10 ** (n_digits - 1)
+        lowest = (height - error) * 2**n_bits
+        highest = (height + error) * 2**n_bits
+        if (uniform + 1) * weight <= lowest:
+            return True
+        if uniform * weight >= highest:
+            return False
+        more_bits = int.from_bytes(os.urandom(8))
+        uniform = uniform << 64 | more_bits
+        n_bits += 64
+        n_digits += 20
