@@ -25,11 +25,12 @@ _EXPORTS = {
     "algorithms.kmeans_task": "OptimalOptions",
     "algorithms.proxy_rounds": "ProxyLloydOptions",
     "data.schema": "Schema",
-    "estimator": "DPKMeans FederatedKMeans",
+    "estimators.dp_kmeans": "DPKMeans",
+    "estimators.federated_kmeans": "FederatedKMeans",
     "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app secure_aggregation_mod secure_sum_mod",
     "flower.engines": "federate",
-    "naive_bayes": "DPNaiveBayes FederatedNaiveBayes",
+    "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
     "flower.strategy": (
         "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd SecureSum"
         " ServerKMeansPlusPlus ServerLloyd SpherePacking SuLloyd"

@@ -19,8 +19,12 @@ from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
 from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
 from flwr_dpkmeans.data.schema import Schema as Schema
-from flwr_dpkmeans.estimator import DPKMeans as DPKMeans
-from flwr_dpkmeans.estimator import FederatedKMeans as FederatedKMeans
+from flwr_dpkmeans.estimators.bayes_classifiers import DPNaiveBayes as DPNaiveBayes
+from flwr_dpkmeans.estimators.bayes_classifiers import (
+    FederatedNaiveBayes as FederatedNaiveBayes,
+)
+from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
+from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
 from flwr_dpkmeans.flower.client_app import client_app as client_app
 from flwr_dpkmeans.flower.client_app import (
     secure_aggregation_mod as secure_aggregation_mod,
@@ -39,8 +43,6 @@ from flwr_dpkmeans.flower.strategy import ServerKMeansPlusPlus as ServerKMeansPl
 from flwr_dpkmeans.flower.strategy import ServerLloyd as ServerLloyd
 from flwr_dpkmeans.flower.strategy import SpherePacking as SpherePacking
 from flwr_dpkmeans.flower.strategy import SuLloyd as SuLloyd
-from flwr_dpkmeans.naive_bayes import DPNaiveBayes as DPNaiveBayes
-from flwr_dpkmeans.naive_bayes import FederatedNaiveBayes as FederatedNaiveBayes
 from flwr_dpkmeans.options import Auto as Auto
 from flwr_dpkmeans.options import ClientLevel as ClientLevel
 from flwr_dpkmeans.options import Cohort as Cohort

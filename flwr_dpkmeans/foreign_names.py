@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from string import Formatter
 
-PYTHON: dict[str, str] = {
+PYTHON = {
     "n_clusters": "n_clusters=10",
     "epsilon": "epsilon=1.0",
     "n_init": "algorithm=ProxyLloydOptions(n_init=5)",
@@ -17,11 +17,11 @@ PYTHON: dict[str, str] = {
     "server_data": "server_data",
 }
 """How an option is written as an argument."""
-OPTIONS: Mapping[str, str] = PYTHON | {
+FLAT = PYTHON | {
     "n_init": "n_init=5",
     "tolerance": "tolerance=0.01",
 }
-"""The same where the algorithm's own options are arguments, too."""
+"""How it is written where each option of an algorithm has a name of its own."""
 KEYS: Mapping[str, str] = {
     "n_clusters": "n-clusters=10",
     "epsilon": "epsilon=1.0",
@@ -33,6 +33,7 @@ KEYS: Mapping[str, str] = {
 }
 """How it is written as a key of a run's configuration."""
 
+_ALTERNATIVE = ", or give {"
 _SEEDS = "the seed of what is public is random_state: give {random_state}"
 _ALL_ROWS = (
     "every round looks at all rows (a sample of them would need more noise): leave"
@@ -84,43 +85,44 @@ _ANSWERS: Mapping[str, str] = {
 }
 
 
-_ANSWERS_ELSEWHERE: Mapping[str, str] = {
-    "n_init": "nothing is begun several times here: leave it out",
-    "tol": "how many rounds there are must not follow from exact rows: leave it out",
-    "init": "there is no start to choose: leave it out",
-    "X_init": "there is no start to choose: leave it out",
-}
-"""What is said where the option that stands in its place does not exist either."""
-
-
 def answer(
     name: str,
     spelt: Mapping[str, str] = PYTHON,
+    *,
     taken: Collection[str] | None = None,
 ) -> str:
     """What is said of a name of another library's option, without the name.
 
-    "" where nothing is known of it.
+    "" where nothing is known of it, or where it names what is not taken there.
 
     Parameters
     ----------
     name : str
         As an argument; hyphens are taken for underscores.
     spelt : mapping
-        How options are written there: `PYTHON`, `OPTIONS` or `KEYS`.
+        How options are written there: `PYTHON`, `FLAT` or `KEYS`.
     taken : collection of str, optional
-        Options that are taken there: no other is suggested. Left out: all.
+        Arguments that may be given there; None: all.
 
     Examples
     --------
     >>> answer("k"), answer("n-jobs", KEYS)[:27]
     ('the number of clusters is n_clusters: give n_clusters=10', 'all processors are used, an')
-    >>> answer("k", taken={"epsilon"}), answer("n_init", taken={"epsilon"})
-    ('', 'nothing is begun several times here: leave it out')
+    >>> answer("k", taken=["n_classes"]), answer("tol", taken=["bounds"])[-12:]
+    ('', 'leave it out')
     """
-    foreign = name.replace("-", "_")
-    template = _ANSWERS.get(foreign, "")
-    suggested = {field for _, field, _, _ in Formatter().parse(template) if field}
-    if taken is not None and not suggested <= set(taken):
-        return _ANSWERS_ELSEWHERE.get(foreign, "")
+    template = _ANSWERS.get(name.replace("-", "_"), "")
+    if not _is_taken(template, spelt, taken):
+        template = template.partition(_ALTERNATIVE)[0]
+    if not _is_taken(template, spelt, taken):
+        return ""
     return template.format(**spelt)
+
+
+def _is_taken(
+    template: str, spelt: Mapping[str, str], taken: Collection[str] | None
+) -> bool:
+    """Whether all that an answer names may be given."""
+    named = [field for _, field, _, _ in Formatter().parse(template) if field]
+    arguments = {spelt[field].partition("=")[0] for field in named}
+    return taken is None or arguments <= set(taken)

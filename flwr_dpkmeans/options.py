@@ -10,7 +10,9 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from functools import lru_cache
@@ -25,7 +27,12 @@ from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS, KMeansTas
 from flwr_dpkmeans.algorithms.server_points import is_private
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema, schema_of
-from flwr_dpkmeans.errors import ConfigurationError, nearest, nearest_name
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    LocalMisuseError,
+    nearest,
+    nearest_name,
+)
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options, require_integer, rule_of, whole
@@ -38,6 +45,8 @@ SPREADS_SHARE = 0.05
 DEFAULT_ALGORITHM = "proxy_lloyd"
 AUTO = "auto"
 """What a file or a command line says where an option is left to the run."""
+_INTERNAL = ("feddp_choose_k",)
+"""Algorithms that only a method of an estimator runs (`FederatedKMeans.choose_k`)."""
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
 _OF_CLIENTS = ("examples_per_client", *CLIP_BOUNDS[2:])
@@ -67,6 +76,10 @@ _FOLLOWING = {
     "choose_n_clusters": "give n_clusters='auto' or n_clusters=Auto(max_clusters=20)",
 }
 """Options of a run that follow from arguments of the estimator."""
+_FOLLOWING_ROWS = ("feature_names", "schema_digest", "n_clients", "allow_unnamed")
+"""Those of them that follow from tables and a schema, whatever is learnt."""
+_CLUSTERS = frozenset(("algorithm",))
+"""What an estimator that clusters takes, and no other one."""
 _EXAMPLES = {"n_clusters": "10", "bounds": "(-1.0, 1.0), which must be public"}
 
 
@@ -81,30 +94,29 @@ class Group(Options):
 
     def flat(self) -> dict[str, Any]:
         """The same by flat names."""
-        own = {
-            one.metadata.get("flat", one.name): getattr(self, one.name)
-            for one in fields(self)
+        values = {
+            _flat_name(option): getattr(self, option.name) for option in fields(self)
         }
-        return own if self.short is None else {self.argument: self.short, **own}
+        if self.short is None:
+            return values
+        return {self.argument: self.short, **values}
 
 
 def _setting(name: str) -> Any:
-    """Declare an option of a group that is one of `Settings`, with its range and
-    default.
-    """
-    one = Settings.__dataclass_fields__[name]
-    return field(default=one.default, metadata={**one.metadata, "flat": name})
+    """Declare an option of a group that is one of `Settings`, with its default."""
+    setting = Settings.__dataclass_fields__[name]
+    metadata = {**setting.metadata, "flat": name}
+    return field(default=setting.default, metadata=metadata)
 
 
 def parameters_of(kind: type[Options]) -> str:
-    """The section of a docstring that tells a class's options, each as it was declared."""
+    """List a class's options as a section of a docstring, each as it was declared."""
     lines = ["Parameters", "----------"]
-    for one in fields(kind):
-        rule = rule_of(one)
-        lines += [
-            f"{one.name} : {one.type}",
-            f"    {one.metadata['about'] if rule is None else rule.about}",
-        ]
+    for option in fields(kind):
+        rule = rule_of(option)
+        about = option.metadata["about"] if rule is None else rule.about
+        lines.append(f"{option.name} : {option.type}")
+        lines.append(f"    {about}")
     return "\n".join(lines)
 
 
@@ -208,32 +220,39 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     value of, or ``max_iter`` twice.
     """
     values: dict[str, Any] = {}
-    for name, given in arguments.items():
-        if isinstance(given, Options):
-            wanted = given.argument if isinstance(given, Group) else "algorithm"
-            if wanted != name:
-                raise ConfigurationError(
-                    f"{name} is {given!r}, which is a value of {wanted}: give"
-                    f" {wanted}={given!r}."
-                )
-            values |= (
-                given.flat()
-                if isinstance(given, Group)
-                else _flat_algorithm(given, arguments)
-            )
+    for name, value in arguments.items():
+        if isinstance(value, Options):
+            values |= _flat_object(name, value, arguments)
         elif name == "random_state":
-            values[name] = seed_of(given)
+            values[name] = seed_of(value)
         elif name == "cohort":
-            if given is not None:
+            if value is not None:
                 raise ConfigurationError(
-                    f"cohort is {given!r}, but it must be a Cohort: give"
+                    f"cohort is {value!r}, but it must be a Cohort: give"
                     " Cohort(max_silent=1)."
                 )
         elif name == "evaluation":
-            values[name] = given or "none"
+            values[name] = value or "none"
+        elif name == "bounds" and name not in values:
+            values[name] = schema_of(value) or value
         elif name not in values:
-            values[name] = (schema_of(given) or given) if name == "bounds" else given
+            values[name] = value
     return values
+
+
+def _flat_object(
+    name: str, options: Options, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """One argument's object by flat names, if it is a value of that argument."""
+    argument = options.argument if isinstance(options, Group) else "algorithm"
+    if argument != name:
+        raise ConfigurationError(
+            f"{name} is {options!r}, which is a value of {argument}: give"
+            f" {argument}={options!r}."
+        )
+    if isinstance(options, Group):
+        return options.flat()
+    return _flat_algorithm(options, arguments)
 
 
 Seed = int | np.random.RandomState | np.random.Generator | None
@@ -241,12 +260,14 @@ Seed = int | np.random.RandomState | np.random.Generator | None
 
 
 def seed_of(random_state: Any) -> Any:
-    """A seed as scikit-learn takes it: of a generator the next number, so that a second
-    run has another.
+    """Read a seed as scikit-learn takes it.
+
+    Of a generator it is the next number, so that a second run has another.
 
     Examples
     --------
-    >>> seed_of(7), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
+    >>> first, second = np.random.RandomState(0), np.random.RandomState(0)
+    >>> seed_of(7), seed_of(first) == seed_of(second)
     (7, True)
     """
     if random_state is np.random:
@@ -275,20 +296,19 @@ def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str,
             f"algorithm is {options!r}, but {whose} such options: give its name, or"
             " register it."
         )
-    own, rounds = options.get_params(), arguments.get("max_iter")
-    stated = own.pop("max_iter", None) if rounds is not None else None
+    values = options.get_params()
+    rounds = arguments.get("max_iter")
+    stated = values.pop("max_iter", None) if rounds is not None else None
     if stated not in (None, rounds):
         raise ConfigurationError(
             f"max_iter is {rounds!r}, but algorithm={options!r} says {stated}: leave"
             " one of the two out."
         )
-    return {"algorithm": names[0], **own}
+    return {"algorithm": names[0], **values}
 
 
 def object_of(argument: str, value: object) -> Options:
-    """The object that an argument's short form stands for, so that its options can be
-    changed.
-    """
+    """Build the object that an argument's short form stands for."""
     if isinstance(value, Options):
         return value
     if argument == "algorithm":
@@ -306,13 +326,8 @@ def object_of(argument: str, value: object) -> Options:
 def unknown_argument(
     name: str, value: Any, parameters: Collection[str]
 ) -> ConfigurationError:
-    """Say where an argument that an estimator with these `parameters` has not is gone,
-    or which one is nearest.
-    """
-    taken = set(parameters)
-    if "algorithm" in taken:
-        taken |= {"n_init", "tolerance"}
-    answer = foreign_names.answer(name, taken=taken)
+    """Say where an unknown argument is gone, or which of `parameters` is nearest."""
+    answer = foreign_names.answer(name, taken=parameters)
     if answer:
         return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
     elsewhere = _moved(name, value, parameters)
@@ -329,9 +344,9 @@ def unknown_argument(
 
 
 def _moved_names(parameters: Collection[str]) -> set[str]:
-    """Options that are written inside of an argument's value, by the names that people
-    know.
-    """
+    """Options that are written inside of an argument's value."""
+    if not _CLUSTERS & set(parameters):
+        return set()
     groups = [group for group in GROUPS if group.argument in parameters]
     grouped = {
         option.name
@@ -356,38 +371,41 @@ def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
 
     "" where it never had one.
     """
+    if not _CLUSTERS & set(parameters):
+        if name in _FOLLOWING_ROWS:
+            return f"{name} is no argument of its own: {_FOLLOWING[name]}"
+        return ""
     for group in GROUPS:
         for option in fields(group):
             if _flat_name(option) == name:
-                given = f"{group.argument}={group.__name__}({option.name}={value!r})"
+                call = f"{group.__name__}({option.name}={value!r})"
                 if group.argument not in parameters:
                     return (
                         f"{name} is an option of FederatedKMeans alone: leave it out"
                         " for one table"
                     )
-                return f"{name} is no argument of its own: give {given}"
+                mend = f"give {group.argument}={call}"
+                return f"{name} is no argument of its own: {mend}"
     if name in _FOLLOWING:
         return f"{name} is no argument of its own: {_FOLLOWING[name]}"
     if "algorithm" not in parameters:
         return ""
     kinds = [kind for kind in _clusterings() if name in _names_of(kind)]
-    homes = {
-        kind.option_class().__name__: kind.option_class().__module__ for kind in kinds
-    }
-    # Of this package's own some are not exported.
-    own = [
-        one
-        for one, home in homes.items()
-        if hasattr(flwr_dpkmeans, one) or home.split(".")[0] != __package__
-    ]
-    if kinds:
-        given = " or ".join(f"{owner}({name}={value!r})" for owner in own)
-        given = (
-            given
-            or f"{kinds[0].name!r}, and then set_params(algorithm__{name}={value!r})"
-        )
-        return f"{name} is an option of some algorithms: give algorithm={given}"
-    return ""
+    if not kinds:
+        return ""
+    calls = dict[str, None]()
+    for kind in kinds:
+        options = kind.option_class()
+        class_name = options.__name__
+        is_foreign = options.__module__.split(".")[0] != __package__
+        # Of this package's own some are not exported.
+        if is_foreign or hasattr(flwr_dpkmeans, class_name):
+            calls[f"{class_name}({name}={value!r})"] = None
+    mend = " or ".join(calls)
+    if not calls:
+        first = kinds[0].name
+        mend = f"{first!r}, and then set_params(algorithm__{name}={value!r})"
+    return f"{name} is an option of some algorithms: give algorithm={mend}"
 
 
 def _clusterings() -> list[type[Task]]:
@@ -401,9 +419,7 @@ def _names_of(kind: type[Task]) -> set[str]:
 
 
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
-    """Turn ``"auto"`` into the fields that let the algorithm choose, up to
-    `max_clusters`.
-    """
+    """Turn ``"auto"`` into the fields that let the algorithm choose k."""
     if isinstance(n_clusters, str) and n_clusters == "auto":
         require_integer("max_clusters", max_clusters, 1, DEFAULT_MAX_CLUSTERS)
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
@@ -450,65 +466,51 @@ def task_kind(name: object, offered: Collection[str] | None = None) -> type[Task
 
 
 def parse_config(**values: Any) -> RunConfig:
-    """Build a run from plain values: strings for choices, any real for a float, options
-    by their flat names.
+    """Build a run from plain values, by the flat names of its options.
 
-    Options that only other algorithms have are checked, and have no effect. Raises a
-    ConfigurationError with one sentence that names the value, the bound and the mend;
-    for an unknown name, the nearest valid one.
+    Choices are strings, and a float may be any real number. Options that only other
+    algorithms have are checked, and have no effect. Raises a ConfigurationError with
+    one sentence that names the value, the bound and the mend; for an unknown name, the
+    nearest valid one.
     """
     catalogue = _catalogue(_kinds())
     kind = task_kind(values.get("algorithm", DEFAULT_ALGORITHM))
     for name in values:
         if name not in catalogue:
-            raise _unknown_option(name, kind)
+            taken = _spelt_names(kind if "algorithm" in values else None)
+            answer = foreign_names.answer(name, foreign_names.FLAT, taken=taken)
+            if answer:
+                raise ConfigurationError(
+                    f"there is no parameter {name!r}, as {answer}."
+                )
+            raise ConfigurationError(
+                f"there is no parameter {name!r}: {nearest(name, taken)}"
+            )
     for name, example in _EXAMPLES.items():
         if name not in values and (name == "bounds" or name in kind.parameter_names()):
             raise ConfigurationError(
                 f"{name!r} is missing, but every run needs it: give a value such as"
                 f" {example}."
             )
-    named = (
-        {one.name for one in fields(Settings)},
-        kind.parameter_names(),
-        _names_of(kind),
-    )
-    settings, own, options = (
-        {name: values[name] for name in names if name in values} for names in named
-    )
-    for name in values.keys() - settings.keys() - own.keys() - options.keys():
+    setting_names = [setting.name for setting in fields(Settings)]
+    settings = _chosen(values, setting_names)
+    parameters = _chosen(values, kind.parameter_names())
+    options = _chosen(values, _names_of(kind))
+    taken = settings.keys() | parameters.keys() | options.keys()
+    for name in values.keys() - taken:
         catalogue[name].changed(name, values[name])
-    return RunConfig(
-        Settings(**settings), kind(**own, options=kind.option_class()(**options))
-    )
+    run_settings = Settings(**settings)
+    run_options = kind.option_class()(**options)
+    return RunConfig(run_settings, kind(**parameters, options=run_options))
 
 
-def _unknown_option(name: str, kind: type[Task]) -> ConfigurationError:
-    """Say what stands in the place of an option that no algorithm has.
-
-    Suggested are names alone that a run of this algorithm takes.
-    """
-    shared = {one.name for one in fields(Settings)} | {"algorithm"}
-    own = {*kind.parameter_names(), *_names_of(kind)}
-    taken = shared | own
-    if issubclass(kind, KMeansTask):
-        taken.add("server_data")
-    answer = foreign_names.answer(name, foreign_names.OPTIONS, taken)
-    if answer:
-        return ConfigurationError(f"there is no parameter {name!r}, as {answer}.")
-    spelt = _spelt_names() | _names_of(kind)
-    own_names = spelt & (taken | {"n_clients", "allow_unnamed"})
-    # An option of another clustering is refused with the names of those that have it.
-    near = nearest_name(name, own_names)
-    is_near = near or not issubclass(kind, KMeansTask)
-    mend = nearest(name, own_names if is_near else spelt)
-    return ConfigurationError(f"there is no parameter {name!r}: {mend}")
+def _chosen(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of the values that have one of the names."""
+    return {name: values[name] for name in names if name in values}
 
 
 def read_config(*, has_server_data: bool = False, **values: Any) -> RunConfig:
-    """Build a run as `parse_config` does.
-
-    a trust model that is None or missing is the algorithm's own.
+    """Build a run as `parse_config` does, with the algorithm's own trust model if none.
 
     With `has_server_data`, where the server brings points of its own, the default lets
     the server keep them. Raises a ConfigurationError also for an option that differs
@@ -528,45 +530,40 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
     """What a schema that stands where bounds may says of a run besides."""
     if not isinstance(bounds, Schema):
         return {}
-    said: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "schema_digest": bounds.digest,
         "standard_columns": bounds.standard_columns,
-    }
-    said |= {
         "profile_widths": bounds.profile_widths,
         "profile_share": bounds.describing_share,
     }
     if bounds.gappy:
-        said["gap_columns"] = bounds.gap_columns
-    return said | (
-        {"private_bounds": True, "bounds_share": SPREADS_SHARE}
-        if bounds.standard_columns
-        else {}
-    )
+        settings["gap_columns"] = bounds.gap_columns
+    if bounds.standard_columns:
+        settings["private_bounds"] = True
+        settings["bounds_share"] = SPREADS_SHARE
+    return settings
 
 
 def build_config(
-    given: Mapping[str, Any], box: Bounds, *, has_server_data: bool
+    options: Mapping[str, Any], box: Bounds, *, has_server_data: bool
 ) -> RunConfig:
-    """Build a run from flat options as `flat_options` gives them, and the public `box`
-    that their bounds stand for.
+    """Build a run from options as `flat_options` returns them.
 
-    What is ``"private"`` or ``"auto"`` the run finds out by itself; else as
-    `read_config`.
+    `box` are the public bounds that theirs stand for. What is ``"private"`` or
+    ``"auto"`` the run finds out by itself; else as `read_config`.
     """
-    values = dict(given)
-    stated, _ = values.pop("bounds"), values.pop("bounds_domain", None)
+    values = dict(options)
+    stated = values.pop("bounds")
+    values.pop("bounds_domain", None)
     values |= schema_settings(stated)
     n_clusters = values.pop("n_clusters", None)
     if n_clusters is not None:
-        values |= resolve_n_clusters(
-            n_clusters, values.pop("max_clusters", DEFAULT_MAX_CLUSTERS)
-        )
+        most = values.pop("max_clusters", DEFAULT_MAX_CLUSTERS)
+        values |= resolve_n_clusters(n_clusters, most)
     values.setdefault("private_bounds", is_private(stated))
     values["random_state"] = seed_of(values.get("random_state"))
-    values["n_examples"] = (
-        None if is_private(values["n_examples"]) else values["n_examples"]
-    )
+    if is_private(values["n_examples"]):
+        values["n_examples"] = None
     return read_config(
         has_server_data=has_server_data, bounds=(box.lower, box.upper), **values
     )
@@ -581,13 +578,11 @@ class _Option:
     """None: a run must have it, or finds it out."""
     holder: type[Options] | None
 
-    def changed(self, name: str, given: Any) -> Any:
-        """A value as its holder reads it, if it differs from the default; else None."""
-        value = (
-            given
-            if self.holder is None or given is self.default
-            else getattr(self.holder(**{name: given}), name)
-        )
+    def changed(self, name: str, stated: Any) -> Any:
+        """Read a value as its holder does; None if it is the default."""
+        value = stated
+        if self.holder is not None and stated is not self.default:
+            value = getattr(self.holder(**{name: stated}), name)
         return None if value == self.default else value
 
 
@@ -598,35 +593,35 @@ def _kinds() -> tuple[type[Task], ...]:
 @lru_cache(maxsize=4)
 def _catalogue(kinds: tuple[type[Task], ...]) -> dict[str, _Option]:
     """All that some of these algorithms can be told, by flat names."""
-    settings = [one.name for one in fields(Settings)]
-    owners = dict.fromkeys(("algorithm", *settings), tuple(kind.name for kind in kinds))
-    owners |= dict.fromkeys(
-        _CLIENT_LEVEL,
-        tuple(kind.name for kind in kinds if PrivacyUnit.CLIENT in kind.units),
+    names_of_kinds = tuple(kind.name for kind in kinds)
+    with_clients = tuple(
+        kind.name for kind in kinds if PrivacyUnit.CLIENT in kind.units
     )
-    owners |= dict.fromkeys(
-        _FEDERATED, tuple(kind.name for kind in kinds if kind.name not in NOT_FEDERATED)
-    )
-    defaults, holders = (
-        {"algorithm": DEFAULT_ALGORITHM} | Settings.defaults(),
-        dict[str, type[Options]](),
-    )
+    federated = tuple(name for name in names_of_kinds if name not in NOT_FEDERATED)
+    setting_names = [setting.name for setting in fields(Settings)]
+    owners = dict.fromkeys(("algorithm", *setting_names), names_of_kinds)
+    owners |= dict.fromkeys(_CLIENT_LEVEL, with_clients)
+    owners |= dict.fromkeys(_FEDERATED, federated)
+    defaults = {"algorithm": DEFAULT_ALGORITHM} | Settings.defaults()
+    holders: dict[str, type[Options]] = {}
     for kind in kinds:
         options = kind.option_class()
-        for name in (*kind.parameter_names(), *(one.name for one in fields(options))):
+        option_names = [option.name for option in fields(options)]
+        for name in (*kind.parameter_names(), *option_names):
             owners[name] = (*owners.get(name, ()), kind.name)
         defaults |= kind.defaults() | options.defaults()
-        holders |= dict.fromkeys((one.name for one in fields(options)), options)
+        holders |= dict.fromkeys(option_names, options)
     return {
         name: _Option(owners[name], defaults.get(name), holders.get(name))
         for name in owners
     }
 
 
-def _spelt_names() -> set[str]:
-    """Options that people write by these names.
+def _spelt_names(kind: type[Task] | None) -> set[str]:
+    """Options that people write by these names, and that an algorithm takes.
 
-    Neither what follows from others, nor flat names of objects' parts.
+    Where none was chosen, some algorithm. Neither what follows from others, nor flat
+    names of objects' parts.
     """
     parts = {
         _flat_name(option)
@@ -635,9 +630,49 @@ def _spelt_names() -> set[str]:
         if _flat_name(option) != option.name
     }
     stated = {option.name for option in fields(Settings) if rule_of(option) is not None}
-    named = {"algorithm", "n_clusters", "bounds", *stated}
-    named |= {name for kind in _clusterings() for name in _names_of(kind)}
+    named = {"bounds", *stated}
+    if kind is None:
+        named.add("algorithm")
+    for algorithm in _clusterings() if kind is None else [kind]:
+        named |= _names_of(algorithm)
+        if "n_clusters" in algorithm.parameter_names():
+            named.add("n_clusters")
     return named - parts - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}
+
+
+@contextmanager
+def objects_options() -> Iterator[None]:
+    """Name options as an estimator takes them in what is refused within the block.
+
+    There they are parts of objects, such as the share of PrivateBounds; elsewhere they
+    have names of their own, as ``bounds_share``.
+    """
+    try:
+        yield
+    except LocalMisuseError as error:
+        error.args = (in_objects(str(error)), *error.args[1:])
+        raise
+
+
+def in_objects(sentence: str) -> str:
+    """A sentence in which parts of objects have the names that they have there.
+
+    Examples
+    --------
+    >>> in_objects("bounds_share is 2, but it must be smaller")
+    'share of PrivateBounds is 2, but it must be smaller'
+    >>> in_objects("choose client_sampling_rate=1.0.")
+    'choose ClientLevel(sampling_rate=1.0).'
+    """
+    for group in reversed(GROUPS):
+        for option in fields(group):
+            flat = _flat_name(option)
+            if flat != option.name:
+                words = f"{option.name} of {group.__name__}"
+                call = rf"{group.__name__}({option.name}=\1)"
+                sentence = re.sub(rf"\b{flat}=(\w+(?:\.\w+)*)", call, sentence)
+                sentence = re.sub(rf"\b{flat}\b", words, sentence)
+    return sentence
 
 
 def option_defaults() -> dict[str, Any]:
@@ -650,13 +685,12 @@ def option_defaults() -> dict[str, Any]:
 
 def options_of(name: str) -> frozenset[str]:
     """The options that an algorithm has, of those that not all have."""
-    n_kinds = len(_kinds())
-    own = {
-        option: known.owners
-        for option, known in _catalogue(_kinds()).items()
-        if name in known.owners
-    }
-    return frozenset(option for option, owners in own.items() if len(owners) < n_kinds)
+    kinds = _kinds()
+    options = set[str]()
+    for option, entry in _catalogue(kinds).items():
+        if name in entry.owners and len(entry.owners) < len(kinds):
+            options.add(option)
+    return frozenset(options)
 
 
 def own_options(
@@ -677,18 +711,19 @@ def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
 
     Options of other algorithms, units, evaluations and bounds.
     """
-    settings, task, catalogue = config.settings, config.task, _catalogue(_kinds())
+    settings = config.settings
+    task = config.task
+    catalogue = _catalogue(_kinds())
     changed: dict[str, Any] = {}
-    for option, given in values.items():
-        read = (
-            getattr(settings, option)
-            if option in Settings.__dataclass_fields__
-            else given
-        )
-        value = catalogue[option].changed(option, read)
-        if value is not None and task.name not in catalogue[option].owners:
+    for option, stated in values.items():
+        if option in Settings.__dataclass_fields__:
+            stated = getattr(settings, option)
+        value = catalogue[option].changed(option, stated)
+        if value is None:
+            continue
+        if task.name not in catalogue[option].owners:
             raise foreign_option(option, value, task.name)
-        changed |= {} if value is None else {option: value}
+        changed[option] = value
     counted = (
         settings.n_examples is None
         and task.counts(settings.unit)
@@ -737,7 +772,11 @@ def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
 
 def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
-    kinds = [task_kind(owner) for owner in _catalogue(_kinds())[option].owners]
+    kinds = [
+        task_kind(owner)
+        for owner in _catalogue(_kinds())[option].owners
+        if owner not in _INTERNAL
+    ]
     owners = [repr(kind.name) for kind in kinds if not kind.door]
     doors = sorted({kind.door for kind in kinds if kind.door})
     mend = f"choose {' or '.join(owners)}" if owners else f"use {' or '.join(doors)}"
@@ -748,13 +787,15 @@ def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
 
 
 def foreign_table(
-    key: str, option: str, given: Any, owner: type[Task], name: str
+    key: str, option: str, stated: Any, owner: type[Task], name: str
 ) -> None:
-    """Refuse an option of an algorithm's own table if another one was chosen, unless it
-    is the default.
+    """Refuse an option of an algorithm's own table if another algorithm was chosen.
+
+    The default is not refused.
     """
-    value = getattr(owner.option_class()(**{option: given}), option)
-    if value != getattr(owner.option_class(), option):
+    options = owner.option_class()
+    value = getattr(options(**{option: stated}), option)
+    if value != getattr(options, option):
         raise ConfigurationError(
             f"{key} is {_shown(value)}, but the algorithm is {name!r}: leave it out, or"
             f" choose algorithm={owner.name!r}."

@@ -23,7 +23,9 @@ import hydra
 from omegaconf import DictConfig
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.results.writer import REPORT_FILE, write_folder
+from flwr_dpkmeans.results.whole_files import write_folder
+from flwr_dpkmeans.results.writer import REPORT_FILE
+from simulations.commands import RESUMES, exit_code
 from simulations.experiments.composition import store_packages
 from simulations.experiments.engines import run_settings
 from simulations.experiments.expansion import CONFIGURATION, Sweep, expand
@@ -33,7 +35,6 @@ from simulations.experiments.table import JOURNAL_FILE, table_of
 from simulations.experiments.workers import default_workers
 from simulations.figures.specs import parse_specs
 from simulations.figures.table import Results, counted
-from simulations.mixture_runs import RESUMES, exit_code
 
 _MANY = ("-m", "--multirun")
 _OUTPUTS = "outputs"
@@ -95,7 +96,7 @@ def _ran(overrides: Sequence[str], *, many: bool) -> int:
     """What the overrides name: one run, or a sweep."""
     sweep = expand(overrides)
     if sweep.name is None and len(sweep.settings) == 1 and not many:
-        return _one(sweep.settings[0])
+        return _run_once(sweep.settings[0])
     if sweep.name is None and not many:
         raise ConfigurationError(
             f"the overrides name {len(sweep.settings)} runs: sweep over them with -m."
@@ -103,7 +104,7 @@ def _ran(overrides: Sequence[str], *, many: bool) -> int:
     return _many(sweep, overrides)
 
 
-def _one(settings: Mapping[str, Any]) -> int:
+def _run_once(settings: Mapping[str, Any]) -> int:
     """One run: its row on stdout, its files in a folder."""
     outcome, data = run_settings(settings)
     row = result_row(settings, outcome, data)

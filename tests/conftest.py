@@ -27,7 +27,7 @@ from support import nightly
 from flwr_dpkmeans.log import Place, placed
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
 # The same examples each time, however long a busy machine takes for them; new ones:
 # ``--hypothesis-profile explore``.
@@ -151,18 +151,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--deadline", type=float, default=None, help=argparse.SUPPRESS)
 
 
+def federations_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Order files of tests so that nothing waits for whole federations at the end.
+
+    These wait most of their time. Of two processes, each of which takes the next file,
+    one waits for all of them, and the other one computes meanwhile.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    federations, others = [], []
+    for tests in files.values():
+        waits = tests[0].get_closest_marker("ray") is not None
+        (federations if waits else others).append(tests)
+    ordered = federations[:1] + others[:1] + federations[1:] + others[1:]
+    return [item for tests in ordered for item in tests]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Whole federations first: they wait most, so nothing should have to wait for them
-    at the end.
-    """
+    """Mark what is nightly, shuffle if that is wanted, and put federations first."""
     nightly.mark_all_but_samples(items)
     seed = config.getoption("--shuffle")
     if seed is not None:
         random.Random(seed).shuffle(items)
-    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+    items[:] = federations_first(items)
 
 
 @pytest.fixture(autouse=True)

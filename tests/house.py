@@ -29,8 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"node", "algorithms", "baselines"}),
     frozenset({"options", "results"}),
     frozenset({"flower", "planner"}),
-    frozenset({"fitted"}),
-    frozenset({"estimator", "naive_bayes", "deploy"}),
+    frozenset({"estimators", "deploy"}),
     frozenset({"cli"}),
     frozenset({"__main__", "__init__"}),
 )

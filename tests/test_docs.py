@@ -76,7 +76,7 @@ def test_all_packages_are_walked() -> None:
     }
     assert len(rooms) >= 9
     assert {f"flwr_dpkmeans.{room}" for room in rooms} | {
-        "flwr_dpkmeans.estimator"
+        "flwr_dpkmeans.estimators.federated_kmeans"
     } <= set(MODULES)
 
 
@@ -107,7 +107,7 @@ def test_there_are_examples() -> None:
         for name in MODULES
     }
     assert sum(counts.values()) > 80
-    assert counts["flwr_dpkmeans.estimator"] >= 3
+    assert counts["flwr_dpkmeans.estimators.federated_kmeans"] >= 3
     assert counts["flwr_dpkmeans.sums.draft"] >= 3
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
-from flwr_dpkmeans.data.columns import Column, Kind
-from flwr_dpkmeans.data.dates import iso_date
+from flwr_dpkmeans.data.columns.column import Column, Kind
+from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
 from flwr_dpkmeans.privacy.release import (

@@ -72,6 +72,7 @@ from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Settings
 
 PROJECTION = "projection"
+MEAN_BEYOND = "mean_beyond"
 RULE_OF_THUMB = {
     PrivacyUnit.RECORD: (0.2, 0.2, 0.45, 0.15),
     PrivacyUnit.CLIENT: (0.35, 0.1, 0.45, 0.1),
@@ -301,9 +302,9 @@ class _OnServerPoints(KMeansTask):
                 if server_points is None
                 else server_points - np.asarray(facts.centre)
             )
-            return kmeans_task.seeded_state(
-                np.zeros((self.n_clusters, public.n_features)), seed, relative
-            )
+            start = np.zeros((self.n_clusters, public.n_features))
+            state = kmeans_task.seeded_state(start, seed, relative)
+            return _with_mean_beyond(state, relative, facts)
 
         return Algorithm(
             self.name, noise_budget.private_sums(public, rounds), initial_state
@@ -365,7 +366,8 @@ class _OnServerPoints(KMeansTask):
         shown = f"their projection onto at most {min(k, width)} of {width} directions"
         away = ", which gives them away" if k >= width else ""
         return (
-            "stay on the server; clients see their mean, the clip bounds and"
+            "stay on the server; clients see their mean, the clip bounds, in the"
+            " errors of the centres how far points are beyond these on average, and"
             f" {shown}{away}"
         )
 
@@ -491,9 +493,10 @@ class PublicStartTask(_OnServerPoints):
                 if server_points is None
                 else server_points
             )
-            return kmeans_task.seeded_state(
-                round_to_grid(truncate(self.start(public, seed, points))), seed
-            )
+            start = round_to_grid(truncate(self.start(public, seed, points)))
+            relative = points - np.asarray(facts.centre)
+            state = kmeans_task.seeded_state(start, seed)
+            return _with_mean_beyond(state, relative, facts)
 
         return Algorithm(
             self.name, noise_budget.private_sums(public, planned), initial_state
@@ -501,8 +504,9 @@ class PublicStartTask(_OnServerPoints):
 
     def server_points_words(self, plan: Plan) -> str:
         return (
-            "stay on the server, except for their mean, the clip bounds and the start"
-            " that is made of them (with 'server_kmeans++' some of the points"
+            "stay on the server, except for their mean, the clip bounds, how far they"
+            " are beyond these on average, which errors of the centres show, and the"
+            " start that is made of them (with 'server_kmeans++' some of the points"
             " themselves)"
         )
 
@@ -640,7 +644,7 @@ def outer_product_round(
         )
         projection = projected.leading_eigenvectors(matrix, n_kept)
         points = round_to_grid(server_points @ projection)
-        return state.view((SEED, *feddp_appendix.MOVED)).changed(
+        return state.view((SEED, MEAN_BEYOND, *feddp_appendix.MOVED)).changed(
             **{PROJECTION: projection, PROJECTED_POINTS: points}
         )
 
@@ -956,6 +960,16 @@ def _new_centroids(
     return round_to_grid(centroids), counts
 
 
+def _with_mean_beyond(state: State, points: Array | None, facts: ServerFacts) -> State:
+    """Add what the server's points, relative to their centre, have beyond the data
+    radius on average: rows are expected to have as much.
+    """
+    if points is None or not len(points):
+        return state
+    beyond = np.maximum(np.linalg.norm(points, axis=1) - facts.data_radius, 0.0)
+    return state.changed(**{MEAN_BEYOND: round_to_grid(beyond.mean(keepdims=True))})
+
+
 def _with_deviations(
     public: PublicFacts,
     facts: ServerFacts,
@@ -963,10 +977,10 @@ def _with_deviations(
     after: State,
     released: ReleasedSum,
 ) -> State:
-    """Add how far the new centres may be from the means of the rows that they label,
-    for rows within the data radius.
+    """Add how far the new centres may be from the means of the rows that they label.
 
-    A client's own means are clipped, and what that cuts is not released: nothing is
+    Rows are expected beyond the data radius as far as the server's points are. A
+    client's own means are clipped, and what that cuts is not released: nothing is
     said at client level.
     """
     if public.settings.unit is PrivacyUnit.CLIENT:
@@ -977,7 +991,12 @@ def _with_deviations(
         offsets, after.counts, sums_noise, counts_noise
     )
     moved = centre_errors.moved_labels(before.centroids, after.centroids)
-    deviations = centre_errors.on_grid(quotients, moved)
+    # Without points of a server the ball holds the box, and nothing is cut.
+    cut = np.zeros(offsets.shape)
+    if MEAN_BEYOND in before.arrays:
+        beyond = before[MEAN_BEYOND].item()
+        cut = centre_errors.pulled_rows(offsets, after.counts, beyond)
+    deviations = centre_errors.on_grid(quotients, cut, moved)
     return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
 

@@ -30,7 +30,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.kernels.blocks import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import is_on_grid
 from flwr_dpkmeans.kmeans import ranges
-from flwr_dpkmeans.kmeans.centre_errors import WIDEST, half_widths
+from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, WIDEST, half_widths
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -338,15 +338,19 @@ class KMeansTask(Task):
         beside.pop(CENTRE_DEVIATION, None)
         scaled = state.centroids
         centroids = in_callers_units(plan, scaled)
-        return Result(
-            {
-                "centroids": centroids,
-                "cluster_centers_error": centre_half_widths(plan, state),
-                "scaled": scaled,
-                "counts": state.counts,
-                **beside,
-            }
-        )
+        half_widths = centre_half_widths(plan, state)
+        deviation, _ = counts_std(plan)
+        errors = {"centroids": half_widths}
+        if deviation > 0.0:
+            errors["counts"] = np.full(len(scaled), NORMAL_QUANTILE * deviation)
+        arrays = {
+            "centroids": centroids,
+            "cluster_centers_error": half_widths,
+            "scaled": scaled,
+            "counts": state.counts,
+            **beside,
+        }
+        return Result(arrays, errors, _AXES)
 
     def _profile_shapes(self, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
         return (
@@ -469,9 +473,9 @@ class KMeansTask(Task):
                 coarse = ranges.find_coarse_ranges(
                     released[block.name], domain, std, n_examples if by_row else None
                 )
-                _require_bounded(plan, coarse.unheard, domain, std)
+                _require_bounded(plan, coarse.silent, domain, std)
                 _require_within(plan, coarse.ranges, domain)
-                unclear = tuple(sorted(coarse.unheard + coarse.zero))
+                unclear = tuple(sorted(coarse.silent + coarse.zero))
                 discoveries = replace(discoveries, box=coarse.ranges, unclear=unclear)
             elif discoveries.box is not None:
                 discoveries = replace(
@@ -710,6 +714,14 @@ class KMeansTask(Task):
         if curve is None or curve.any():
             return blurred
         return *blurred, told("no_elbow")
+
+
+_AXES = {
+    "centroids": ("cluster", "column"),
+    "scaled": ("cluster", "column"),
+    "counts": ("cluster",),
+}
+"""What the axes of a clustering's arrays count."""
 
 
 def centre_half_widths(plan: Plan, state: State) -> Array:

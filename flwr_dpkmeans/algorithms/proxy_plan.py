@@ -286,6 +286,9 @@ class ProxyOptions:
         0.03  # noise on a centroid, in radii, from which on they say nothing
     )
     most_excess: int = 1 << 16  # entries of theirs, from which on they are not released
+    # columns from which on they are not released: residuals are nearly alike in length,
+    # and the share that shells take from the sums costs more than tails do
+    most_excess_features: int = 64
     splits: bool = True  # the largest cluster by a centroid that likely has no rows
 
 
@@ -405,7 +408,9 @@ def _shells(public: PublicFacts, options: ProxyOptions, noise: float) -> int:
     0 where noise hides it, or a client is protected.
     """
     size = public.config.n_clusters * public.n_features * options.n_shells
-    is_heard = noise <= options.audible_excess and size <= options.most_excess
+    is_small = size <= options.most_excess
+    is_narrow = public.n_features <= options.most_excess_features
+    is_heard = noise <= options.audible_excess and is_small and is_narrow
     by_record = public.config.settings.unit is PrivacyUnit.RECORD
     return options.n_shells if is_heard and by_record else 0
 

@@ -872,7 +872,10 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         likely_rows = likely_counts(likelier, noise_left, total)
         cut = centre_errors.unheard_cut(np.resize(radii, used), d)
         if has_excess:
-            more, cut = _cut_off(setting, state, released, likely_rows)
+            squares_rows = likely_rows if owns else np.full(1, n, dtype=np.float64)
+            mean_squares = released["residual_squares"][:used] / squares_rows
+            fullness = np.resize(np.sqrt(np.maximum(mean_squares, 0.0)), used)
+            more, cut = _cut_off(setting, state, released, likely_rows, fullness)
             steps = steps + more
         moved = moved_by_rows = round_to_grid(truncate(state.centroids + steps))
         squares, explained = (
@@ -962,13 +965,20 @@ def _shells(setting: Setting, state: State) -> tuple[Array, Array]:
 
 
 def _cut_off(
-    setting: Setting, state: State, released: ReleasedSum, counts: Array
+    setting: Setting,
+    state: State,
+    released: ReleasedSum,
+    counts: Array,
+    fullness: Array,
 ) -> tuple[Array, Array]:
-    """What the pulled residuals lack, (k, d), and its deviation."""
+    """What the pulled residuals lack, (k, d), and its deviation.
+
+    `fullness` is the root mean square of these residuals, in radii, (k,).
+    """
     block = next(block for block in released.blocks if block.name == EXCESS)
     _, lengths = _shells(setting, state)
     sums = released[EXCESS][: len(lengths)].reshape(*lengths.shape, setting.n_features)
-    return beyond_radius(sums, lengths, counts, setting.noise(block))
+    return beyond_radius(sums, lengths, counts, setting.noise(block), fullness)
 
 
 def _centre_deviations(

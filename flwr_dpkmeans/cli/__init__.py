@@ -1,1 +1,5 @@
-"""All commands of ``flwr-dpkmeans``."""
+"""The command lines of ``flwr-dpkmeans``.
+
+Only a command that runs imports what its work takes: ``--help`` and completion wait for
+no library.
+"""

@@ -5,7 +5,7 @@ listed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.delimited import Tally, text_chunks
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.encoded_text import text_chunks
+from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.files.records import Tally
 from flwr_dpkmeans.data.tables import require_rows
-from flwr_dpkmeans.deploy.command_lines import parse, stated_dialect
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.server_app import run_keys
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 _HEAD = (
     (
@@ -36,18 +36,17 @@ _HEAD = (
 )
 
 
-def predict(arguments: Sequence[str]) -> int:
-    """Write label, distance and margin of each record of a table: whole or not at all."""
-    given = parse("predict", arguments)
-    model, output = Model.load(given.model), Path(given.output)
-    read_paths = {Path(path).resolve() for path in (given.model, given.table)}
+def write_labels(model_file: str, table: str, labels: str, dialect: Dialect) -> int:
+    """Write label, distance and margin of each record: a whole file, or none."""
+    model, output = Model.load(model_file), Path(labels)
+    read_paths = {Path(path).resolve() for path in (model_file, table)}
     if output.resolve() in read_paths:
         raise DataError(
             f"the labels would replace {str(output)!r}, which is read: choose another"
             " output file."
         )
-    opened = _opened(model, given.table, stated_dialect(given))
-    _require_no_blank_rows(opened, Path(given.table))
+    opened = _opened(model, table, dialect)
+    _require_no_blank_rows(opened, Path(table))
     labelled = _Labelled(model, opened)
     pieces = labelled.pieces()
     # The first one is made before anything is written: its columns are those of all.
@@ -155,12 +154,12 @@ class _Labelled:
         return str(labelled.to_csv(index=False, header=False))
 
 
-def options(arguments: Sequence[str]) -> int:
+def print_options(*, toml: bool) -> int:
     """Print every option of `flwr run` with its default.
 
     As a list, or as an app's ``pyproject.toml`` has it.
     """
-    if parse("options", arguments).toml:
+    if toml:
         print(config_toml(), end="")
     else:
         for key in run_keys():
@@ -171,7 +170,7 @@ def options(arguments: Sequence[str]) -> int:
 def config_toml() -> str:
     """The block ``[tool.flwr.app.config]`` of an app's ``pyproject.toml``."""
     lines, table = ["[tool.flwr.app.config]", *_HEAD], ""
-    for key in sorted(run_keys(), key=lambda one: "." in one.name):
+    for key in sorted(run_keys(), key=lambda key: "." in key.name):
         group, _, name = key.name.rpartition(".")
         if group != table:
             table = group

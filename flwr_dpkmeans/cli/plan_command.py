@@ -4,10 +4,8 @@ touched.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,29 +14,31 @@ from rich.markdown import Markdown
 from rich.progress import Progress
 
 from flwr_dpkmeans.algorithms.server_points import is_private
-from flwr_dpkmeans.data.own_table import open_table
-from flwr_dpkmeans.data.points import read_ranges
-from flwr_dpkmeans.data.schema import schema_of
-from flwr_dpkmeans.deploy.command_lines import (
+from flwr_dpkmeans.cli.plan_options import (
     PICTURE_FILE,
     PLAN_FILE,
     QUICK_SEEDS,
-    parse,
+    TARGET_EXCESS,
+    PlanOptions,
 )
+from flwr_dpkmeans.data.own_table import open_table
+from flwr_dpkmeans.data.points import read_ranges
+from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, listed
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.planner.forecast import Forecast, make_forecast
-from flwr_dpkmeans.planner.present import told
+from flwr_dpkmeans.planner.present import described
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.results.page import MARKDOWN
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns 0, or 2 if something that was asked for does not exist."""
-    options = parse("plan", arguments)
+def print_forecast(options: PlanOptions) -> int:
+    """Forecast and print; returns 0, or 2 if something that was asked for does not
+    exist.
+    """
     try:
-        forecast = _forecast(options)
+        forecast = make_one(options)
         if options.output is not None:
             _write(forecast, Path(options.output))
     except DPKMeansError as error:
@@ -47,37 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(_json(forecast), end="")
     elif Console().is_terminal:
-        Console().print(Markdown(told(forecast, MARKDOWN)))
+        Console().print(Markdown(described(forecast, MARKDOWN)))
     else:
         print(forecast)  # whole, as nobody knows how wide it may be
     return 0
 
 
-def _forecast(options: argparse.Namespace) -> Forecast:
+def make_one(options: PlanOptions) -> Forecast:
     """Forecast with a progress bar, or a line where it would not be seen, on the error
     stream: output stays clean.
     """
-    if options.accuracy is not None:
-        if not options.accuracy > 1.0:
-            raise ConfigurationError(
-                f"accuracy is {options.accuracy:g}, but it must be above 1: give 1.05."
-            )
-        options.target_excess = round(options.accuracy - 1.0, 12)
-    if options.like is not None:
-        _read_shape(options)
-    told = vars(options) | (
-        {"seeds": min(options.seeds, QUICK_SEEDS)} if options.quick else {}
-    )
-    shape = {
-        one.name: told[one.name]
-        for one in fields(PlanningRequest)
-        if one.init and one.name in told
-    }
-    others = {*option_defaults(), "bounds_domain"} - {*shape, "algorithm"}
-    given = {name: value for name, value in told.items() if name in others}
-    request = PlanningRequest(
-        **shape, options=given, algorithms=tuple(options.algorithm)
-    )
+    request = request_of(options)
     console = Console(stderr=True)
     if not console.is_terminal:
         # Older versions of rich write an empty line for a bar that is switched off.
@@ -90,6 +70,33 @@ def _forecast(options: argparse.Namespace) -> Forecast:
         )
 
 
+def request_of(options: PlanOptions) -> PlanningRequest:
+    """What is to be forecast, with the shape of a table that is like the run's."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    values["target_excess"] = _target_excess(options)
+    if options.like is not None:
+        values |= _read_shape(options, options.like)
+    if options.quick:
+        values["seeds"] = min(options.seeds, QUICK_SEEDS)
+    asked = [field.name for field in fields(PlanningRequest) if field.init]
+    shape = {name: values[name] for name in asked if name in values}
+    others = {*option_defaults(), "bounds_domain"} - {*shape, "algorithm"}
+    run_options = {name: value for name, value in values.items() if name in others}
+    algorithms = tuple(options.algorithm)
+    return PlanningRequest(**shape, options=run_options, algorithms=algorithms)
+
+
+def _target_excess(options: PlanOptions) -> float:
+    if options.accuracy is None:
+        stated = options.target_excess
+        return TARGET_EXCESS if stated is None else stated
+    if not options.accuracy > 1.0:
+        raise ConfigurationError(
+            f"accuracy is {options.accuracy:g}, but it must be above 1: give 1.05."
+        )
+    return round(options.accuracy - 1.0, 12)
+
+
 def _begun(done: int, total: int) -> None:
     if done == 1:
         what = f"simulating about {total} points of curves on synthetic data"
@@ -100,37 +107,39 @@ def _begun(done: int, total: int) -> None:
         )
 
 
-def _read_shape(options: argparse.Namespace) -> None:
+def _read_shape(options: PlanOptions, like: str) -> dict[str, int]:
     """Take names and kinds of a table's columns, and how many rows it has only where
     that is said to be public.
     """
-    raw, schema, bounds = (
-        open_table(options.like),
-        schema_of(options.bounds),
-        options.bounds,
-    )
-    named = [] if schema is None else [column.name for column in schema.columns]
-    if schema is None and bounds is not None and not is_private(bounds):
-        named = list(read_ranges(bounds).names)
-    raw.one_each(named, "bounds" if schema is None else "the schema")
-    said, text = (
-        "names and kinds of columns",
-        [column.name for column in raw.columns if column.values is None],
-    )
-    if not named:
-        options.n_features = len(raw.columns) - len(text)
-        said += f"; {options.n_features} are numbers" + (
-            f", others take a schema: {listed(text)}" if text else ""
-        )
+    table, schema = open_table(like), schema_of(options.bounds)
+    names = _named_columns(options.bounds, schema)
+    table.one_each(names, "bounds" if schema is None else "the schema")
+    shape, what = dict[str, int](), "names and kinds of columns"
+    if not names:
+        texts = [column.name for column in table.columns if column.values is None]
+        shape["n_features"] = len(table.columns) - len(texts)
+        what += f"; {shape['n_features']} are numbers"
+        if texts:
+            what += f", others take a schema: {listed(texts)}"
     if options.count_rows:
         if options.private_count:
             raise ConfigurationError(
                 "count_rows says that N is public, and private_count that not: leave"
                 " one out."
             )
-        options.n_examples = raw.n_rows
-        said += f"; the number of rows, {raw.n_rows}"
-    print(f"read of {raw}: {said}; nothing else", file=sys.stderr)
+        shape["n_examples"] = table.n_rows
+        what += f"; the number of rows, {table.n_rows}"
+    print(f"read of {table}: {what}; nothing else", file=sys.stderr)
+    return shape
+
+
+def _named_columns(bounds: str | None, schema: Schema | None) -> list[str]:
+    """Names of the columns that a schema, or a file of bounds, names."""
+    if schema is not None:
+        return [column.name for column in schema.columns]
+    if bounds is None or is_private(bounds):
+        return []
+    return list(read_ranges(bounds).names)
 
 
 def _json(forecast: Forecast) -> str:

@@ -1,6 +1,4 @@
-"""Where a table comes from: a data set that comes with scikit-learn (with public
-bounds), or a file.
-"""
+"""Where a table comes from: a data set of scikit-learn with bounds, or a file."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import SHOWN_SUFFIXES
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import SHOWN_SUFFIXES
 from flwr_dpkmeans.data.points import (
     Bounds,
     frame_columns,
@@ -25,7 +23,12 @@ from flwr_dpkmeans.data.points import (
     validate_points,
 )
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import Layout, Table, load_by_schema, load_table
+from flwr_dpkmeans.data.tables import (
+    Layout,
+    Table,
+    load_by_schema,
+    load_table,
+)
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 
 MOST_TABLES = 2
@@ -58,29 +61,28 @@ def _read_descriptions() -> Mapping[str, BundledData]:
 
     Pixels, whose names and ranges follow from the shape, are not written out there.
     """
-    said, found = (
-        tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")),
-        {},
-    )
-    for name, one in said.items():
-        height, width = one.get("image_shape", (0, 0))
-        pixels = {
-            f"pixel_{row}_{column}": one["pixel"]
-            for row in range(height)
-            for column in range(width)
-        }
-        ranges = pixels or one["ranges"]
-        bounds = Bounds(*zip(*ranges.values(), strict=True))
-        shape = (height, width) if pixels else None
-        found[name] = BundledData(
-            one["n_examples"],
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    descriptions = {}
+    for name, keys in tomllib.loads(text).items():
+        shape = None
+        ranges = keys.get("ranges")
+        if "image_shape" in keys:
+            height, width = keys["image_shape"]
+            shape = (height, width)
+            ranges = {
+                f"pixel_{row}_{column}": keys["pixel"]
+                for row in range(height)
+                for column in range(width)
+            }
+        descriptions[name] = BundledData(
+            keys["n_examples"],
             len(ranges),
-            one["n_clusters"],
-            bounds,
+            keys["n_clusters"],
+            Bounds(*zip(*ranges.values(), strict=True)),
             tuple(ranges),
             shape,
         )
-    return MappingProxyType(found)
+    return MappingProxyType(descriptions)
 
 
 BUNDLED = _read_descriptions()
@@ -142,9 +144,14 @@ def load_source(
     )
 
 
-def require_source(what: str, source: str, *others: str) -> None:
-    """Refuse a mistyped name: one that is not known, has no suffix and no separator,
-    and that nothing is called.
+def require_source(
+    what: str,
+    source: str,
+    *others: str,
+) -> None:
+    """Refuse a mistyped name.
+
+    One that is not known, has no suffix and no separator, and that no file has.
     """
     names = (*BUNDLED, *others)
     if (
@@ -154,9 +161,9 @@ def require_source(what: str, source: str, *others: str) -> None:
         or (source and Path(source).exists())
     ):
         return
-    known = ", ".join(("a bundled data set", *map(repr, others)))
+    choices = ", ".join(("a bundled data set", *map(repr, others)))
     raise ConfigurationError(
-        f"{what} is {source!r}, but it must be {known} or the path of a file"
+        f"{what} is {source!r}, but it must be {choices} or the path of a file"
         f" ({', '.join(SHOWN_SUFFIXES)}): {nearest(source, names)}"
     )
 
@@ -179,7 +186,11 @@ def load_source_once(source: str, **options: Any) -> Table:
 
 
 @lru_cache(maxsize=MOST_TABLES)
-def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> Table:
+def _parsed(
+    source: str,
+    state: tuple[str, int, int] | None,
+    **options: Any,
+) -> Table:
     """Parse; which file it is and in which state is a part of the key only."""
     table = load_source(source, **options)
     for array in (table.points, table.partition_values, table.labels):
@@ -189,7 +200,10 @@ def _parsed(source: str, state: tuple[str, int, int] | None, **options: Any) -> 
 
 
 def load_server_table(
-    source: Any, *, ignored: Collection[str] = (), schema: Schema | None = None
+    source: Any,
+    *,
+    ignored: Collection[str] = (),
+    schema: Schema | None = None,
 ) -> Table:
     """Load and check the server's public points, at least one, with the names of their
     columns where they have some.
@@ -237,9 +251,8 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
     number) becomes -1, and all do without one value for each row.
     """
     none = np.full(n_rows, -1, dtype=np.int64)
-    if isinstance(
-        values, list | tuple
-    ):  # each label by itself: NumPy would make text of all of them for one
+    if isinstance(values, list | tuple):
+        # Each label by itself: NumPy would make text of all of them for one.
         values = np.fromiter(values, dtype=object, count=len(values))
     array = np.asarray(values)
     if array.dtype.kind == "c":
@@ -250,17 +263,15 @@ def as_classes(values: object, n_rows: int) -> NDArray[np.int64]:
         array = np.array([_number(value) for value in array])
     if array.dtype.kind not in "biuf":
         return none
-    known = (array >= 0) & (array <= _LARGEST_CLASS) & (np.rint(array) == array)
-    return np.where(
-        known, np.where(known, array, 0).astype(np.int64), -1
-    )  # a narrow type need not hold -1
+    is_in_range = (array >= 0) & (array <= _LARGEST_CLASS)
+    is_class = is_in_range & (np.rint(array) == array)
+    # A narrow type need not hold -1.
+    classes = np.where(is_class, array, 0).astype(np.int64)
+    return np.where(is_class, classes, -1)
 
 
 def _number(value: object) -> float:
     """A Python object as a number; NaN if it is none, or too large to be a class."""
-    if (
-        isinstance(value, int | float | np.integer | np.floating)
-        and -1 <= value <= _LARGEST_CLASS
-    ):
-        return float(value)
-    return math.nan
+    if not isinstance(value, int | float | np.integer | np.floating):
+        return math.nan
+    return float(value) if -1 <= value <= _LARGEST_CLASS else math.nan

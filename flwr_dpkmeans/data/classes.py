@@ -12,8 +12,9 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 
 def distinct_labels(labels: Any) -> NDArray[Any]:
-    """Sort the different labels, of one table, (n_rows,), or of several as a list or by
-    name.
+    """Sort the different labels of one table, (n_rows,), or of several.
+
+    Several tables are a list, or a mapping by name.
     """
     arrays = [np.asarray(part) for part in _parts(labels)]
     try:
@@ -44,7 +45,12 @@ def named_classes(labels: Any, n_classes: int) -> list[Any]:
     return names
 
 
-def codes_of(labels: Any, n_rows: int, *, names: Sequence[Any]) -> NDArray[np.int64]:
+def codes_of(
+    labels: Any,
+    n_rows: int,
+    *,
+    names: Sequence[Any],
+) -> NDArray[np.int64]:
     """The number of each label's class, (n_rows,).
 
     Its index among the classes' `names`.

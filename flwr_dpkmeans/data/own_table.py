@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr_dpkmeans.data import files
-from flwr_dpkmeans.data.column_guess import DRAFT_WEIGHT, guess_column
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.raw_table import RawTable
+from flwr_dpkmeans.data.columns.guess import DRAFT_WEIGHT, guess_column
+from flwr_dpkmeans.data.files import reader as files
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.tables import require_rows
 from flwr_dpkmeans.errors import DataError
 
 
 def open_table(
-    path: str | Path, dialect: Dialect = UNSTATED, query: str = ""
+    path: str | Path,
+    dialect: Dialect = UNSTATED,
+    query: str = "",
 ) -> RawTable:
     """Return all columns of a source with all of their rows.
 
@@ -26,29 +28,32 @@ def open_table(
 
 
 def whole(opened: files.OpenTable) -> RawTable:
-    """Return all columns of an open table; a DataError if none of its records is a row."""
+    """Return all columns of an open table; a DataError without a row."""
     table = files.one_block(opened)
     require_rows(opened)
     return table
 
 
-_HEADER = f"""\
-# Bounds and values are open: a table's own are private, so write what is public of each column's meaning.
-# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and weight = 1.0. Delete ids and the like.
-# So that no column decides alone: with scale = "standard" private deviations are the units, so that loose bounds do not
-# switch a column off (at client level take "bounds"); weight = {DRAFT_WEIGHT:g} keeps categories and flags, which have
-# nothing between their values, from outweighing the numbers.
-scale = "standard"
-[columns]
-"""
+_HEADER = (
+    "# Bounds and values are open: a table's own are private, so write what is public"
+    " of each column's meaning.\n"
+    '# Besides: missing = "drop", "centre" or "fill" (with fill = ...), and'
+    " weight = 1.0. Delete ids and the like.\n"
+    '# So that no column decides alone: with scale = "standard" private deviations are'
+    " the units, so that loose bounds do not\n"
+    '# switch a column off (at client level take "bounds");'
+    f" weight = {DRAFT_WEIGHT:g} keeps categories and flags, which have\n"
+    "# nothing between their values, from outweighing the numbers.\n"
+    'scale = "standard"\n'
+    "[columns]\n"
+)
 
 
 def draft(table: RawTable) -> tuple[str, list[str]]:
-    """A schema's file with the names and kinds of a table's columns, whose bounds and
-    values are open.
+    """Draft a schema's file with the names and kinds of a table's columns.
 
-    Beside it, for the owner alone: what its cells would be read as, where that is not
-    what they seem to be.
+    Bounds and values are open. Beside it, for the owner alone: what its cells would be
+    read as, where that is not what they seem to be.
     """
     if not table.n_rows:
         raise DataError(

@@ -139,7 +139,11 @@ def _shuffled(n_rows: int, rng: np.random.Generator) -> NDArray[np.integer]:
     return order
 
 
-def _run(order: NDArray[np.integer], n_parts: int, part: int) -> NDArray[np.int64]:
+def _run(
+    order: NDArray[np.integer],
+    n_parts: int,
+    part: int,
+) -> NDArray[np.int64]:
     """Cut an order of the rows into runs whose lengths differ by at most one."""
     size, n_longer = divmod(len(order), n_parts)
     start = part * size + min(part, n_longer)
@@ -173,7 +177,9 @@ def _dirichlet(
 
 
 def _checked_sizes(
-    sizes: Sequence[int] | None, n_rows: int, n_parts: int
+    sizes: Sequence[int] | None,
+    n_rows: int,
+    n_parts: int,
 ) -> Sequence[int]:
     if sizes is None:
         raise ConfigurationError(
@@ -197,7 +203,9 @@ def _checked_sizes(
 
 
 def _to_column(
-    column_values: ArrayLike | None, n_rows: int, kind: Partition
+    column_values: ArrayLike | None,
+    n_rows: int,
+    kind: Partition,
 ) -> NDArray[np.generic]:
     if column_values is None:
         raise DataError(
@@ -245,28 +253,23 @@ class MixtureClients:
 
     def means(self) -> NDArray[np.float64]:
         """Means of the components, (10, 100)."""
-        return np.random.default_rng(self.seed).random(
-            (self.n_components, self.n_features)
-        )
+        rng = np.random.default_rng(self.seed)
+        return rng.random((self.n_components, self.n_features))
 
     def server_points(self) -> NDArray[np.float64]:
-        """The server's points, (300, 100): 20 of each component, and 100 uniform ones."""
+        """The server's points, (300, 100): 20 of each component, 100 uniform ones."""
         rng = np.random.default_rng(self.seed)
         means = rng.random((self.n_components, self.n_features))
-        known = np.repeat(np.arange(self.n_components), 20)
-        return np.concatenate(
-            [
-                points_around(means, known, self.variance, rng),
-                rng.random((100, self.n_features)),
-            ]
-        )
+        labels = np.repeat(np.arange(self.n_components), 20)
+        drawn = points_around(means, labels, self.variance, rng)
+        uniform = rng.random((100, self.n_features))
+        return np.concatenate([drawn, uniform])
 
     def client_points(self, client: int) -> NDArray[np.float64]:
-        """The rows of one client, (rows_per_client, 100); clients are counted from 0."""
+        """The rows of one client, (rows_per_client, 100), by its index."""
         require_whole("the number of the mixture's client", client, 0)
-        rng = np.random.default_rng(
-            np.random.SeedSequence(self.seed, spawn_key=(client,))
-        )
+        seeds = np.random.SeedSequence(self.seed, spawn_key=(client,))
+        rng = np.random.default_rng(seeds)
         labels = rng.integers(self.n_components, size=self.rows_per_client)
         return points_around(self.means(), labels, self.variance, rng)
 
@@ -277,7 +280,7 @@ def points_around(
     variance: float,
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Draw one Gaussian point around the mean of each label, in a single large array."""
+    """Draw a Gaussian point around the mean of each label, in one large array."""
     points = rng.standard_normal((len(labels), means.shape[1]))
     points *= math.sqrt(variance)
     for start in range(0, len(labels), _ROWS_AT_ONCE):

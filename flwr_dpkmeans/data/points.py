@@ -1,5 +1,4 @@
-"""Points as a caller gives them, checked, and the public bounds per feature that scale
-them to [-1, 1].
+"""Points as a caller gives them, and the public bounds that scale them to [-1, 1].
 
 Bounds are public knowledge, such as the range of a sensor. Nothing here computes them
 from points: bounds taken from private rows would reveal the extreme rows.
@@ -23,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import number_of
-from flwr_dpkmeans.data.files import UNREADABLE, reader_of
+from flwr_dpkmeans.data.files.cells import number_of
+from flwr_dpkmeans.data.files.reader import UNREADABLE, reader_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -55,11 +54,12 @@ def validate_points(points: object) -> NDArray[np.float64]:
             f" {_mend_of(points)}."
         )
     if array.ndim != 2:
-        one = (
+        mend = (
             "points.reshape(-1, 1) for a single feature or points.reshape(1, -1) for a"
             " single row"
         )
-        mend = "np.concatenate(points) for a list of tables" if array.ndim > 2 else one
+        if array.ndim > 2:
+            mend = "np.concatenate(points) for a list of tables"
         raise DataError(
             f"the points have {array.ndim} dimensions, but they must have 2 (rows and"
             f" features). Reshape your data: {mend}."
@@ -73,10 +73,8 @@ def validate_points(points: object) -> NDArray[np.float64]:
     values = np.ascontiguousarray(_as_real(array, labels), dtype=np.float64)
     finite = np.isfinite(values)
     if not finite.all():
-        n_bad, column = (
-            int((~finite.all(axis=1)).sum()),
-            int(np.flatnonzero(~finite.all(axis=0))[0]),
-        )
+        n_bad = int((~finite.all(axis=1)).sum())
+        column = int(np.flatnonzero(~finite.all(axis=0))[0])
         raise DataError(
             f"the points have {n_bad} rows with a missing or infinite value (the first"
             f" such feature is {labels[column]!r}), but every value must be finite:"
@@ -93,16 +91,13 @@ def _mend_of(points: object) -> str:
         return "give pandas.DataFrame(points)"
     if hasattr(points, "collect"):
         return "give points.collect()"
-    if hasattr(points, "to_table") or hasattr(points, "__arrow_c_stream__"):
-        return (
-            "give"
-            f" {'points.to_table()' if hasattr(points, 'to_table') else 'pyarrow.table(points)'}"
-        )
-    return (
-        "give list(points)"
-        if hasattr(points, "__iter__")
-        else "give an array of shape (rows, features)"
-    )
+    if hasattr(points, "to_table"):
+        return "give points.to_table()"
+    if hasattr(points, "__arrow_c_stream__"):
+        return "give pyarrow.table(points)"
+    if hasattr(points, "__iter__"):
+        return "give list(points)"
+    return "give an array of shape (rows, features)"
 
 
 def column_labels(points: object) -> list[Any]:
@@ -112,15 +107,18 @@ def column_labels(points: object) -> list[Any]:
 
 
 def require_same_labels(
-    says: str, own: Sequence[Any], whose: str, others: Sequence[Any]
+    says: str,
+    labels: Sequence[Any],
+    whose: str,
+    others: Sequence[Any],
 ) -> None:
     """Refuse columns that are labelled in another way than as many others'.
 
     Positions would be wrong.
     """
-    if len(own) == len(others) and list(own) != list(others):
+    if len(labels) == len(others) and list(labels) != list(others):
         raise DataError(
-            f"{says} {listed(map(repr, own))}, but those of {whose} are"
+            f"{says} {listed(map(repr, labels))}, but those of {whose} are"
             f" {listed(map(repr, others))}: put them in the same order, or make the"
             " names text, as in frame.columns.astype(str)."
         )
@@ -169,37 +167,35 @@ def validate_columns(points: object, names: Sequence[str]) -> NDArray[np.float64
     What has no column names stays in its order; no names allow any names in any order.
     Other names are a `DataError`.
     """
-    own = frame_columns(points)
-    if not own or not names or own == tuple(names):
+    columns = frame_columns(points)
+    if not columns or not names or columns == tuple(names):
         return validate_points(points)
-    places = {name: place for place, name in enumerate(own)}
-    other, more = (
-        [name for name in names if name not in places],
-        sorted(set(own) - set(names)),
-    )
-    if other:
+    indexes = {name: index for index, name in enumerate(columns)}
+    lacking = [name for name in names if name not in indexes]
+    more = sorted(set(columns) - set(names))
+    if lacking:
+        mend = "add it."
+        if more:
+            mend = f"add it or rename this table's; {nearest(lacking[0], more)}"
         raise DataError(
-            f"the points have no column {other[0]!r}, but the first table, or the fit,"
-            " had one: "
-            + (
-                f"add it or rename this table's; {nearest(other[0], more)}"
-                if more
-                else "add it."
-            )
+            f"the points have no column {lacking[0]!r}, but the first table, or the"
+            f" fit, had one: {mend}"
         )
     if more:
         raise DataError(
             f"the points have a column {more[0]!r} that was not there before: leave it"
             " out."
         )
-    require_names(own, len(names))
-    return np.ascontiguousarray(
-        validate_points(points)[:, [places[name] for name in names]]
-    )
+    require_names(columns, len(names))
+    in_order = [indexes[name] for name in names]
+    return np.ascontiguousarray(validate_points(points)[:, in_order])
 
 
 def validate_labels(
-    labels: object, n_rows: int, n_classes: int | None = None, option: str = "n_classes"
+    labels: object,
+    n_rows: int,
+    n_classes: int | None = None,
+    option: str = "n_classes",
 ) -> NDArray[np.int64]:
     """Check a caller's class labels (n_rows,).
 
@@ -248,26 +244,23 @@ def as_array(points: object) -> NDArray[Any]:
             else plain
         )
     types = getattr(getattr(points, "schema", None), "types", "")  # pyarrow's
-    kinds = [
-        str(kind).lower() for kind in np.atleast_1d(getattr(points, "dtypes", types))
-    ]
+    dtypes = np.atleast_1d(getattr(points, "dtypes", types))
+    kinds = [str(kind).lower() for kind in dtypes]
     # Beside numbers polars makes numbers of them, in a unit that nobody named, and
     # pyarrow cannot.
-    timed = [
-        place
-        for place, kind in enumerate(kinds)
-        if kind.startswith(("date", "time", "duration"))
-    ]
-    if timed:
+    for index, kind in enumerate(kinds):
+        if not kind.startswith(("date", "time", "duration")):
+            continue
+        labels = column_labels(points) or [0]
         raise DataError(
-            "the points have values in feature"
-            f" {(column_labels(points) or [0])[timed[0]]!r} of type {kinds[timed[0]]},"
+            f"the points have values in feature {labels[index]!r} of type {kind},"
             " but all must be real numbers: turn it into a number in a unit of your"
             " own, or let a schema read dates."
         )
     if hasattr(points, "to_numpy"):
         if "category" in kinds:
-            points = points.astype(object)  # type: ignore[attr-defined]  # pandas makes its gaps the least integer
+            # As integers pandas makes the least one of gaps.
+            points = points.astype(object)  # type: ignore[attr-defined]
         return np.asarray(points.to_numpy())
     if hasattr(points, "toarray"):
         raise DataError(
@@ -371,8 +364,9 @@ class Bounds:
         return scaled
 
     def unscale(self, scaled: object) -> NDArray[np.float64]:
-        """Map (n, d) values from the scale of [-1, 1] to the units of the data,
-        linearly, also outside of [-1, 1].
+        """Map values, (n, d), from [-1, 1] to the units of the data.
+
+        Linearly, also outside of [-1, 1].
         """
         values = validate_points(scaled)
         lower, upper = self._arrays(values.shape[1])
@@ -383,13 +377,14 @@ class Bounds:
     def _arrays(
         self, n_features: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        fitted = self.for_features(n_features)
-        return np.array(fitted.lower), np.array(fitted.upper)
+        bounds = self.for_features(n_features)
+        return np.array(bounds.lower), np.array(bounds.upper)
 
 
 def read_ranges(value: Any) -> NamedRanges:
-    """Read bounds, with the names of features where they have some, in any of the forms
-    that a caller may give:
+    """Read bounds, with the names of features where they have some.
+
+    A caller may give them in any of these forms:
 
     * a ``Bounds``, or text such as ``"0,100"``, one range for all features;
     * a pair ``(lower, upper)``, each part one number for all features or a sequence of
@@ -416,21 +411,18 @@ def read_ranges(value: Any) -> NamedRanges:
         return _to_ranges(columns, "the data frame of bounds")
     if isinstance(value, Mapping):
         for name, pair in value.items():
-            if (
-                not isinstance(pair, Sequence | np.ndarray)
-                or isinstance(pair, str)
-                or len(pair) != 2
-            ):
-                told = (
+            is_sequence = isinstance(pair, Sequence | np.ndarray)
+            if not is_sequence or isinstance(pair, str) or len(pair) != 2:
+                raise ConfigurationError(
                     f"the bounds of {name!r} are {pair!r}, but they must be a pair:"
                     " give (0, 100)."
                 )
-                raise ConfigurationError(told)
-        ends = {
-            side: [pair[place] for pair in value.values()]
-            for place, side in enumerate(("lower", "upper"))
+        sides = {
+            "lower": [pair[0] for pair in value.values()],
+            "upper": [pair[1] for pair in value.values()],
+            "feature": list(value),
         }
-        return _to_ranges(ends | {"feature": list(value)}, "the mapping of bounds")
+        return _to_ranges(sides, "the mapping of bounds")
     if isinstance(value, Path) or (
         isinstance(value, str) and Path(value).suffix.lower() in _READERS
     ):
@@ -472,8 +464,9 @@ def _pair(value: object) -> Sequence[object] | np.ndarray:
 
 
 def doubtful_pairs(value: object) -> str:
-    """Say how two pairs were read, where one pair for each column would be other
-    bounds; empty where there is no doubt.
+    """Say how two pairs were read, if one pair for each column would be other bounds.
+
+    Empty where there is no doubt.
 
     Examples
     --------
@@ -537,7 +530,7 @@ def _shown(value: Any) -> str:
 
 
 def _two_pairs(value: object) -> tuple[tuple[float, ...], ...]:
-    """Two pairs of numbers as floats; empty of all else, and of what `_pair` refuses."""
+    """Two pairs of numbers as floats; empty of all else."""
     if (
         not isinstance(value, Sequence | np.ndarray)
         or isinstance(value, str)
@@ -589,12 +582,15 @@ def _broadcast(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Both ends as floats.
 
-    a single number on one side is repeated to the length of the other.
+    A single number on one side is repeated to the length of the other.
     """
-    low, high = to_floats(lower, "lower"), to_floats(upper, "upper")
-    return low * (len(high) if len(low) == 1 else 1), high * (
-        len(low) if len(high) == 1 else 1
-    )
+    low = to_floats(lower, "lower")
+    high = to_floats(upper, "upper")
+    if len(low) == 1:
+        return low * len(high), high
+    if len(high) == 1:
+        return low, high * len(low)
+    return low, high
 
 
 def _to_float(cell: object, side: str) -> float:
@@ -616,9 +612,7 @@ def _to_float(cell: object, side: str) -> float:
 
 @dataclass(frozen=True)
 class NamedRanges:
-    """Ranges in the order of a file, with the names of their features where the file
-    has some.
-    """
+    """Ranges in the order of a file, with the names of their features if there are."""
 
     lower: tuple[float, ...]
     upper: tuple[float, ...]
@@ -640,10 +634,9 @@ class NamedRanges:
                         " feature needs a range:"
                         f" {nearest(name, set(names) - set(feature_names))}"
                     )
-            places = [names.index(name) for name in feature_names]
-            lower, upper = (
-                tuple([side[place] for place in places]) for side in (lower, upper)
-            )
+            indexes = [names.index(name) for name in feature_names]
+            lower = tuple([lower[index] for index in indexes])
+            upper = tuple([upper[index] for index in indexes])
             names = tuple(feature_names)
         require_ranges(lower, upper, names)
         return Bounds(lower, upper)
@@ -676,11 +669,13 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
     lower, upper = _broadcast(content["lower"], content["upper"])
     if "feature" not in keys:
         return NamedRanges(lower, upper, (), source)
-    given = content["feature"]
-    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
-    names = tuple(map(str, given if several else [given]))
+    features = content["feature"]
+    if isinstance(features, str) or not isinstance(features, Sequence | np.ndarray):
+        features = [features]
+    names = tuple(map(str, features))
     if len(lower) == len(upper) == 1:
-        lower, upper = lower * len(names), upper * len(names)
+        lower = lower * len(names)
+        upper = upper * len(names)
     if not len(names) == len(lower) == len(upper):
         raise ConfigurationError(
             f"{source} has {len(names)} features, {len(lower)} lower and {len(upper)}"
@@ -699,13 +694,11 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
 def _read_csv(path: Path) -> Mapping[str, object]:
     """Read the columns lower, upper and feature, and ignore the others."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        rows = [
-            [cell.strip() for cell in row]
-            for row in csv.reader(lines)
-            if any(cell.strip() for cell in row)
-        ]
+        stripped = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    rows = [row for row in stripped if any(row)]
     header = [name.lower() for name in rows[0]] if rows else []
-    if longer := [row for row in rows if len(row) > len(header)]:
+    longer = [row for row in rows if len(row) > len(header)]
+    if longer:
         raise ConfigurationError(
             f"a row of the bounds file {str(path)!r} has {len(longer[0])} cells, but"
             f" the first one has {len(header)}: write decimal points, and quote names"
@@ -715,19 +708,22 @@ def _read_csv(path: Path) -> Mapping[str, object]:
     for key in ("feature", "lower", "upper"):
         if key not in header:
             continue
-        cells = [
-            row[header.index(key)] if header.index(key) < len(row) else ""
-            for row in rows[1:]
-        ]
-        columns[key] = (
-            cells
-            if key == "feature"
-            else [_cell(cell, key, i, path) for i, cell in enumerate(cells)]
-        )
+        position = header.index(key)
+        cells = [row[position] if position < len(row) else "" for row in rows[1:]]
+        columns[key] = cells
+        if key != "feature":
+            columns[key] = [
+                _cell(cell, key, index, path) for index, cell in enumerate(cells)
+            ]
     return columns
 
 
-def _cell(cell: str, side: str, index: int, path: Path) -> float:
+def _cell(
+    cell: str,
+    side: str,
+    index: int,
+    path: Path,
+) -> float:
     try:
         return float(cell)
     except ValueError:

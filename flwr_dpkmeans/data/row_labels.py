@@ -29,7 +29,11 @@ def row_labels(table: Any) -> Any:
     return index if isinstance(index, pandas.Index) else None
 
 
-def in_order_of(labels: Any, values: Any, what: str) -> Any:
+def in_order_of(
+    labels: Any,
+    values: Any,
+    what: str,
+) -> Any:
     """Put values, (n,), into the order of the rows that have these labels.
 
     Parameters

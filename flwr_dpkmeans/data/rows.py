@@ -1,7 +1,9 @@
-"""Rows beyond memory: a table that is larger than `IN_MEMORY` bytes lies in a file of
-its owner's, of which each block is mapped while it is looked at. Without a name the
-file vanishes with the process, however that ends; with one it serves later processes,
-as Flower starts one for each message, until `forget`.
+"""Rows beyond memory, in a file of their owner's.
+
+A table that is larger than `IN_MEMORY` bytes lies in a file, of which each block is
+mapped while it is looked at. Without a name the file vanishes with the process, however
+that ends; with one it serves later processes, as Flower starts one for each message,
+until `forget`.
 """
 
 from __future__ import annotations
@@ -92,12 +94,16 @@ class Rows:
 
     def _taken(self, index: NDArray[np.int64]) -> Any:
         def read(rows: slice) -> Array:
-            own = index[rows]
-            found = np.empty((len(own), *self.shape[1:]))
-            for window in windows(self.shape, own[0], own[-1] + 1) if len(own) else ():
-                inside = slice(*np.searchsorted(own, (window.start, window.stop)))
-                found[inside] = self.read(window)[own[inside] - window.start]
-            return found
+            wanted = index[rows]
+            table = np.empty((len(wanted), *self.shape[1:]))
+            if not len(wanted):
+                return table
+            for window in windows(self.shape, wanted[0], wanted[-1] + 1):
+                ends = np.searchsorted(wanted, (window.start, window.stop))
+                inside = slice(*ends)
+                in_window = wanted[inside] - window.start
+                table[inside] = self.read(window)[in_window]
+            return table
 
         taken = Rows((len(index), *self.shape[1:]), read, self.forget)
         return taken if is_large(taken.shape) else taken[:]
@@ -109,22 +115,24 @@ def is_large(shape: tuple[int, ...]) -> bool:
 
 
 def windows(
-    shape: tuple[int, ...], first: int = 0, last: int | None = None
+    shape: tuple[int, ...],
+    first: int = 0,
+    last: int | None = None,
 ) -> Iterator[slice]:
-    """Cut the rows of a table, or those from `first` to before `last`, into blocks that
-    fit into a cache.
+    """Cut rows of a table, from `first` to before `last`, into blocks.
+
+    Each of them fits into a cache; by default these are all rows.
     """
-    step, end = (
-        max(1, _WINDOW // max(1, math.prod(shape[1:]))),
-        shape[0] if last is None else last,
-    )
+    step = max(1, _WINDOW // max(1, math.prod(shape[1:])))
+    end = shape[0] if last is None else last
     return (slice(start, min(end, start + step)) for start in range(first, end, step))
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where rows beyond memory are kept: in the system's temporary folder, or, by name,
-    for later processes.
+    """Where rows beyond memory are kept.
+
+    In the system's temporary folder, or, by name, for later processes.
     """
 
     folder: Path | None = None
@@ -137,38 +145,38 @@ class Store:
 
         Files that no run has looked at for long go.
         """
-        files = (
-            {*self.folder.glob("*.rows")}
-            if self.folder is not None and self.keeps
-            else set[Path]()
-        )
-        own = [path for path in files if path.match(f"{self.name}-*-*.rows")]
-        for old in files.difference(own):
+        if self.folder is None or not self.keeps:
+            return None
+        files = set(self.folder.glob("*.rows"))
+        of_this_name = [path for path in files if path.match(f"{self.name}-*-*.rows")]
+        for other in files.difference(of_this_name):
             with suppress(OSError):  # another process may have been faster
-                if time.time() - old.stat().st_mtime > _UNUSED_SECONDS:
-                    old.unlink()
-        with suppress(IndexError, OSError):
-            n_rows, width = map(int, own[0].stem.split("-")[-2:])
-            file = _opened_if_private(own[0])
+                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                    other.unlink()
+        if not of_this_name:
+            return None
+        path = of_this_name[0]
+        with suppress(OSError):
+            n_rows, width = map(int, path.stem.split("-")[-2:])
+            file = _opened_if_private(path)
             if file is None:
                 _logger.warning(
-                    "%s is left alone: it is another user's, or open to others", own[0]
+                    "%s is left alone: it is another user's, or open to others", path
                 )
                 return None
             if os.fstat(file.fileno()).st_size != 8 * n_rows * width:
-                return own[0].unlink()  # cut short, as by a full disk
-            own[0].touch()
-            return _mapped(file, width, own[0])
+                path.unlink()  # cut short, as by a full disk
+                return None
+            path.touch()
+            return _mapped(file, width, path)
         return None
 
     def forget(self) -> None:
         """Delete what processes have kept under names that begin so."""
+        if self.folder is None:
+            return
         with suppress(OSError):
-            for path in (
-                self.folder.glob(f"{self.name}*.rows")
-                if self.folder is not None
-                else ()
-            ):
+            for path in self.folder.glob(f"{self.name}*.rows"):
                 path.unlink(missing_ok=True)
 
     def keep(self, blocks: Iterable[Array], what: str) -> Any:
@@ -179,36 +187,36 @@ class Store:
         `what` is the table's name in this party's own log. A `DataError` says that they
         find no room.
         """
-        few, size, n_rows, file, keeps, width = list[Array](), 0, 0, None, self.keeps, 0
-        started = told = time.monotonic()
+        in_memory: list[Array] = []
+        n_bytes = 0
+        n_rows = 0
+        width = None
+        file = None
+        keeps = self.keeps
+        progress = _Progress(what)
         try:
             for block in blocks:
-                if block.shape[1] != (width := width or block.shape[1]):
+                if width is None:
+                    width = block.shape[1]
+                if block.shape[1] != width:
                     raise DataError(
                         f"{what} was replaced as it was read, {width} columns by"
                         f" {block.shape[1]}: retry."
                     )
-                few.append(block)
-                size, n_rows, now = (
-                    size + block.nbytes,
-                    n_rows + len(block),
-                    time.monotonic(),
-                )
-                if now > told + _SECONDS_BETWEEN_LINES:
-                    told = now
-                    _logger.info(
-                        "%s: %d rows read, %.3g a second",
-                        what,
-                        n_rows,
-                        n_rows / (now - started),
-                    )
-                if keeps and size > IN_MEMORY:
-                    file = file or self._tried(what)
+                in_memory.append(block)
+                n_bytes += block.nbytes
+                n_rows += len(block)
+                progress.log(n_rows)
+                if keeps and n_bytes > IN_MEMORY:
+                    if file is None:
+                        file = self._tried(what)
                     keeps = file is not None
-                    while file is not None and few:
-                        file.write(np.ascontiguousarray(few.pop(0)).data)
+                    while file is not None and in_memory:
+                        file.write(np.ascontiguousarray(in_memory.pop(0)).data)
             if file is None:
-                return few[0] if len(few) == 1 else np.concatenate(few)
+                if len(in_memory) == 1:
+                    return in_memory[0]
+                return np.concatenate(in_memory)
             file.flush()
         except OSError as error:
             mend = (
@@ -218,15 +226,11 @@ class Store:
             raise DataError(
                 f"rows beyond memory cannot be kept in {self._place(error)}: {mend}."
             ) from None
-        path = (
-            self.folder / f"{self.name}-{n_rows}-{width}.rows"
-            if self.folder and self.name
-            else None
-        )
-        if path is not None:
-            with suppress(
-                OSError
-            ):  # another process was faster, or files here have no second name
+        path = None
+        if self.folder and self.name:
+            path = self.folder / f"{self.name}-{n_rows}-{width}.rows"
+            # Another process was faster, or files here have no second name.
+            with suppress(OSError):
                 os.link(file.name, path)
         return _mapped(file, block.shape[1], path)
 
@@ -258,10 +262,10 @@ class Store:
 
 
 def _opened_if_private(path: Path) -> IO[bytes] | None:
-    """Open a file that this user alone could have written, in a folder of which the
-    same holds; else None.
+    """Open a file that this user alone could have written, else None.
 
-    Where the folder is another user's, so may the file be, and its rows would stand in
+    The same must hold of its folder. Where the folder is another user's, so may the
+    file be, and its rows would stand in
     for this party's own.
     """
     file = os.fdopen(os.open(path, os.O_RDONLY | _AS_IT_IS), "rb")
@@ -278,15 +282,35 @@ def _opened_if_private(path: Path) -> IO[bytes] | None:
 
 
 def _is_private(facts: os.stat_result) -> bool:
-    """Whether a file or folder is this user's, and nobody else may write to it or read
-    it.
-    """
+    """Whether a file or folder is this user's, and closed to everybody else."""
     if sys.platform == "win32":  # knows neither owners as numbers nor such modes
         return True
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
-def _mapped(file: IO[bytes], width: int, path: Path | None) -> Rows:
+class _Progress:
+    """Says in this party's own log how fast a long table is read."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._started = time.monotonic()
+        self._last_line = self._started
+
+    def log(self, n_rows: int) -> None:
+        """Write a line if the last one is some time ago."""
+        now = time.monotonic()
+        if now <= self._last_line + _SECONDS_BETWEEN_LINES:
+            return
+        self._last_line = now
+        per_second = n_rows / (now - self._started)
+        _logger.info("%s: %d rows read, %.3g a second", self._what, n_rows, per_second)
+
+
+def _mapped(
+    file: IO[bytes],
+    width: int,
+    path: Path | None,
+) -> Rows:
     def read(rows: slice) -> Array:
         # Mapped anew, so that it leaves memory with the block.
         shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start

@@ -1,6 +1,4 @@
-"""A public schema that all parties share.
-
-Which columns are clustered, what stands in them, and how much each weighs.
+"""A public schema that all parties share: columns, their kinds and their weights.
 
 It turns a table of numbers, text, dates and gaps into points and their public bounds,
 each row by itself: so one row changes one point or none, whatever the others are.
@@ -25,14 +23,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
-from flwr_dpkmeans.data.columns import Column, Kind, Missing, Outside, Stated, Transform
-from flwr_dpkmeans.data.dates import days_of, iso_date
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files import ColumnUse, open_table
-from flwr_dpkmeans.data.frames import frame_table
+from flwr_dpkmeans.data.columns.column import (
+    Column,
+    Kind,
+    Missing,
+    Outside,
+    Stated,
+    Transform,
+)
+from flwr_dpkmeans.data.columns.dates import days_of, iso_date
+from flwr_dpkmeans.data.columns.seen import (
+    MOST_OUTSIDE,
+    Seen,
+    Spread,
+    added,
+)
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
+from flwr_dpkmeans.data.files.reader import ColumnUse, open_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges, validate_points
-from flwr_dpkmeans.data.raw_table import RawTable, source_name
-from flwr_dpkmeans.data.seen import MOST_OUTSIDE, Seen, Spread, added
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.log import placed_logger
 
@@ -56,8 +66,10 @@ __all__ = [
 ]
 
 _logger = placed_logger("flwr_dpkmeans.data")
-_MOST_CLIPPED, _MANY = 0.01, 0.1
-"""Parts of a column's cells whose owner is warned: clipped ones, missing ones."""
+_MOST_CLIPPED = 0.01
+"""Part of a column's cells above which its owner is warned of clipped ones."""
+_MANY = 0.1
+"""Part of a table's rows above which missing cells are a warning."""
 _USUAL_GAP_SHARE = 0.02
 _ONE_HOT_UNIT = 2.0
 """Half of a number's scale: two one-hot rows differ by sqrt(2), and are so 1/sqrt(2) of
@@ -75,10 +87,10 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True)
 class Encoded:
-    """The rows of a table as points in units, (n_kept, n_features), and beside them
-    what a profile is made of.
+    """The rows of a table as points in units, (n_kept, n_features).
 
-    Rows with a missing cell that is dropped are not among them.
+    Beside them stands what a profile is made of. Rows with a missing cell that is
+    dropped are not among them.
     """
 
     schema: Schema
@@ -97,7 +109,9 @@ class Encoded:
     @property
     def blank(self) -> tuple[str, ...]:
         """Columns of which no cell could be read."""
-        return tuple(one.name for one in self.seen if self.n_rows and not one.n_read)
+        if not self.n_rows:
+            return ()
+        return tuple(column.name for column in self.seen if not column.n_read)
 
     @property
     def foreign(self) -> tuple[str, ...]:
@@ -105,16 +119,12 @@ class Encoded:
 
         None where `seen` is of other parties' rows too.
         """
-        own = [
-            one
-            for one in self.seen
-            if one.n_read + one.n_missing + one.n_unknown == self.n_rows
-        ]
-        return tuple(one.name for one in own if one.looks_foreign)
+        of_this_table = [column for column in self.seen if column.n_rows == self.n_rows]
+        return tuple(column.name for column in of_this_table if column.looks_foreign)
 
     @property
     def n_rows(self) -> int:
-        """Of the table."""
+        """Number of rows of the table, also of those that are left out."""
         return len(self.left_out_by)
 
     @cached_property
@@ -133,8 +143,7 @@ class Encoded:
 
 
 class Schema(Stated):
-    """The columns that are clustered or profiled, in an order of their own, and what
-    one unit of distance is.
+    """The columns that are clustered or profiled, and what one unit of distance is.
 
     Parameters
     ----------
@@ -164,12 +173,15 @@ class Schema(Stated):
     Examples
     --------
     >>> ward = {"kind": "category", "values": ["A", "B"], "weight": 0.5}
-    >>> schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 100)}, "ward": ward})
-    >>> encoded = schema.encode({"ward": ["B", "A", "C"], "name": ["x", "y", "z"], "age": [50, 120, 1]})
+    >>> age = {"kind": "number", "bounds": (0, 100)}
+    >>> schema = Schema(columns={"age": age, "ward": ward})
+    >>> encoded = schema.encode({"ward": ["B", "A", "C"], "age": [50, 120, 1]})
     >>> encoded.points.tolist(), encoded.rows.tolist()
     ([[50.0, 0.0, 1.0], [100.0, 1.0, 0.0]], [0, 1])
-    >>> schema.feature_names, schema.bounds
-    (('age', 'ward=A', 'ward=B'), Bounds(lower=(0.0, -1.5, -1.5), upper=(100.0, 2.5, 2.5)))
+    >>> schema.feature_names
+    ('age', 'ward=A', 'ward=B')
+    >>> schema.bounds
+    Bounds(lower=(0.0, -1.5, -1.5), upper=(100.0, 2.5, 2.5))
     >>> schema.decode([[40.0, 0.25, 1.02]])
     {'age': [40.0], 'ward': [{'A': 0.25, 'B': 1.0}]}
     """
@@ -184,26 +196,38 @@ class Schema(Stated):
 
     @field_validator("file", mode="before")
     @classmethod
-    def _stated(cls, said: Any) -> Any:
+    def _stated(cls, value: Any) -> Any:
         """A file has a table of what is stated."""
-        return Dialect(**said) if isinstance(said, Mapping) else said
+        return Dialect(**value) if isinstance(value, Mapping) else value
 
     @field_validator("columns", mode="before")
     @classmethod
-    def _named(cls, said: Any) -> Any:
+    def _named(cls, value: Any) -> Any:
         """A file names columns by their tables."""
-        tables = said.items() if isinstance(said, Mapping) else ()
+        if not isinstance(value, Mapping) or not value:
+            return value
         return [
-            Column(name=name, **one) if isinstance(one, Mapping) else one
-            for name, one in tables
-        ] or said
+            Column(name=name, **keys) if isinstance(keys, Mapping) else keys
+            for name, keys in value.items()
+        ]
 
     @model_validator(mode="after")
     def _fits(self) -> Schema:
-        names, idle = (
-            [one.name for one in self.columns],
-            [one.name for one in self.columns if not one.weight],
-        )
+        self._require_clustered_or_profiled()
+        self._require_no_cycle_in_profile()
+        self._require_shares_with_a_use()
+        for names in ([column.name for column in self.columns], self.feature_names):
+            if len(set(names)) < len(names):
+                raise ValueError(
+                    f"the names {list(names)} are not all different, but columns are"
+                    " told by them: rename some"
+                )
+        return self
+
+    def _require_clustered_or_profiled(self) -> None:
+        """Refuse columns without a use, and a profile of columns that are not there."""
+        names = [column.name for column in self.columns]
+        idle = [column.name for column in self.columns if not column.weight]
         for name in set(self.profile) - set(names):
             raise ValueError(
                 f"profile has {name!r}, which is no column of it:"
@@ -219,15 +243,17 @@ class Schema(Stated):
                 "weight is 0 for all columns, but something must be clustered: give one"
                 " of them 1.0"
             )
-        for name in (
-            one.name
-            for one in self.columns
-            if one.name in self.profile and one.kind == Kind.CYCLE
-        ):
-            raise ValueError(
-                f"profile has {name!r}, but a cycle has no mean and spread as numbers"
-                " have: leave it out"
-            )
+
+    def _require_no_cycle_in_profile(self) -> None:
+        for column in self.columns:
+            if column.name in self.profile and column.kind == Kind.CYCLE:
+                raise ValueError(
+                    f"profile has {column.name!r}, but a cycle has no mean and spread"
+                    " as numbers have: leave it out"
+                )
+
+    def _require_shares_with_a_use(self) -> None:
+        """Refuse parts of the budget that nothing asks for, or that are too large."""
         if not self.profile and "profile_share" in self.model_fields_set:
             raise ValueError(
                 f"profile_share is {self.profile_share}, but profile names no column:"
@@ -243,53 +269,40 @@ class Schema(Stated):
                 f"profile_share and gap_share together are {self.describing_share:g}"
             )
             raise ValueError(f"{total}, but they must be below 0.5: lower one of them")
-        for alike in (names, list(self.feature_names)):
-            if len(set(alike)) < len(alike):
-                raise ValueError(
-                    f"the names {alike} are not all different, but columns are told by"
-                    " them: rename some"
-                )
-        return self
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file; a ConfigurationError has its path."""
         try:
             return cls(**_read_toml(path))
-        except (OSError, ValueError) as error:
-            said = (
-                f"cannot be read ({error.strerror}): correct its path."
-                if isinstance(error, OSError)
-                else str(error)
-            )
+        except OSError as error:
             raise ConfigurationError(
-                f"the schema {path}: {said}{'' if said[-1:] == '.' else ': mend it.'}"
+                f"the schema {path}: cannot be read ({error.strerror}): correct its"
+                " path."
             ) from error
+        except ValueError as error:
+            sentence = str(error)
+            if not sentence.endswith("."):
+                sentence += ": mend it."
+            raise ConfigurationError(f"the schema {path}: {sentence}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """What a file says, in plain values of JSON and TOML.
+        """Return what a file says, in plain values of JSON and TOML.
 
-        ``Schema(**said)`` reads it.
+        ``Schema(**keys)`` reads it.
         """
-        profile = (
-            {"profile": list(self.profile), "profile_share": self.profile_share}
-            if self.profile
-            else {}
-        )
+        keys: dict[str, Any] = {"scale": self.scale.value}
+        if self.profile:
+            keys["profile"] = list(self.profile)
+            keys["profile_share"] = self.profile_share
         # Only where it is stated, so that the schema of an older model is still what
         # its file says.
-        gaps = (
-            {} if self.gap_share == _USUAL_GAP_SHARE else {"gap_share": self.gap_share}
-        )
-        file = {"file": self.file.stated()} if self.file != UNSTATED else {}
-        columns = {column.name: column.to_dict() for column in self.columns}
-        return {
-            "scale": self.scale.value,
-            **profile,
-            **gaps,
-            **file,
-            "columns": columns,
-        }
+        if self.gap_share != _USUAL_GAP_SHARE:
+            keys["gap_share"] = self.gap_share
+        if self.file != UNSTATED:
+            keys["file"] = self.file.stated()
+        keys["columns"] = {column.name: column.to_dict() for column in self.columns}
+        return keys
 
     @cached_property
     def digest(self) -> str:
@@ -298,14 +311,14 @@ class Schema(Stated):
         Parties' files may be written differently.
         """
         agreed = {key: value for key, value in self.to_dict().items() if key != "file"}
-        return hashlib.sha256(
-            json.dumps(["flwr-dpkmeans schema", agreed]).encode()
-        ).hexdigest()
+        text = json.dumps(["flwr-dpkmeans schema", agreed])
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the points' columns: a category has one for each value, as
-        ``origin=EWR``.
+        """Names of the points' columns.
+
+        A category has one for each value, as ``origin=EWR``.
         """
         return tuple(
             name for column in self.clustered.columns for name in column.features
@@ -313,25 +326,19 @@ class Schema(Stated):
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """What stands before a centre's values in units, one for each of the points'
-        columns.
-        """
+        """What stands before a centre's values in units, for each feature."""
         return tuple(
             name for column in self.clustered.columns for name in column.shown_names
         )
 
     @property
     def text_columns(self) -> frozenset[str]:
-        """Which of a table's columns have to be read as they are written, and not as
-        numbers alone.
-        """
+        """Columns that have to be read as they are written, not as numbers alone."""
         return frozenset(column.name for column in self.columns if column.reads_text)
 
     @property
     def number_columns(self) -> frozenset[str]:
-        """Which of a table's columns are read as numbers, some of them by their text
-        besides.
-        """
+        """Columns that are read as numbers, some of them by their text besides."""
         without = (Kind.CATEGORY, Kind.DATE)
         return frozenset(
             column.name for column in self.columns if column.kind not in without
@@ -339,22 +346,22 @@ class Schema(Stated):
 
     @property
     def clustered(self) -> Schema:
-        """The same without what is only profiled or counted: what labels are found by."""
+        """The schema of what labels depend on: nothing that is only described."""
         if not self.profile and not self.gappy:
             return self
-        columns = tuple(one for one in self.columns if one.weight)
-        uncounted = (
-            {"gap_share": 0.0}
-            if any(one.missing == Missing.CENTRE for one in columns)
-            else {}
-        )
-        return Schema(columns=columns, scale=self.scale, file=self.file, **uncounted)
+        columns = tuple(column for column in self.columns if column.weight)
+        parts: dict[str, Any] = {
+            "columns": columns,
+            "scale": self.scale,
+            "file": self.file,
+        }
+        if any(column.missing == Missing.CENTRE for column in columns):
+            parts["gap_share"] = 0.0
+        return Schema(**parts)
 
     @property
     def features_of_columns(self) -> tuple[tuple[Column, slice], ...]:
-        """The columns that are clustered, each with where its features stand among the
-        points' columns.
-        """
+        """The columns that are clustered, each with where its features stand."""
         columns = self.clustered.columns
         ends = np.cumsum([len(column.features) for column in columns]).tolist()
         slices = map(slice, [0, *ends], ends)
@@ -363,46 +370,43 @@ class Schema(Stated):
     @cached_property
     def profiled(self) -> tuple[Column, ...]:
         """The columns of the profile: numbers and dates, flags, categories."""
-        own = [one for one in self.columns if one.name in self.profile]
-        return tuple(
-            sorted(
-                own,
-                key=lambda one: (
-                    (one.kind == Kind.FLAG) + 2 * (one.kind == Kind.CATEGORY)
-                ),
-            )
-        )
+        profiled = [column for column in self.columns if column.name in self.profile]
+        flags = [column for column in profiled if column.kind == Kind.FLAG]
+        categories = [column for column in profiled if column.kind == Kind.CATEGORY]
+        neither = (Kind.FLAG, Kind.CATEGORY)
+        numbers = [column for column in profiled if column.kind not in neither]
+        return (*numbers, *flags, *categories)
 
     @property
     def profile_widths(self) -> tuple[int, ...]:
-        """How many columns beside the points are numbers, flags, and values of each
-        category; empty without any.
+        """How many columns of the profile are numbers, flags, values of each category.
+
+        Empty without a profile.
         """
-        kinds = [one.kind for one in self.profiled if not one.values]
-        first = len(kinds) - kinds.count(Kind.FLAG), kinds.count(Kind.FLAG)
-        return (
-            (*first, *(len(one.values) for one in self.profiled if one.values))
-            if self.profile
-            else ()
-        )
+        if not self.profile:
+            return ()
+        kinds = [column.kind for column in self.profiled if not column.values]
+        n_flags = kinds.count(Kind.FLAG)
+        n_values = [len(column.values) for column in self.profiled if column.values]
+        return (len(kinds) - n_flags, n_flags, *n_values)
 
     @property
     def _has_gaps(self) -> bool:
         """Whether a gap stays in the clustering, in some column."""
-        return any(one.missing == Missing.CENTRE for one in self.columns)
+        return any(column.missing == Missing.CENTRE for column in self.columns)
 
     @cached_property
     def gappy(self) -> tuple[Column, ...]:
-        """The columns of which is counted, by cluster, how many cells are there.
+        """The columns whose cells that are there are counted, by cluster.
 
-        The last ones beside the points.
+        They stand last beside the points.
         """
         counted = self.columns if self.gap_share else self.profiled
-        return tuple(one for one in counted if one.missing == Missing.CENTRE)
+        return tuple(column for column in counted if column.missing == Missing.CENTRE)
 
     @property
     def gap_columns(self) -> tuple[int, ...]:
-        """For each of them, which one of `profiled` it is; -1 if it is only clustered."""
+        """Index in `profiled` of each of `gappy`; -1 if it is only clustered."""
         indices = {column.name: index for index, column in enumerate(self.profiled)}
         return tuple(indices.get(column.name, -1) for column in self.gappy)
 
@@ -420,21 +424,17 @@ class Schema(Stated):
 
     @cached_property
     def bounds(self) -> Bounds:
-        """The points' public bounds, in units: those that are stated, widened where a
-        column weighs less.
+        """The points' public bounds, in units.
+
+        Those that are stated, widened where a column weighs less.
         """
-        own = self.clustered.columns
-        lower, upper = zip(
-            *(one.range for one in own for _ in one.features), strict=True
-        )
+        columns = self.clustered.columns
+        ranges = [column.range for column in columns for _ in column.features]
+        lower, upper = zip(*ranges, strict=True)
         if self.scale == Scale.STANDARD:
             return Bounds(lower, upper)
-        units = [self._unit(column) for column in own]
-        return widened(
-            [(len(one.features), one.weight) for one in own],
-            Bounds(lower, upper),
-            units,
-        )
+        units = [self._unit(column) for column in columns]
+        return widened(_widths_and_weights(columns), Bounds(lower, upper), units)
 
     def _unit(self, column: Column) -> float:
         """What is one unit long, in a column's points; of the stated scales."""
@@ -450,35 +450,27 @@ class Schema(Stated):
 
     @property
     def lengths(self) -> NDArray[np.float64]:
-        """What is one unit of distance in each of the points' columns, (n_features,),
-        without a look at any row.
+        """One unit of distance in each of the points' columns, (n_features,).
 
-        With ``scale="standard"``, whose units a run works out with noise, those of
-        ``scale="bounds"``.
+        No row is looked at. With ``scale="standard"``, whose units a run works out with
+        noise, those of ``scale="bounds"``.
         """
-        lengths = [
-            [self._unit(one) / one.weight] * len(one.features)
-            for one in self.clustered.columns
-        ]
-        return np.concatenate(lengths)
+        columns = self.clustered.columns
+        lengths = [self._unit(column) / column.weight for column in columns]
+        return np.repeat(lengths, [len(column.features) for column in columns])
 
     @property
     def standard_columns(self) -> tuple[tuple[int, float], ...]:
-        """Where private deviations are the units.
+        """How many features each column has, and its weight.
 
-        How many features each column has, and its weight.
+        Empty unless private deviations are the units.
         """
-        standard = self.scale == Scale.STANDARD
-        return (
-            tuple((len(one.features), one.weight) for one in self.clustered.columns)
-            if standard
-            else ()
-        )
+        if self.scale != Scale.STANDARD:
+            return ()
+        return tuple(_widths_and_weights(self.clustered.columns))
 
     def encode(self, table: Any, called: str = "") -> Encoded:
-        """Turn a table into points.
-
-        What it holds never is an error, only which columns it has.
+        """Turn a table into points; no cell is an error, only missing columns are.
 
         Parameters
         ----------
@@ -500,12 +492,8 @@ class Schema(Stated):
                     "the table was encoded by another schema: encode it by this one."
                 )
             width = len(self.feature_names) + self.n_beside
-            return Encoded(
-                self,
-                validate_points(table.points)[:, :width],
-                table.left_out_by,
-                table.seen,
-            )
+            points = validate_points(table.points)[:, :width]
+            return Encoded(self, points, table.left_out_by, table.seen)
         if isinstance(table, str | Path):
             encoded = self._encoded_file(table)
             called = called or f"the table {source_name(table)!r}"
@@ -525,95 +513,78 @@ class Schema(Stated):
             say_once(doubt.level, doubt.sentence)
         points = np.concatenate([block.points for block in blocks])
         left_out_by = np.concatenate([block.left_out_by for block in blocks])
-        return Encoded(
-            self, points, left_out_by, tuple(added(block.seen for block in blocks))
-        )
+        seen = added(block.seen for block in blocks)
+        return Encoded(self, points, left_out_by, tuple(seen))
 
     def encoded(self, raw: RawTable) -> Encoded:
-        """The same of a block of a table, without a word in the log."""
-        blocks, left_out_by = dict[str, NDArray[np.float64]](), np.full(raw.n_rows, -1)
-        seen, there = list[Seen](), dict[str, NDArray[np.float64]]()
-        for place, (column, block, one) in enumerate(self.read(raw)):
-            seen.append(one)
-            gaps = np.isnan(block[:, 0])
-            there[column.name] = np.where(gaps, -1.0, 1.0)[:, None]
+        """Turn a block of a table into points, without a word in the log."""
+        values: dict[str, NDArray[np.float64]] = {}
+        is_there: dict[str, NDArray[np.float64]] = {}
+        left_out_by = np.full(raw.n_rows, -1)
+        seen = []
+        for index, (column, numbers, seen_of_column) in enumerate(self.read(raw)):
+            seen.append(seen_of_column)
+            gaps = np.isnan(numbers[:, 0])
+            is_there[column.name] = np.where(gaps, -1.0, 1.0)[:, None]
             if column.missing == Missing.DROP:
-                left_out_by[gaps & (left_out_by < 0)] = place
+                left_out_by[gaps & (left_out_by < 0)] = index
             else:
-                block[gaps] = column.stand_in()
-            blocks[column.name] = np.clip(block, *column.range)
-        kept = left_out_by < 0
-        points = [blocks[one.name] for one in self.clustered.columns]
-        beside = [
-            (blocks[one.name] - one.range[0]) / (one.width / 2.0) - 1.0
-            for one in self.profiled
-        ]
-        beside += [there[one.name] for one in self.gappy]
-        return Encoded(
-            self,
-            np.concatenate(points + beside, axis=1)[kept],
-            left_out_by,
-            tuple(seen),
-        )
+                numbers[gaps] = column.stand_in()
+            values[column.name] = np.clip(numbers, *column.range)
+        blocks = [values[column.name] for column in self.clustered.columns]
+        for column in self.profiled:
+            above_low = values[column.name] - column.range[0]
+            blocks.append(above_low / (column.width / 2.0) - 1.0)
+        blocks += [is_there[column.name] for column in self.gappy]
+        points = np.concatenate(blocks, axis=1)[left_out_by < 0]
+        return Encoded(self, points, left_out_by, tuple(seen))
 
     def read(
         self, raw: RawTable, *, with_spreads: bool = False
     ) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
-        """Each column's cells as numbers, see `Column.read`, and how many are what.
+        """Yield each column, its cells as numbers, and how many cells are what.
 
-        Raises as `encode` does.
-
-        `with_spreads` also says of numbers, dates and cycles which values there are.
+        Cells are read as `Column.read` does; raises as `encode` does. `with_spreads`
+        also says of numbers, dates and cycles which values there are.
         """
         if not raw.named:
             raise DataError(
                 f"{raw} has no column names, but a schema tells columns by name: name"
                 " them (a data frame, a header, or 'columns')."
             )
-        found = raw.one_each([one.name for one in self.columns], "the schema")
-        for column, cells in zip(self.columns, found, strict=True):
+        names = [column.name for column in self.columns]
+        columns_of_table = raw.one_each(names, "the schema")
+        for column, cells in zip(self.columns, columns_of_table, strict=True):
             meant = column.meant(cells)
             look = column.look(meant)
-            seen = Seen.of(
-                meant, np.flatnonzero(np.isnan(look.values)), look.n_outside, raw.n_rows
-            )
+            gaps = np.flatnonzero(np.isnan(look.values))
+            seen = Seen.of(meant, gaps, look.n_outside, raw.n_rows)
             if with_spreads and column.kind not in (Kind.CATEGORY, Kind.FLAG):
                 seen = seen._replace(spread=Spread.of(look.values))
             yield column, look.points, seen
 
     @staticmethod
-    def tell(table: str, n_rows: int, seen: Sequence[Seen], n_kept: int) -> None:
-        """Say in this party's own log how many rows have gaps: it is a private number."""
-        if most := max(n_rows - one.n_read for one in seen):
-            lacking = ", ".join(
-                f"{one.name!r} {n_rows - one.n_read}"
-                for one in seen
-                if one.n_read < n_rows
-            )
-            others = ", ".join(
-                f"{one.name!r} {one.n_unknown}" for one in seen if one.n_unknown
-            )
-            said = (
-                f"{table}: of {n_rows} rows, cells are missing in {lacking};"
-                f" {n_rows - n_kept} rows left out"
-            )
-            said += (
-                f"; of these cells, spelt as nothing that the column may hold: {others}"
-                if others
-                else ""
-            )
-            loud = logging.WARNING if others or most > _MANY * n_rows else logging.INFO
-            say_once(logging.ERROR if most == n_rows else loud, said)
-        elif n_kept < n_rows:
-            loud = logging.WARNING if n_rows - n_kept > _MANY * n_rows else logging.INFO
+    def tell(
+        table: str,
+        n_rows: int,
+        seen: Sequence[Seen],
+        n_kept: int,
+    ) -> None:
+        """Say in this party's own log how many rows have gaps, a private number."""
+        most_gaps = max(n_rows - column.n_read for column in seen)
+        n_left_out = n_rows - n_kept
+        if most_gaps:
+            _say_gaps(table, n_rows, seen, n_left_out)
+        elif n_left_out:
+            is_much = n_left_out > _MANY * n_rows
             say_once(
-                loud,
-                f"{table}: {n_rows - n_kept} of {n_rows} rows left out for cells"
+                logging.WARNING if is_much else logging.INFO,
+                f"{table}: {n_left_out} of {n_rows} rows left out for cells"
                 " outside the bounds",
             )
-        if clipped := [
-            one.name for one in seen if one.n_outside > _MOST_CLIPPED * n_rows
-        ]:
+        most_outside = _MOST_CLIPPED * n_rows
+        clipped = [column.name for column in seen if column.n_outside > most_outside]
+        if clipped:
             say_once(
                 logging.WARNING,
                 f"{table}: over 1% of the cells lie outside the bounds of"
@@ -621,7 +592,7 @@ class Schema(Stated):
             )
 
     def decode(self, centroids: ArrayLike) -> dict[str, list[Any]]:
-        """What centroids in units, (k, n_features), say of each column, k entries each.
+        """Say what centroids in units, (k, n_features), mean: k entries a column.
 
         Numbers as they are (with a log transform their geometric mean), dates as ISO
         text, of cycles where their values gather, flags as shares, categories as shares
@@ -630,10 +601,11 @@ class Schema(Stated):
         for what the cells that are there say.
         """
         table = np.atleast_2d(np.asarray(centroids, dtype=float))
-        if table.shape[1] != (d := len(self.clustered.feature_names)):
+        n_features = len(self.clustered.feature_names)
+        if table.shape[1] != n_features:
             raise DataError(
-                f"the centroids have {table.shape[1]} columns, but the schema {d}: give"
-                " those of a fit."
+                f"the centroids have {table.shape[1]} columns, but the schema"
+                f" {n_features}: give those of a fit."
             )
         return {
             column.name: column.decode(table[:, features])
@@ -645,28 +617,69 @@ class Schema(Stated):
 def say_once(level: int, sentence: str) -> None:
     """Say once in a process what costs columns or rows.
 
-    a client loads its table again for every message.
+    A client loads its table again for every message.
     """
     _logger.log(level, "%s", sentence)
 
 
-def widened(
-    columns: Sequence[tuple[int, float]], stated: Bounds, units: Sequence[float]
-) -> Bounds:
-    """Bounds around the middle of stated ones in which lengths, in each column's unit
-    times weight, have one scale.
+def _say_gaps(
+    table: str,
+    n_rows: int,
+    seen: Sequence[Seen],
+    n_left_out: int,
+) -> None:
+    """Say how many cells of which columns are missing.
 
-    `columns` says how many features each has, which have one range, and its weight.
+    Louder where cells are spelt in another way, and loudest without any cell.
+    """
+    gaps = {column.name: n_rows - column.n_read for column in seen}
+    lacking = ", ".join(f"{name!r} {n}" for name, n in gaps.items() if n)
+    others = ", ".join(
+        f"{column.name!r} {column.n_unknown}" for column in seen if column.n_unknown
+    )
+    sentence = (
+        f"{table}: of {n_rows} rows, cells are missing in {lacking};"
+        f" {n_left_out} rows left out"
+    )
+    if others:
+        sentence += (
+            f"; of these cells, spelt as nothing that the column may hold: {others}"
+        )
+    most_gaps = max(gaps.values())
+    level = logging.INFO
+    if others or most_gaps > _MANY * n_rows:
+        level = logging.WARNING
+    if most_gaps == n_rows:
+        level = logging.ERROR
+    say_once(level, sentence)
+
+
+def _widths_and_weights(columns: Sequence[Column]) -> list[tuple[int, float]]:
+    """How many features each column has, and its weight."""
+    return [(len(column.features), column.weight) for column in columns]
+
+
+def widened(
+    columns: Sequence[tuple[int, float]],
+    stated: Bounds,
+    units: Sequence[float],
+) -> Bounds:
+    """Widen bounds around their middles until all columns have one scale.
+
+    Lengths are then in each column's unit times weight. `columns` says how many
+    features each has, which have one range, and its weight.
     """
     sizes, weights = zip(*columns, strict=True)
     first = np.cumsum((0, *sizes[:-1]))
-    low, high = np.array(stated.lower)[first], np.array(stated.upper)[first]
+    low = np.array(stated.lower)[first]
+    high = np.array(stated.upper)[first]
+    width = high - low
     per_unit = np.array(weights) / np.array(units)
-    more = ((high - low) * per_unit).max() / per_unit - (high - low)
-    more = np.where(more > 1e-12 * (high - low), more / 2.0, 0.0)
-    return Bounds(
-        *(tuple(np.repeat(side, sizes).tolist()) for side in (low - more, high + more))
-    )
+    more = (width * per_unit).max() / per_unit - width
+    more = np.where(more > 1e-12 * width, more / 2.0, 0.0)
+    lower = np.repeat(low - more, sizes).tolist()
+    upper = np.repeat(high + more, sizes).tolist()
+    return Bounds(tuple(lower), tuple(upper))
 
 
 def schema_of(value: Any) -> Schema | None:

@@ -1,7 +1,7 @@
-"""Load one client's table: in a simulation by what the file holds, on a node by what
-its owner declared.
+"""Load one client's table: by what the file holds, or by what its owner declared.
 
-A server sees whether a node answers, and with how many features. Where the file decided
+The former is a simulation's way, the latter a deployed node's. A server sees whether a
+node answers, and with how many features. Where the file decided
 that (is the first row a header, is a column text, can all cells be read), one row could
 change the answer, at no charge to any budget. So a deployed node's table is read by a
 declared layout or schema: each record is a row and is read by itself, and one that has
@@ -14,7 +14,12 @@ from __future__ import annotations
 import csv
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +27,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import has_decimal_comma
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files import ColumnUse, OpenTable, open_table
+from flwr_dpkmeans.data.columns.seen import Seen, added
+from flwr_dpkmeans.data.files.cells import has_decimal_comma
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.raw_table import (
+    RawColumn,
+    RawTable,
+    source_name,
+    values_of,
+)
+from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
 from flwr_dpkmeans.data.points import require_names
-from flwr_dpkmeans.data.raw_table import RawColumn, RawTable, source_name, values_of
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
-from flwr_dpkmeans.data.seen import Seen, added
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _IN_MEMORY = Store()
@@ -74,10 +84,10 @@ class Table:
 
         `values` and `labels` stand beside each row of the table, (n_rows,).
         """
-        values, labels = (
-            None if beside is None else beside[encoded.rows]
-            for beside in (values, labels)
-        )
+        if values is not None:
+            values = values[encoded.rows]
+        if labels is not None:
+            labels = labels[encoded.rows]
         names = encoded.schema.feature_names
         return cls(encoded.points, names, values, labels, encoded.schema, encoded.rows)
 
@@ -92,17 +102,24 @@ class Table:
         )
 
     def with_values(self, values: Any) -> Table:
-        """Return the same of other rows: their points and, where this has labels, a
-        last column of them.
+        """Return the same table of other rows.
+
+        `values` are their points and, where this has labels, a last column of them.
         """
         if self.labels is None:
             return replace(self, points=values, rows=None)
         return replace(self, points=values[:, :-1], labels=values[:, -1], rows=None)
 
     @classmethod
-    def joined(cls, blocks: Iterable[Table], store: Store, what: object) -> Table:
+    def joined(
+        cls,
+        blocks: Iterable[Table],
+        store: Store,
+        what: object,
+    ) -> Table:
         """Return a table of the rows of all blocks."""
-        last, rows = cls(np.zeros((0, 1))), list[NDArray[np.int64]]()
+        last = cls(np.zeros((0, 1)))
+        rows: list[NDArray[np.int64]] = []
 
         def values() -> Iterator[NDArray[np.float64]]:
             nonlocal last
@@ -116,9 +133,8 @@ class Table:
                     yield np.column_stack([block.points, block.labels])
 
         whole = store.keep(values(), source_name(what))
-        return replace(
-            last.with_values(whole), rows=np.concatenate(rows) if rows else None
-        )
+        rows_of_all = np.concatenate(rows) if rows else None
+        return replace(last.with_values(whole), rows=rows_of_all)
 
 
 def load_table(
@@ -305,7 +321,7 @@ class _Survey:
         return np.flatnonzero(~is_text).tolist()
 
     def require_numbers(self, chosen: Sequence[int]) -> None:
-        """Refuse the first column with cells that are text among numbers, or missing."""
+        """Refuse the first column with cells that are text, or missing."""
         reading = self._opened.reading
         or_header = ""
         if reading.is_guessed and not reading.dialect.header:
@@ -318,7 +334,11 @@ class _Survey:
         self._require_none(chosen, 2, "that is missing or infinite", gap_mend)
 
     def _require_none(
-        self, chosen: Sequence[int], which: int, problem: str, mend: str
+        self,
+        chosen: Sequence[int],
+        which: int,
+        problem: str,
+        mend: str,
     ) -> None:
         bad = [index for index in chosen if self._counts[which, index]]
         if not bad:
@@ -427,7 +447,11 @@ def _names_in(columns: str) -> list[str]:
     )
 
 
-def load_declared(path: Any, layout: Layout, store: Store = _IN_MEMORY) -> Table:
+def load_declared(
+    path: Any,
+    layout: Layout,
+    store: Store = _IN_MEMORY,
+) -> Table:
     """Load the rows of a file in which every declared column is a finite number, and
     their labels.
 
@@ -518,7 +542,9 @@ def load_by_schema(
     opened = layout.open(source)
     numbers = schema.number_columns | {layout.label_column}
     texts = schema.text_columns | {partition_column}
-    split_by, counts, n_rows = list[RawColumn](), list[Sequence[Seen]](), 0
+    split_by: list[RawColumn] = []
+    counts: list[Sequence[Seen]] = []
+    n_rows = 0
 
     def blocks() -> Iterator[Table]:
         nonlocal n_rows
@@ -545,7 +571,10 @@ def load_by_schema(
 
 
 def load_stated(
-    source: Any, layout: Layout, schema: Schema | None, store: Store = _IN_MEMORY
+    source: Any,
+    layout: Layout,
+    schema: Schema | None,
+    store: Store = _IN_MEMORY,
 ) -> Table:
     """Load rows as a node's owner says: by a schema or by declared columns.
 
@@ -557,7 +586,9 @@ def load_stated(
 
 
 def look_by_schema(
-    source: str | Path, schema: Schema, layout: Layout = Layout()
+    source: str | Path,
+    schema: Schema,
+    layout: Layout = Layout(),
 ) -> tuple[list[Seen], OpenTable]:
     """Return what a schema finds in each of its columns, the spellings of unknown cells
     among it.
@@ -569,13 +600,18 @@ def look_by_schema(
     opened = layout.open(source)
     names = {column.name for column in schema.columns}
     blocks = _by_schema(opened, layout, ColumnUse(names, names))
-    seen = added(
-        [found for _, _, found in schema.read(raw, with_spreads=True)] for raw in blocks
-    )
-    return seen, opened
+    seen_of_blocks = []
+    for raw in blocks:
+        columns = schema.read(raw, with_spreads=True)
+        seen_of_blocks.append([seen for _, _, seen in columns])
+    return added(seen_of_blocks), opened
 
 
-def _by_schema(opened: OpenTable, layout: Layout, use: ColumnUse) -> Iterator[RawTable]:
+def _by_schema(
+    opened: OpenTable,
+    layout: Layout,
+    use: ColumnUse,
+) -> Iterator[RawTable]:
     """The columns of a schema, and that of the labels, with the names that a layout
     gives them.
     """

@@ -4,6 +4,7 @@ it saw.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
@@ -14,7 +15,7 @@ import stat
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -85,6 +86,21 @@ def require_pairs(what: str, text: str) -> None:
             f"{what} says {' and '.join(map(repr, twice))} more than once: leave the"
             " others out."
         )
+
+
+@contextlib.contextmanager
+def guard_errors_as_mistakes() -> Iterator[None]:
+    """Turn what the guard refuses into a sentence for whoever typed the command.
+
+    Yields
+    ------
+    None
+        For the length of a block, or of a function that this decorates.
+    """
+    try:
+        yield
+    except GuardError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 class NoteError(Exception):

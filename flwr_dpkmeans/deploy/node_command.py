@@ -5,7 +5,6 @@ a party's node, which runs approved apps only.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -14,17 +13,17 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from flwr_dpkmeans.deploy import app_guard
-from flwr_dpkmeans.deploy.command_lines import parse
 from flwr_dpkmeans.deploy.findings import (
     GUARDED,
     Verdict,
     app_hash,
     flower_environment,
+    guard_errors_as_mistakes,
     leave_no_core,
 )
 from flwr_dpkmeans.deploy.invitation import Invitation
@@ -36,8 +35,8 @@ from flwr_dpkmeans.deploy.node_check import (
     check,
 )
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
-from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, init, pin
-from flwr_dpkmeans.deploy.owner_commands import as_json, owner_sees
+from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, NewNode, init, pin
+from flwr_dpkmeans.deploy.owner_commands import owner_sees, without_infinities
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
@@ -54,61 +53,72 @@ _CONFIG, _PREFIX = "node-config.toml", "flwr-dpkmeans-"
 _LOOK_SECONDS = 0.05
 
 
-def node(arguments: Sequence[str]) -> int:
-    """Run the command: 1 if something is wrong.
-
-    ``start`` does not return, but becomes Flower's program.
-    """
-    given = parse("node", arguments)
-    try:
-        return _ran(given)
-    except app_guard.GuardError as error:
-        raise ConfigurationError(str(error)) from error
-
-
-def _ran(given: argparse.Namespace) -> int:
-    if given.action == "hash":
-        print(app_hash(given.app))
+@guard_errors_as_mistakes()
+def make_node(new: NewNode, *, start: bool, eager: bool) -> int:
+    """Make a party's folder, and start its node if that is asked for."""
+    path = init(new)
+    print(f"wrote {path}, and {new.name} into {new.invitation}")
+    if not start:
         return 0
-    if given.action == "init":
-        path = init(given)
-        print(f"wrote {path}, and {given.name} into {given.invitation}")
-        return _node(path, start=True, eager=given.eager) if given.start else 0
-    path = (
-        given.file.absolute() / SETTINGS_FILE
-        if given.file.is_dir()
-        else given.file.absolute()
-    )
-    if given.action == "pin":
-        print("\n".join(pin(NodeOptions.from_toml(path))))
-    elif given.action == "status":
-        seen = owner_sees(NodeOptions.from_toml(path))
-        told = seen | {key: as_json(seen[key]) for key in ("epsilon", "given")}
-        print(
-            json.dumps(told, indent=1)
-            if given.json
-            else rendered("status.j2", CONSOLE, **seen)
-        )
-        return 1 if seen["problems"] or seen["last"]["problem"] else 0
-    elif given.action == "dashboard":
-        from flwr_dpkmeans.deploy.dashboard import node_metrics, node_page, serve
+    return _node(path, start=True, eager=eager)
 
-        return serve(
-            partial(node_page, path),
-            partial(node_metrics, path),
-            given.port,
-            given.token_file,
-        )
-    else:
-        start = given.action == "start"
-        return _node(
-            path,
-            start=start,
-            apps=given.apps,
-            eager=start and given.eager,
-            dry=start and given.dry_run,
-        )
+
+@guard_errors_as_mistakes()
+def pin_parties(path: Path) -> int:
+    """Write the other parties' identities into a node's policy, and print them."""
+    options = NodeOptions.from_toml(settings_file(path))
+    print("\n".join(pin(options)))
     return 0
+
+
+@guard_errors_as_mistakes()
+def check_node(path: Path, *, apps: bool) -> int:
+    """Print a line for each thing that a node needs; 1 if one is wrong."""
+    return _node(settings_file(path), start=False, apps=apps)
+
+
+@guard_errors_as_mistakes()
+def start_node(path: Path, *, apps: bool, eager: bool, dry_run: bool) -> int:
+    """Become Flower's SuperNode if nothing is wrong; 1 if something is."""
+    file = settings_file(path)
+    return _node(file, start=True, apps=apps, eager=eager, dry=dry_run)
+
+
+@guard_errors_as_mistakes()
+def print_status(path: Path, *, as_json: bool) -> int:
+    """Print what a node was asked, gave and refused; 1 if something is wrong."""
+    seen = owner_sees(NodeOptions.from_toml(settings_file(path)))
+    if as_json:
+        finite = {key: without_infinities(seen[key]) for key in ("epsilon", "given")}
+        print(json.dumps(seen | finite, indent=1))
+    else:
+        print(rendered("status.j2", CONSOLE, **seen))
+    return 1 if seen["problems"] or seen["last"]["problem"] else 0
+
+
+@guard_errors_as_mistakes()
+def show_page(path: Path, port: int, token_file: Path | None) -> int:
+    """Show a node's live page until this process is ended."""
+    from flwr_dpkmeans.deploy.dashboard import node_metrics, node_page, serve
+
+    file = settings_file(path)
+    return serve(
+        partial(node_page, file), partial(node_metrics, file), port, token_file
+    )
+
+
+@guard_errors_as_mistakes()
+def print_hash(app: Path) -> int:
+    """Print the hash that a policy names an app by."""
+    print(app_hash(app))
+    return 0
+
+
+def settings_file(path: Path) -> Path:
+    """Return NODE.toml of a node's folder, or the file itself, as a whole path."""
+    if path.is_dir():
+        return path.absolute() / SETTINGS_FILE
+    return path.absolute()
 
 
 def _node(
@@ -309,7 +319,7 @@ def apps_command(options: NodeOptions) -> list[str]:
 
 
 def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
-    """That of Flower's programs, and guarded programs as the only ones that are found."""
+    """Variables of Flower's programs, which find guarded programs only."""
     own = flower_environment()
     if options.isolation is Isolation.PROCESS and not apps:
         return own | {"PATH": os.devnull}  # this half starts nothing

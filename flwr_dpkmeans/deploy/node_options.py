@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import is_clustered
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import is_clustered
 from flwr_dpkmeans.errors import ConfigurationError, finding
 from flwr_dpkmeans.node.policy import read_toml
 

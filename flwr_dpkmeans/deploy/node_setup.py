@@ -4,22 +4,22 @@ invitation is complete.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
 import shutil
 import tempfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.data.files import is_clustered
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import is_clustered
 from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.deploy.certificates import write_node_key
-from flwr_dpkmeans.deploy.command_lines import stated_dialect
 from flwr_dpkmeans.deploy.findings import (
     HOST,
     NoteError,
@@ -39,17 +39,55 @@ SETTINGS_FILE = "node.toml"
 _FIRST_PORT, _N_PORTS = 9094, 20_000  # below those that systems take by themselves
 
 
-def init(given: argparse.Namespace) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class NewNode:
+    """What a party's folder is made of.
+
+    Parameters
+    ----------
+    name : str
+        Of the party, in the invitation.
+    invitation : Path
+        The file that goes around.
+    data, query : str
+        Where the rows are, and what a database is asked for.
+    columns : str
+        Clustered ones, separated by commas; empty: all that hold numbers.
+    schema : Path, optional
+        In place of columns.
+    dialect : Dialect
+        What is stated of how the file is written.
+    folder : Path
+        Where the party's folder is made.
+    max_epsilon_total : float
+        What all runs together may cost.
+    app : Path
+        The own copy of the project, or its .fab file.
+    """
+
+    name: str
+    invitation: Path
+    data: str
+    query: str
+    columns: str
+    schema: Path | None
+    dialect: Dialect
+    folder: Path
+    max_epsilon_total: float
+    app: Path
+
+
+def init(new_node: NewNode) -> Path:
     """Make the folder ``NAME`` with keys and strict files, write the party into the
     invitation; return NODE.toml.
 
     All of it or nothing: a ConfigurationError, also for an app that is not that of the
     own copy, leaves no file behind.
     """
-    require_proposed(given.app, given.invitation)
+    require_proposed(new_node.app, new_node.invitation)
     invitation, folder = (
-        Invitation.from_toml(given.invitation),
-        Path(given.folder, given.name).absolute(),
+        Invitation.from_toml(new_node.invitation),
+        Path(new_node.folder, new_node.name).absolute(),
     )
     if folder.exists():
         raise ConfigurationError(
@@ -58,26 +96,29 @@ def init(given: argparse.Namespace) -> Path:
         )
     if not folder.parent.is_dir():
         raise ConfigurationError(
-            f"--folder is {given.folder}, where no folder is: make it, or correct the"
-            " path."
+            f"--folder is {new_node.folder}, where no folder is: make it, or correct"
+            " the path."
         )
     require_outside_apps(folder)
     require_writable(folder.parent)
     identity, new = (
         Identity.generate(),
-        Path(tempfile.mkdtemp(prefix=f".{given.name}-", dir=folder.parent)),
+        Path(tempfile.mkdtemp(prefix=f".{new_node.name}-", dir=folder.parent)),
     )
     try:
         identity.save(new / "identity")
         public = write_node_key(new / "key").with_name("key.pub").read_text()
-        party = (given.name, public, identity.public_key.hex())
+        party = (new_node.name, public, identity.public_key.hex())
         invitation.with_party(
             *party
         )  # a name that is taken is told before anybody else sees anything
         for name, text in (
             ("ca.crt", invitation.certificate),
-            ("policy.toml", _policy(given.max_epsilon_total, len(invitation.parties))),
-            (SETTINGS_FILE, NodeOptions.to_toml(_settings(given, invitation))),
+            (
+                "policy.toml",
+                _policy(new_node.max_epsilon_total, len(invitation.parties)),
+            ),
+            (SETTINGS_FILE, NodeOptions.to_toml(_settings(new_node, invitation))),
             (
                 ".gitignore",
                 "*\n",
@@ -92,7 +133,7 @@ def init(given: argparse.Namespace) -> Path:
         looks.rules.require_complete()
         _ = looks.table  # what cannot be read is told now
         new = new.rename(folder)
-        Invitation.add(given.invitation, *party)
+        Invitation.add(new_node.invitation, *party)
     except BaseException:
         shutil.rmtree(new)
         raise
@@ -102,58 +143,57 @@ def init(given: argparse.Namespace) -> Path:
     return folder / SETTINGS_FILE
 
 
-def _settings(given: argparse.Namespace, invitation: Invitation) -> dict[str, Any]:
+def _settings(new_node: NewNode, invitation: Invitation) -> dict[str, Any]:
     """What NODE.toml says.
 
     The columns are read once, here, as no later row may decide on them.
     """
     settings: dict[str, Any] = {
-        "name": given.name,
-        "invitation": str(given.invitation.absolute()),
-        "app": str(given.app.absolute()),
+        "name": new_node.name,
+        "invitation": str(new_node.invitation.absolute()),
+        "app": str(new_node.app.absolute()),
         "allowed_apps": [invitation.app],
         "superlink": invitation.superlink,
         "root_certificates": "ca.crt",
         "key": "key",
         "home": "home",
-        "data_path": located_source(given.data, Path.cwd()),
-        "data_id": given.name,
+        "data_path": located_source(new_node.data, Path.cwd()),
+        "data_id": new_node.name,
         "policy": "policy.toml",
         "ledger": "ledger/ledger.jsonl",
         "identity": "identity",
         "output": "results",
-        "port": _port(invitation, given.name),
+        "port": _port(invitation, new_node.name),
         "log_file": "results/log",
     }
-    if given.query:
-        settings["query"] = given.query
-    stated = stated_dialect(given).stated()
+    if new_node.query:
+        settings["query"] = new_node.query
+    stated = new_node.dialect.stated()
     if stated:
         settings["file"] = {
             name.replace("_", "-"): value for name, value in stated.items()
         }
-    if given.schema and given.columns:
+    if new_node.schema and new_node.columns:
         raise ConfigurationError(
             "--schema says which columns are clustered, and so does --columns: leave"
             " one out."
         )
-    if given.schema:
-        digest = Schema.load(given.schema).digest
+    if new_node.schema:
+        digest = Schema.load(new_node.schema).digest
         return settings | {
-            "table_schema": str(given.schema.absolute()),
+            "table_schema": str(new_node.schema.absolute()),
             "schema_digest": digest,
         }
-    if given.columns:
+    if new_node.columns:
         return settings | {
-            "columns": [name.strip() for name in given.columns.split(",")]
+            "columns": [name.strip() for name in new_node.columns.split(",")]
         }
-    if is_clustered(given.data):
+    if is_clustered(new_node.data):
         raise ConfigurationError(
             "nothing says which columns of a cluster's table are clustered: add"
             " --columns."
         )
-    dialect = stated_dialect(given)
-    table = open_table(given.data, dialect, query=given.query)
+    table = open_table(new_node.data, new_node.dialect, query=new_node.query)
     # Without names of its own a table has made-up ones, which must be those of all of
     # its columns.
     held = [

@@ -12,16 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr_dpkmeans.data import files
-from flwr_dpkmeans.data.column_guess import toml_text
-from flwr_dpkmeans.data.columns import Column, Kind
-from flwr_dpkmeans.data.dates import SHOWN_AS_DAYS, iso_date
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.columns.column import Column, Kind
+from flwr_dpkmeans.data.columns.dates import SHOWN_AS_DAYS, iso_date
+from flwr_dpkmeans.data.columns.guess import toml_text
+from flwr_dpkmeans.data.columns.seen import Seen, Spread
+from flwr_dpkmeans.data.files import reader as files
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.own_table import draft, whole
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
-from flwr_dpkmeans.data.seen import Seen, Spread
 from flwr_dpkmeans.data.tables import Layout, look_by_schema
-from flwr_dpkmeans.deploy.command_lines import parse, stated_dialect
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
 from flwr_dpkmeans.deploy.ledger_report import LedgerReport, inspect_ledger
 from flwr_dpkmeans.deploy.node_options import NodeOptions
@@ -70,60 +69,84 @@ _COLUMNS = (
 )
 
 
-def ledger(arguments: Sequence[str]) -> int:
-    """Look at a ledger, or accept it: 1 if it is damaged, missing, or not what its head
+def show_ledger(path: Path, *, as_list: bool) -> int:
+    """Print what was spent; 1 if the ledger is damaged, missing, or not what its head
     file says.
     """
-    options = parse("ledger", arguments)
-    report = inspect_ledger(options.path)
-    if options.action == "accept" and report.is_acceptable:
-        FileLedger(options.path).accept()
-        report = inspect_ledger(options.path)
-        print(
-            f"the ledger {options.path} is accepted with {len(report.entries)} entries,"
-            f" last checksum {report.head}: whatever is missing from it counts no"
-            " longer."
-        )
-        return 0
-    for problem in report.problems:
-        print(problem, file=sys.stderr)
-    if options.action == "show" and report.is_acceptable:
-        if options.json:
-            print(json.dumps(as_json(_runs(report)), indent=1))
-        else:
-            _print_table(report)
+    report = _reported(path)
+    if report.is_acceptable and as_list:
+        print(json.dumps(without_infinities(_runs(report)), indent=1))
+    elif report.is_acceptable:
+        _print_table(report)
     if report.problems:
         return 1
-    if options.action != "show":
-        print(
-            f"the ledger {options.path} is sound: {len(report.entries)} entries, last"
-            f" checksum {report.head}."
-        )
-    if report.torn_bytes and not getattr(options, "json", False):
+    if not as_list:
+        _print_torn(report)
+    return 0
+
+
+def verify_ledger(path: Path) -> int:
+    """Say whether a ledger is sound; 1 if it is not."""
+    report = _reported(path)
+    return _print_soundness(path, report)
+
+
+def accept_ledger(path: Path) -> int:
+    """Go on with a ledger as it stands; 1 if it can only be repaired."""
+    report = inspect_ledger(path)
+    if not report.is_acceptable:
+        return _print_soundness(path, _reported(path))
+    FileLedger(path).accept()
+    report = inspect_ledger(path)
+    print(
+        f"the ledger {path} is accepted with {len(report.entries)} entries,"
+        f" last checksum {report.head}: whatever is missing from it counts no"
+        " longer."
+    )
+    return 0
+
+
+def _reported(path: Path) -> LedgerReport:
+    """Read a ledger, and print what is wrong with it."""
+    report = inspect_ledger(path)
+    for problem in report.problems:
+        print(problem, file=sys.stderr)
+    return report
+
+
+def _print_soundness(path: Path, report: LedgerReport) -> int:
+    if report.problems:
+        return 1
+    print(
+        f"the ledger {path} is sound: {len(report.entries)} entries, last"
+        f" checksum {report.head}."
+    )
+    _print_torn(report)
+    return 0
+
+
+def _print_torn(report: LedgerReport) -> None:
+    if report.torn_bytes:
         print(
             f"its last {report.torn_bytes} bytes are an unfinished line, which was"
             " never released."
         )
-    return 0
 
 
-def schema(arguments: Sequence[str]) -> int:
-    """Write a skeleton beside a table's file, or say how a table reads.
+def check_schema(path: str, table: str, layout: Layout) -> int:
+    """Say how a table reads by a schema; 1 if something of it is to be mended."""
+    agreed = Schema.load(path)
+    seen, opened = look_by_schema(table, agreed, layout)
+    print(printable(str(opened.reading)))
+    problems = _print_doubts(opened)
+    return max(problems, _tell_columns(agreed, seen))
 
-    1 if something of it is to be mended.
-    """
-    options = parse("schema", arguments)
-    if options.action == "check":
-        agreed = Schema.load(options.path)
-        layout = Layout(dialect=stated_dialect(options), query=options.query)
-        seen, opened = look_by_schema(options.table, agreed, layout)
-        print(printable(str(opened.reading)))
-        problems = _print_doubts(opened)
-        return max(problems, _tell_columns(agreed, seen))
-    target = schema_file(Path(options.path))
-    dialect = stated_dialect(options)
-    opened = files.open_table(options.path, dialect, may_guess=True)
-    skeleton, told = draft(whole(opened))
+
+def draft_schema(path: str, dialect: Dialect) -> int:
+    """Write a skeleton of a schema beside a table's file."""
+    target = schema_file(Path(path))
+    opened = files.open_table(path, dialect, may_guess=True)
+    skeleton, remarks = draft(whole(opened))
     skeleton += file_table(dialect)
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -136,13 +159,13 @@ def schema(arguments: Sequence[str]) -> int:
         printable(f"wrote {target}: fill in its bounds and values ({opened.reading})")
     )
     _print_doubts(opened)
-    for sentence in told:
+    for sentence in remarks:
         print(printable(sentence))
     return 0
 
 
 def schema_file(table: Path) -> Path:
-    """Return where a table's schema is drafted: beside it, without any of its suffixes."""
+    """Return where a table's schema is drafted: beside it, without its suffixes."""
     return table.with_name(table.name.split(".")[0] or table.name).with_suffix(".toml")
 
 
@@ -258,15 +281,17 @@ def _ends(column: Column, spread: Spread | None) -> list[str]:
     return [f"{low} to {high}", *(others or ["", "", ""])]
 
 
-def identity(arguments: Sequence[str]) -> int:
+def new_identity(path: Path) -> int:
+    """Make a key file, and print its public key, alone in its line."""
+    identity = Identity.generate()
+    identity.save(path)
+    print(identity.public_key.hex())
+    return 0
+
+
+def show_identity(path: Path) -> int:
     """Print a public key, alone in its line; the private key stays in the file."""
-    options = parse("identity", arguments)
-    if options.action == "new":
-        own = Identity.generate()
-        own.save(options.path)
-    else:
-        own = Identity.load(options.path)
-    print(own.public_key.hex())
+    print(Identity.load(path).public_key.hex())
     return 0
 
 
@@ -330,7 +355,7 @@ def owner_sees(options: NodeOptions) -> dict[str, Any]:
     }
 
 
-def as_json(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_infinities(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows as JSON has them, which knows no infinity.
 
     That is a string, as in the ledger's file.
@@ -439,9 +464,11 @@ def _runs(report: LedgerReport) -> Iterator[dict[str, Any]]:
 
 
 def _cell(column: str, value: Any) -> str:
-    """As the table has it."""
+    """As the table has it: of a run's name not the node, whose own ledger this is."""
     if column == "plan":
         return str(value)[:12]
+    if column == "run":
+        return str(value).split("/")[0]
     formats = {"releases": "d", "epsilon": ".6g", "delta": ".3g"}
     return format(
         int(value) if column == "releases" else value, formats.get(column, "")

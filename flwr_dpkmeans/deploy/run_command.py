@@ -8,7 +8,6 @@ All of its arguments are its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -17,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ from flwr.proto.control_pb2 import ListNodesRequest
 
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.deploy.app_guard import SERVER_APP
-from flwr_dpkmeans.deploy.command_lines import run_line
 from flwr_dpkmeans.deploy.findings import (
     GUARDED,
     HOST,
@@ -81,7 +80,39 @@ _LOCAL = (
 )
 
 
-def run(arguments: Sequence[str]) -> int:
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What the checks before a run need of Flower's arguments.
+
+    Parameters
+    ----------
+    app : str
+        The app's folder, or its name on Flower's Hub.
+    superlink : str, optional
+        Its name in Flower's configuration.
+    run_config, federation_config : sequence of str
+        As on the command line.
+    server : Path, optional
+        Folder of ``server init``.
+    format : str, optional
+        How Flower prints.
+    words : sequence of str
+        The whole command line.
+    unknown : sequence of str
+        What of it the checks do not know.
+    """
+
+    app: str = "."
+    superlink: str | None = None
+    run_config: Sequence[str] = ()
+    server: Path | None = None
+    federation_config: Sequence[str] = ()
+    format: str | None = None
+    words: Sequence[str] = ()
+    unknown: Sequence[str] = ()
+
+
+def run_app(request: RunRequest) -> int:
     """Check, run and stream.
 
     The code is 0 only if the run completed, 130 if it was left to itself by Ctrl-C.
@@ -89,38 +120,33 @@ def run(arguments: Sequence[str]) -> int:
     Raises the sentences of the ServerApp, before anything is started; whatever is wrong
     otherwise Flower says itself.
     """
-    given, others = run_line().parse_known_intermixed_args(arguments)
-    if is_own(given.app):
-        for what in ("run_config", "federation_config"):
-            for text in getattr(given, what) or ():
-                require_pairs(f"--{what.replace('_', '-')}", text)
-    if given.server is None:
-        check(given)
-        return _streamed(
-            given.superlink, arguments, os.environ | {"PATH": search_path()}
-        )
-    options = ServerOptions.load(given.server)
-    require_proposed(Path(given.app), options.invitation)
+    if is_own(request.app):
+        for text in request.run_config:
+            require_pairs("--run-config", text)
+        for text in request.federation_config:
+            require_pairs("--federation-config", text)
+    if request.server is None:
+        check(request)
+        environment = os.environ | {"PATH": search_path()}
+        return _streamed(request.superlink, request.words, environment)
+    options = ServerOptions.load(request.server)
+    require_proposed(Path(request.app), options.invitation)
     try:
-        settings = parse_config_args(given.run_config)
+        settings = parse_config_args(list(request.run_config))
     except click.ClickException as error:
         raise ConfigurationError(error.message) from error
     require_started(options)
-    if is_own(given.app):
-        settings, plan = planned(options, Path(given.app), settings)
+    if is_own(request.app):
+        settings, plan = planned(options, Path(request.app), settings)
         require_parties(options, plan.n_clients)
     options.write_connection()
-    words = [
-        given.app,
-        *others,
-        *(["--run-config", settings_text(settings)] if settings else []),
-    ]
-    code = _streamed(
-        None,
-        [*words, *(["--format", given.format] if given.format else [])],
-        options.environment,
-    )
-    if code == 0 and is_own(given.app):  # others write what they will
+    words = [request.app, *request.unknown]
+    if settings:
+        words += ["--run-config", settings_text(settings)]
+    if request.format:
+        words += ["--format", request.format]
+    code = _streamed(None, words, options.environment)
+    if code == 0 and is_own(request.app):  # others write what they will
         print(
             f"{settings['output']} has the server's report, each party's own folder its"
             " result",
@@ -129,25 +155,24 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def check(given: argparse.Namespace) -> None:
+def check(request: RunRequest) -> None:
     """Make the checks of this package's own app, whose configuration they know.
 
     Other apps have checks of their own.
     """
-    if not is_own(given.app):
+    if not is_own(request.app):
         return
     try:
-        stated = parse_config_args(given.run_config)
-        n_nodes = int(
-            parse_config_args(given.federation_config).get("num-supernodes", 0)
-        )
-        simulated = read_superlink_connection(given.superlink).address in _LOCAL
+        stated = parse_config_args(list(request.run_config))
+        federation = parse_config_args(list(request.federation_config))
+        n_nodes = int(federation.get("num-supernodes", 0))
+        simulated = read_superlink_connection(request.superlink).address in _LOCAL
     except (click.ClickException, OSError, KeyError, ValueError):
         return  # Flower has sentences for files of its own
     require_known(stated)
     if simulated:  # of another SuperLink nobody knows here whether it simulates
         checked_strategy(
-            get_fused_config_from_dir(Path(given.app).expanduser(), stated),
+            get_fused_config_from_dir(Path(request.app).expanduser(), stated),
             n_nodes,
             simulated=True,
         )

@@ -5,7 +5,6 @@ a SuperLink, and its parties by name.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import os
@@ -38,14 +37,13 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.version import package_version
 from pydantic import TypeAdapter, ValidationError
 
+from flwr_dpkmeans.deploy import FIRST_PORT, FLOWER_TRIED, N_PORTS
 from flwr_dpkmeans.deploy.app_guard import (
     SERVER_APP,
-    GuardError,
     missing_seams,
     require_private,
 )
 from flwr_dpkmeans.deploy.certificates import write_certificates
-from flwr_dpkmeans.deploy.command_lines import FIRST_PORT, N_PORTS, parse
 from flwr_dpkmeans.deploy.findings import (
     HOST,
     Finding,
@@ -53,6 +51,7 @@ from flwr_dpkmeans.deploy.findings import (
     Verdict,
     app_hash,
     found,
+    guard_errors_as_mistakes,
     leave_no_core,
     program,
     require_days,
@@ -82,7 +81,6 @@ from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
 _VALID_DAYS, _LONGEST_NAME = 365, 80
 _MOST_RUNS = 100
 """Newest ones, in which a party's last answer is looked for."""
-_TRIED = ("1.41", "1.42")
 _TIME_ERROR, _LONGEST_TIMEX = 5, 512
 """What Linux's adjtimex returns of a clock that nothing sets, and more than the bytes
 that it writes.
@@ -98,55 +96,78 @@ _START_SECONDS, _LOOK_SECONDS = 180.0, 1.0
 # -- the commands ----------------------------------------------------------------------
 
 
-def server(arguments: Sequence[str]) -> int:
-    """Run the command: 1 if something is wrong, or no SuperLink answers.
-
-    `start` returns the SuperLink's own code.
-    """
-    given = parse("server", arguments)
-    try:
-        return _ran(given)
-    except GuardError as error:
-        raise ConfigurationError(str(error)) from error
+@guard_errors_as_mistakes()
+def check_server(folder: Path) -> int:
+    """Print a line for each thing that a server needs; 1 if one is wrong."""
+    findings = check(folder / FILE, ServerOptions.load(folder), starting=False)
+    for finding in findings:
+        print(finding, flush=True)
+    return int(_is_any_wrong(findings))
 
 
-def _ran(given: argparse.Namespace) -> int:
-    if given.action == "init":
-        _init(given)
-        return 0
-    if given.action == "dashboard":
-        from flwr_dpkmeans.deploy.dashboard import serve, server_metrics, server_page
-
-        page, metrics = (
-            partial(server_page, given.folder),
-            partial(server_metrics, given.folder),
-        )
-        return serve(page, metrics, given.port, given.token_file)
-    options = ServerOptions.load(given.folder)
-    if given.action == "status":
-        return _show_status(options, as_json=given.json)
-    findings = check(given.folder / FILE, options, starting=given.action == "start")
-    for one in findings:
-        print(
-            one, file=sys.stderr if given.action == "start" else sys.stdout, flush=True
-        )
-    wrong = any(one.verdict is Verdict.WRONG for one in findings)
-    if given.action == "check" or wrong:
-        return int(wrong)
-    if given.dry_run:
+@guard_errors_as_mistakes()
+def start_server(folder: Path, *, background: bool, dry_run: bool) -> int:
+    """Run a SuperLink and return its code; 1 if something is wrong before that."""
+    options = ServerOptions.load(folder)
+    findings = check(folder / FILE, options, starting=True)
+    for finding in findings:
+        print(finding, file=sys.stderr, flush=True)
+    if _is_any_wrong(findings):
+        return 1
+    if dry_run:
         print(shlex.join(options.command))
         return 0
     options.write_connection()
-    return (
-        _in_background(given.folder, options) if given.background else _serve(options)
-    )
+    return _in_background(folder, options) if background else _serve(options)
 
 
-def _init(given: argparse.Namespace) -> None:
-    """Make everything that a server has, once, or nothing."""
-    folder, parties = given.folder.absolute(), given.parties
-    port = _free_port(folder) if given.port is None else given.port
-    address = given.address or f"{HOST}:{port}"
+def _is_any_wrong(findings: Sequence[Finding]) -> bool:
+    return any(finding.verdict is Verdict.WRONG for finding in findings)
+
+
+@guard_errors_as_mistakes()
+def show_page(folder: Path, port: int, token_file: Path | None) -> int:
+    """Show the live page of the runs below a folder until this process is ended."""
+    from flwr_dpkmeans.deploy.dashboard import serve, server_metrics, server_page
+
+    page, metrics = partial(server_page, folder), partial(server_metrics, folder)
+    return serve(page, metrics, port, token_file)
+
+
+@guard_errors_as_mistakes()
+def make_server(
+    folder: Path,
+    parties: Sequence[str],
+    *,
+    federation: str | None = None,
+    address: str | None = None,
+    port: int | None = None,
+    app: Path = Path(),
+) -> int:
+    """Make everything that a server has, once, or nothing.
+
+    Parameters
+    ----------
+    folder : Path
+        A new one.
+    parties : sequence of str
+        Their names.
+    federation : str, optional
+        Its name; None: the folder's.
+    address : str, optional
+        HOST:PORT that nodes connect to; None: this machine.
+    port : int, optional
+        On this machine; None: one that is free.
+    app : Path
+        Project or .fab file that nodes are asked to approve.
+    """
+    typed_folder, folder = folder, folder.absolute()
+    if port is None:
+        port = _free_port(folder)
+    if not address:
+        address = f"{HOST}:{port}"
+    if not federation:
+        federation = re.sub("[^A-Za-z0-9]+", "-", folder.name).strip("-")
     if not folder.exists():
         require_writable(folder)
     for name in parties:
@@ -162,11 +183,12 @@ def _init(given: argparse.Namespace) -> None:
             f"the parties are {', '.join(parties)}, of which one is there twice: name"
             " each once."
         )
-    federation = given.federation or re.sub("[^A-Za-z0-9]+", "-", folder.name).strip(
-        "-"
-    )
     require_outside_apps(folder)
-    made = {"federation": federation, "superlink": address, "app": app_hash(given.app)}
+    made: dict[str, Any] = {
+        "federation": federation,
+        "superlink": address,
+        "app": app_hash(app),
+    }
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
@@ -177,9 +199,7 @@ def _init(given: argparse.Namespace) -> None:
         (folder / "certificates").mkdir(mode=0o700)
         write_new(
             folder / FILE,
-            ServerOptions.to_toml(
-                {"app": str(given.app.absolute()), "port": port}
-            ).encode(),
+            ServerOptions.to_toml({"app": str(app.absolute()), "port": port}).encode(),
         )
         write_new(
             folder / ".gitignore", b"*\n"
@@ -205,9 +225,10 @@ def _init(given: argparse.Namespace) -> None:
         f" {shlex.quote(str(options.invitation))} --data FILE --start"
     )
     print(
-        f"and this machine: flwr-dpkmeans server start {shlex.quote(str(given.folder))}"
+        f"and this machine: flwr-dpkmeans server start {shlex.quote(str(typed_folder))}"
         " --background"
     )
+    return 0
 
 
 def _free_port(folder: Path) -> int:
@@ -436,11 +457,11 @@ def _flower() -> str:
     if missing := missing_seams(SERVER_APP):
         raise ConfigurationError(
             f"Flower {package_version} has no {missing[0]} for the guard: install"
-            f" {_TRIED[0]}.0."
+            f" {FLOWER_TRIED[0]}.0."
         )
-    if package_version.rpartition(".")[0] not in _TRIED:
+    if package_version.rpartition(".")[0] not in FLOWER_TRIED:
         raise NoteError(
-            f"Flower {package_version} was not tried: {' and '.join(_TRIED)} were"
+            f"Flower {package_version} was not tried: {' and '.join(FLOWER_TRIED)} were"
         )
     return f"Flower {package_version}"
 
@@ -721,44 +742,44 @@ def _party_line(party: dict[str, Any]) -> str:
     return line
 
 
-def _show_status(options: ServerOptions, *, as_json: bool) -> int:
+@guard_errors_as_mistakes()
+def print_status(folder: Path, *, as_json: bool) -> int:
+    """Print who is there and how runs are; 1 if no SuperLink answers."""
+    options = ServerOptions.load(folder)
     now = status(options)
     if as_json:
         print(json.dumps(now, indent=1))
     else:
-        print(
-            f"the SuperLink {'answers' if now['superlink'] else 'does not answer'} at"
-            f" {HOST}:{options.port}"
-        )
-        for one in now["parties"]:
-            print(_party_line(one))
-        for one in now["runs"]:
-            print(*one.values())
+        answers = "answers" if now["superlink"] else "does not answer"
+        print(f"the SuperLink {answers} at {HOST}:{options.port}")
+        for party in now["parties"]:
+            print(_party_line(party))
+        for run in now["runs"]:
+            print(*run.values())
     return 0 if now["superlink"] else 1
 
 
-def results(arguments: Sequence[str]) -> int:
+def print_results(folder: Path) -> int:
     """Print a line for each party's result.
 
     Its run, when it ended, what it cost or why it failed, its page.
     """
-    place, failed = parse("results", arguments).place, []
-    if not place.exists():
-        raise ConfigurationError(f"{place} does not exist: correct its path.")
-    if (place / FILE).is_file():
-        options = ServerOptions.load(place)
-        place = options.results
+    failed = []
+    if not folder.exists():
+        raise ConfigurationError(f"{folder} does not exist: correct its path.")
+    if (folder / FILE).is_file():
+        options = ServerOptions.load(folder)
+        folder = options.results
         if is_healthy(options.port, options.authority):
             try:
                 failed = [run for run in _runs(options) if run["why"]]
             except PeerError as error:  # what lies in the folder is told all the same
                 print(f"runs that failed are not told: {error}", file=sys.stderr)
-    elif place.suffix == ".toml" or (place / "node.toml").is_file():
-        place = NodeOptions.from_toml(
-            place if place.is_file() else place / "node.toml"
-        ).output
+    elif folder.suffix == ".toml" or (folder / "node.toml").is_file():
+        file = folder if folder.is_file() else folder / "node.toml"
+        folder = NodeOptions.from_toml(file).output
     lines = [(run["when"][:19], " ".join(run.values())) for run in failed]
-    for file in place.rglob(f"run-*/*/{REPORT_FILE}"):
+    for file in folder.rglob(f"run-*/*/{REPORT_FILE}"):
         try:
             report, page = (
                 PrivacyReport.from_dict(json.loads(file.read_text())),
@@ -785,7 +806,7 @@ def results(arguments: Sequence[str]) -> int:
         *(
             line
             for _, line in sorted(
-                lines or [("", f"no run has left anything in {place}")]
+                lines or [("", f"no run has left anything in {folder}")]
             )
         ),
         sep="\n",

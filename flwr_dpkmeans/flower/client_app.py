@@ -38,8 +38,13 @@ from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.files import is_clustered, open_table, source_files, whole_frame
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.reader import (
+    is_clustered,
+    open_table,
+    source_files,
+    whole_frame,
+)
 from flwr_dpkmeans.data.partition import (
     MIXTURE,
     MixtureClients,

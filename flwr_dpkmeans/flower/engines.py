@@ -28,6 +28,7 @@ from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.algorithms.server_points import (
@@ -39,8 +40,8 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.classes import codes_of, named_classes
-from flwr_dpkmeans.data.columns import Missing
-from flwr_dpkmeans.data.doubts import doubts_of_frames, doubts_of_rows
+from flwr_dpkmeans.data.columns.column import Missing
+from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import (
     Bounds,
     column_labels,
@@ -67,7 +68,7 @@ from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import PrivateBounds, build_config
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
-from flwr_dpkmeans.results.values import Values
+from flwr_dpkmeans.results.values import OF_CENTRES, Values
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, run_direct
@@ -150,7 +151,16 @@ class Federated:
         names = {"column": list(self.columns), "class": list(map(str, self.classes))}
         if isinstance(task, NaiveBayesTask):
             names |= task.columns(self.plan.n_features or 0).names(self.columns)
-        return Values.of(title, result.arrays, result.errors, result.axes, names)
+        # Errors that are arrays, too, stand beside what they are errors of.
+        errors = list(result.errors.values())
+        arrays = {
+            name: array
+            for name, array in result.arrays.items()
+            if not any(array is one for one in errors)
+        }
+        values = Values.of(title, arrays, result.errors, result.axes, names)
+        note = OF_CENTRES if isinstance(task, KMeansTask) else values.note
+        return replace(values, note=note)
 
     def __str__(self) -> str:
         return str(self.values)

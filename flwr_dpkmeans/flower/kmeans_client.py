@@ -23,7 +23,10 @@ from flwr_dpkmeans.algorithms.measure import (
 )
 from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
 from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.identifiers import doubtful_columns
+from flwr_dpkmeans.data.doubts.doubtful_columns import (
+    doubts_about_own_table,
+    sentences_about,
+)
 from flwr_dpkmeans.data.points import (
     Bounds,
     frame_columns,
@@ -42,14 +45,9 @@ from flwr_dpkmeans.results.aside import can_run_aside, run_aside
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.page import CONSOLE, summary
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.writer import (
-    RunResult,
-    add_profile,
-    require_writable,
-    result_files,
-    write_folder,
-    write_report,
-)
+from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.whole_files import require_writable, write_folder
+from flwr_dpkmeans.results.writer import add_profile, result_files, write_report
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
@@ -60,7 +58,7 @@ from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind
-from flwr_dpkmeans.sums.statement import column_cautions, count_outside, local_cautions
+from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
 from flwr_dpkmeans.sums.wire import load_plan
 
 logger = placed_logger("flwr_dpkmeans.client")
@@ -282,9 +280,9 @@ class KMeansClient(NumPyClient):
         # An image's border is one colour, and its pixels are no measures that somebody
         # chose.
         if self.schema is None and self._image_shape is None:
-            self.local_warnings_ += column_cautions(
-                *doubtful_columns(self._feature_names, [self._points])
-            )
+            doubts = doubts_about_own_table(self._points, self._feature_names)
+            sentences = sentences_about(doubts, self._feature_names)
+            self.local_warnings_ += tuple(LOCAL + sentence for sentence in sentences)
         if self._output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)

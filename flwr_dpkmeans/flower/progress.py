@@ -220,7 +220,7 @@ class Progress(logging.Handler):
     @contextlib.contextmanager
     def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
         """Measure one round trip; what is yielded is told all replies so far."""
-        start, asked, replies = time.monotonic(), set(server.asked), list[Message]()
+        start, asked, replies = time.monotonic(), set(server.nodes), list[Message]()
         heard_before = set[int]()
         index, attempt = server.attempts[-1] if server.attempts else (None, None)
         place = {

@@ -532,7 +532,11 @@ class PrivateKMeans(Strategy):
         )
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(
-            plan, node_ids=nodes, own_points=kept, started=utc_now(), app_hash=app_hash
+            plan,
+            node_ids=nodes,
+            server_points=kept,
+            started=utc_now(),
+            app_hash=app_hash,
         )
         names = list(map(str, nodes))
         started = (
@@ -609,7 +613,7 @@ class PrivateKMeans(Strategy):
             waited = (
                 timeout if len(replies) < len(messages) else time.monotonic() - start
             )
-            server.require_answers(server.asked, heard, waited, option)
+            server.require_answers(server.nodes, heard, waited, option)
         return replies
 
     def _arrays(self) -> ArrayRecord | None:

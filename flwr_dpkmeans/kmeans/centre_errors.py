@@ -36,8 +36,10 @@ _MOST_PAIRS = 1 << 24  # numbers in a table of all pairs of centres
 
 # Cut rows.
 # what pulling residuals back moves a mean by, in radii, where nothing of it is released
-_UNHEARD_CUT = 0.35
+_UNHEARD_CUT = 0.5
 _BEYOND = 1.5  # distance of rows that were left out, in radii
+_LIKELY_PULLED = 0.75  # part of what is cut that one of several clusters has
+_SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
 
 
 def half_widths(
@@ -201,3 +203,35 @@ def dropped_rows(
     missing = n_rows - math.fsum(counts)
     share = max(0.0, missing - noise) / max(n_rows, 1.0)
     return _BEYOND * radius * min(share, 1.0)
+
+
+def pulled_rows(
+    offsets: FloatArray, counts: FloatArray, mean_beyond: float
+) -> FloatArray:
+    """Say how far pulling rows back to a ball around a common point may move the means
+    of clusters, (k, d), where nothing of it is released.
+
+    Rows beyond it are in few clusters, nobody knows in which, and lie mostly where a
+    cluster's centre lies from the ball's.
+
+    Parameters
+    ----------
+    offsets : ndarray, (k, d)
+        Centres, from the ball's.
+    counts : ndarray, (k,)
+        Noisy counts of rows.
+    mean_beyond : float
+        What rows, or points like them, have beyond the ball on average.
+
+    Returns
+    -------
+    ndarray, (k, d)
+    """
+    rows = np.maximum(counts, 1.0)
+    part = _LIKELY_PULLED if len(offsets) > 1 else 1.0
+    of_cluster = part * mean_beyond * math.fsum(rows) / rows
+    of_cluster = np.minimum(of_cluster, WIDEST)
+    lengths = np.linalg.norm(offsets, axis=1, keepdims=True)
+    directions = np.abs(offsets) / np.maximum(lengths, 1.0 / GRID)
+    directions = np.maximum(directions, _SIDEWAYS / math.sqrt(offsets.shape[1]))
+    return np.asarray(of_cluster[:, None] * directions)

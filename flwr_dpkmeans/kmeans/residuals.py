@@ -15,38 +15,27 @@ import numpy.typing as npt
 from flwr_dpkmeans.kernels.clipping import clip_steps
 from flwr_dpkmeans.kernels.grid import FloatArray
 
-_FARTHEST = (
-    1e3  # counts are that many standard deviations of their noise below zero at most
-)
-
-
-_MOST_EXPLAINED = 0.9  # part of a mean square of residuals that steps take off at most
-
-
-# mean square, in squared radii, from which on it says only that rows lie beyond
+# Counts are that many standard deviations of their noise below zero at most.
+_FARTHEST = 1e3
+# Part of a mean square of residuals that steps take off at most.
+_MOST_EXPLAINED = 0.9
+# Mean square, in squared radii, from which on it says only that rows lie beyond.
 _MOSTLY_CLIPPED = 0.75
-
-
-_MOST_GROWTH = 4.0  # of a radius, from one round to the next
-
-
-# noise, in parts of all rows, from which on steps of a split are finer than it
+# Growth of a radius from one round to the next.
+_MOST_GROWTH = 4.0
+# Noise, in parts of all rows, from which on steps of a split are finer than it.
 _FINEST_SPLIT = 0.002
-
-
 _CUBE_ROOTS = (np.arange(4096) + 0.5) / 4096
-
-
-_SPLITS, _SPLIT_STEPS = _CUBE_ROOTS**3, 3.0 * _CUBE_ROOTS**2
-"""Parts of a total that one of its counts may be, and how far apart these are, up to a
-factor.
-"""
-
-
+_SPLITS = _CUBE_ROOTS**3
+"""Parts of a total that one of its counts may be."""
+_SPLIT_STEPS = 3.0 * _CUBE_ROOTS**2
+"""How far apart these parts are, up to a factor."""
 _TAUS = 2.0 ** np.arange(-20, 3)
-"""Variances of a step, in variances of the data along an axis, from a thousandth to
-four.
+"""Variances of a step, in variances of the data along an axis.
+
+From a thousandth to four.
 """
+_TINY = 1e-300
 
 
 def next_radii(
@@ -61,80 +50,105 @@ def next_radii(
     prior_variance: float,
     floor: float,
 ) -> FloatArray:
-    """Choose radii for the next round, (k,) of the clusters or one of all, from the
-    private mean squares of residuals.
+    """Choose radii for the next round from the private mean squares of residuals.
 
-    `squares` are sums over `counts` rows, in squared radii, with `noise`; `explained`
-    is what steps take off their means. The mean over all rows is averaged, by
-    precision, with the prior that radii are right already, and that of a cluster, where
-    it is more, with that over all rows, by how far clusters scatter. Residuals beyond a
-    radius are not seen: it grows only where its cluster is told from the others.
-    `width`, at least 1, is the radius over root mean square that is aimed at; `floor`
-    is the smallest part of a radius that is returned.
+    Parameters
+    ----------
+    radii : array (k,) of the clusters, or (1,) of all
+        Radii of the round before.
+    squares : array of the same shape
+        Sums over `counts` rows, in squared radii, with `noise`.
+    counts : array of the same shape
+        Numbers of rows, with `counts_noise`.
+    explained : array of the same shape
+        What steps take off the means.
+    width : float
+        Radius over root mean square that is aimed at, at least 1.
+    prior_variance : float
+        Relative variance of the prior that radii are right already.
+    floor : float
+        Smallest part of a radius that is returned.
+
+    The mean over all rows is averaged, by precision, with the prior, and that of a
+    cluster, where it is more, with that over all rows, by how far clusters scatter.
+    Residuals beyond a radius are not seen: it grows only where its cluster is told from
+    the others.
     """
-    areas, means, total = np.square(radii), squares / counts, math.fsum(counts)
-    left = (
-        means - np.minimum(explained / areas, _MOST_EXPLAINED * np.maximum(means, 0.0))
-    ) * areas
-    usual, error = (
-        float(counts @ areas) / total,
-        noise**2 * float(areas @ areas) / total**2,
+    areas = np.square(radii)
+    means = squares / counts
+    most_explained = _MOST_EXPLAINED * np.maximum(means, 0.0)
+    remaining = (means - np.minimum(explained / areas, most_explained)) * areas
+    pooled = _pooled_square(
+        counts,
+        areas,
+        remaining,
+        noise=noise,
+        width=width,
+        prior_variance=prior_variance,
     )
-    prior = prior_variance * usual**2
-    pooled = max(float(counts @ left) / total, 0.0)
-    pooled = (pooled * prior + usual / width**2 * error) / (prior + error)
     # Variances of a quotient: by the noise of the sum, and by that of the count.
-    errors = np.square(
-        np.hypot(noise, np.clip(means, 0.0, 1.0) * counts_noise) / counts * areas
-    )
-    scatter = (
-        max(0.0, float((np.square(left - pooled) - errors).mean()))
-        if len(radii) > 1
-        else 0.0
-    )
+    of_counts = np.clip(means, 0.0, 1.0) * counts_noise
+    errors = np.square(np.hypot(noise, of_counts) / counts * areas)
+    scatter = 0.0
+    if len(radii) > 1:
+        differences = np.square(remaining - pooled) - errors
+        scatter = max(0.0, float(differences.mean()))
     # Tighter clusters keep the common one: their cells may have far rows, too.
-    estimates = pooled + np.maximum(left - pooled, 0.0) * (
-        scatter / np.maximum(scatter + errors, 1e-300)
-    )
-    told = scatter > errors
-    ratios = np.where(
-        told & (means > _MOSTLY_CLIPPED),
-        _MOST_GROWTH,
-        width * np.sqrt(estimates) / radii,
-    )
-    return np.asarray(
-        radii * np.clip(ratios, floor, np.where(told, _MOST_GROWTH, 1.0)),
-        dtype=np.float64,
-    )
+    weights = scatter / np.maximum(scatter + errors, _TINY)
+    estimates = pooled + np.maximum(remaining - pooled, 0.0) * weights
+    is_distinct = scatter > errors
+    ratios = width * np.sqrt(estimates) / radii
+    is_clipped = is_distinct & (means > _MOSTLY_CLIPPED)
+    ratios = np.where(is_clipped, _MOST_GROWTH, ratios)
+    most_growth = np.where(is_distinct, _MOST_GROWTH, 1.0)
+    following = radii * np.clip(ratios, floor, most_growth)
+    return np.asarray(following, dtype=np.float64)
+
+
+def _pooled_square(
+    counts: FloatArray,
+    areas: FloatArray,
+    remaining: FloatArray,
+    *,
+    noise: float,
+    width: float,
+    prior_variance: float,
+) -> float:
+    """Mean square over all rows, averaged with the prior that radii are right."""
+    total = math.fsum(counts)
+    usual = float(counts @ areas) / total
+    error = noise**2 * float(areas @ areas) / total**2
+    prior = prior_variance * usual**2
+    pooled = max(float(counts @ remaining) / total, 0.0)
+    return (pooled * prior + usual / width**2 * error) / (prior + error)
 
 
 def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray, float]:
-    """Pull noisy counts (k,) toward their mean by how much of their scatter noise
-    explains; and say the noise left.
+    """Pull noisy counts (k,) toward their mean; and the noise that is left.
 
-    Lindley's estimator, positive part (Efron and Morris 1973): for k > 3 its error is
-    less than the noise whatever the counts are, and up to three counts stay as they
-    are. The mean itself is known to noise / sqrt(k).
+    By how much of their scatter noise explains: Lindley's estimator, positive part
+    (Efron and Morris 1973). For k > 3 its error is less than the noise whatever the
+    counts are, and up to three counts stay as they are. The mean itself is known to
+    noise / sqrt(k).
     """
-    k, mean = len(noisy_counts), math.fsum(noisy_counts) / len(noisy_counts)
+    k = len(noisy_counts)
+    mean = math.fsum(noisy_counts) / k
     scatter = math.fsum(np.square(noisy_counts - mean))
-    explained = min(1.0, max(0, k - 3) * noise**2 / max(scatter, 1e-300))
-    return noisy_counts + explained * (mean - noisy_counts), noise * math.sqrt(
-        1.0 - explained + explained / k
-    )
+    explained = min(1.0, max(0, k - 3) * noise**2 / max(scatter, _TINY))
+    pulled = noisy_counts + explained * (mean - noisy_counts)
+    return pulled, noise * math.sqrt(1.0 - explained + explained / k)
 
 
 def adding_up(
     noisy_counts: FloatArray, noise: float, total: float
 ) -> tuple[FloatArray, float]:
-    """Change noisy counts (k,) alike, so that they add up to what is known.
+    """Change noisy counts (k,) alike, so that they add up to a public total.
 
-    And say the noise left: 0 for one count.
+    Also returns the noise that is left: 0 for one count.
     """
     k = len(noisy_counts)
-    return noisy_counts + (total - math.fsum(noisy_counts)) / k, noise * math.sqrt(
-        1.0 - 1.0 / k
-    )
+    missing = total - math.fsum(noisy_counts)
+    return noisy_counts + missing / k, noise * math.sqrt(1.0 - 1.0 / k)
 
 
 def likely_counts(
@@ -142,30 +156,23 @@ def likely_counts(
 ) -> FloatArray:
     """Estimate counts, which are not negative, from noisy ones.
 
-    Posterior means, at least 1, under a flat prior.
-
-    If their `total` is known, it is flat on all ways to split it: a count alone has the
-    density (1 - n / total)^(k - 2) then, and where noise is large, it comes to total /
-    k.
+    Posterior means, at least 1, under a flat prior. If their `total` is public, it is
+    flat on all ways to split it: a count alone has the density (1 - n / total)^(k - 2)
+    then, and where noise is large, it comes to total / k.
     """
     values = np.atleast_1d(np.asarray(noisy_counts, dtype=np.float64))
     if total is None or total <= 0.0 or noise < _FINEST_SPLIT * total:
         # Hardly any count is cut off, or shared out, by so little noise.
-        return np.maximum(
-            1.0, likely_positive(values, noise)[0] if noise > 0.0 else values
-        )
+        if noise > 0.0:
+            values = likely_positive(values, noise)[0]
+        return np.maximum(1.0, values)
     # Steps are shorter toward 0, where most of k counts are; (k, n_steps) are log
     # likelihoods.
     logs = -0.5 * np.square((values[:, None] - total * _SPLITS) / noise)
-    chances = (
-        np.exp(logs - logs.max(axis=1, keepdims=True))
-        * _SPLIT_STEPS
-        * (1.0 - _SPLITS) ** (len(values) - 2)
-    )
-    return np.asarray(
-        np.maximum(1.0, total * (chances @ _SPLITS) / chances.sum(axis=1)),
-        dtype=np.float64,
-    )
+    likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
+    chances = likelihoods * _SPLIT_STEPS * (1.0 - _SPLITS) ** (len(values) - 2)
+    means = total * (chances @ _SPLITS) / chances.sum(axis=1)
+    return np.asarray(np.maximum(1.0, means), dtype=np.float64)
 
 
 def likely_positive(
@@ -173,10 +180,8 @@ def likely_positive(
 ) -> tuple[FloatArray, FloatArray]:
     """Estimate numbers that are not negative from noisy ones.
 
-    Posterior means under a flat prior.
-
-    And the logarithm of the chance that a normal variable around each noisy number is
-    positive.
+    Posterior means under a flat prior. And the logarithm of the chance that a normal
+    variable around each noisy number is positive.
     """
     from scipy.special import log_ndtr
 
@@ -187,12 +192,8 @@ def likely_positive(
     # the inverse Mills ratio.
     chances = np.asarray(log_ndtr(z))
     mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - chances)
-    return (
-        np.asarray(
-            np.maximum(values, -_FARTHEST * noise) + noise * mills, dtype=np.float64
-        ),
-        chances,
-    )
+    means = np.maximum(values, -_FARTHEST * noise) + noise * mills
+    return np.asarray(means, dtype=np.float64), chances
 
 
 def shrunk_steps(
@@ -206,15 +207,12 @@ def shrunk_steps(
     radius: float | FloatArray,
     total: float | None = None,
 ) -> FloatArray:
-    """Posterior mean of every centroid's step, (k, d), at most `radius` long, from
-    noisy relative sums.
+    """Posterior mean of every centroid's step, (k, d), from noisy relative sums.
 
-    Noise and radius are those of all sums, or of each; `total` is what the counts add
-    up to, if that is known.
-
-    ``PROXY_LLOYD.md``, shrunk steps, has the model; `axis_variance` is its v, and tau
-    is at least `least_tau`, which is large in early rounds, when centroids still have
-    far to go.
+    Steps are at most `radius` long. Noise and radius are those of all sums, or of each;
+    `total` is what the counts add up to, if that is public. ``PROXY_LLOYD.md``, shrunk
+    steps, has the model; `axis_variance` is its v, and tau is at least `least_tau`,
+    which is large in early rounds, when centroids still have far to go.
     """
     counts = likely_counts(noisy_counts, counts_noise, total)
     gains, weights = _gains(sums, counts, sums_noise, axis_variance, least_tau)
@@ -229,8 +227,9 @@ def _gains(
     axis_variance: float,
     least_tau: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Factors that turn sums into posterior means, (n_taus, k), and the weight of each
-    tau.
+    """Factors that turn sums into posterior means, and the weight of each tau.
+
+    Factors are (n_taus, k), weights (n_taus,).
     """
     n_features = sums.shape[1]
     taus = _TAUS[min(least_tau, _TAUS[-1]) <= _TAUS]
@@ -239,9 +238,8 @@ def _gains(
     variances = counts**2 * (taus[:, None] * axis_variance) + sums_noise**2
     gains = taus[:, None] * axis_variance * counts / variances
     squares = np.einsum("ij,ij->i", sums, sums)
-    evidence = np.log(taus) - 0.5 * (
-        n_features * np.log(variances) + squares / variances
-    ).sum(axis=1)
+    log_densities = n_features * np.log(variances) + squares / variances
+    evidence = np.log(taus) - 0.5 * log_densities.sum(axis=1)
     return gains, np.exp(evidence - evidence.max())
 
 
@@ -255,11 +253,10 @@ def step_deviations(
     least_tau: float,
     total: float | None = None,
 ) -> FloatArray:
-    """Give the posterior standard deviation of what `shrunk_steps` gives the mean of,
-    (k, d): what noise leaves unsure.
+    """Posterior standard deviation of what `shrunk_steps` gives the mean of, (k, d).
 
-    Under each tau it is known; steps differ between taus, and with the noise of the
-    count, to first order.
+    What noise leaves unsure. Under each tau it is a formula; steps differ between taus,
+    and with the noise of the count, to first order.
     """
     counts = likely_counts(noisy_counts, counts_noise, total)
     gains, weights = _gains(sums, counts, sums_noise, axis_variance, least_tau)
@@ -268,4 +265,5 @@ def step_deviations(
     scatter = (shares * np.square(gains - gain)).sum(axis=0)
     of_noise = gain * np.square(sums_noise) / counts
     of_steps = scatter + np.square(gain * counts_noise / counts)
-    return np.asarray(np.sqrt(of_noise[:, None] + of_steps[:, None] * np.square(sums)))
+    variances = of_noise[:, None] + of_steps[:, None] * np.square(sums)
+    return np.asarray(np.sqrt(variances))

@@ -21,14 +21,23 @@ from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
 from flwr_dpkmeans.kernels.label_sums import add_by_label
 
 _SMALLEST_RADIUS = 2.0**-16
-# what the first shell may add to a mean, in radii, before anything is heard; shared by
-# columns
-_LIKELY_CUT = 0.33
-_SURE_CUT = 0.1  # the same where it is to be added, and its noise with it
-_UNHEARD = 0.5  # the same at most, in variances of the noise, where nothing is heard
-_THINNING = 0.5  # what a shell's square may be over that of the one before
+# what the first shell adds to a mean where it is to be added, in radii, shared by columns
+_SURE_CUT = 0.1
+# the same where it is only unsure, for a cluster that reaches far beyond its radius
+_LIKELY_CUT = 0.5
+_LIKELY_TAIL = 1.5  # of that, over what an exponential tail leaves beyond a radius
+_UNHEARD = 0.1  # the same at most, in variances of the noise, where nothing is heard
 _FALLING = 0.6  # what a shell adds over what the one before adds
-_LIKELY_DOUBT = 1.0
+# a shell's square over that of the one before: of what was heard, and of what was not
+_HEARD_SQUARE = 1.5
+_UNHEARD_SQUARE = 0.5
+_LIKELY_DOUBT = 1.25
+# what a shell may hide below its noise, in radii, and how fast that falls in clusters
+# that end within their radius: in one column, and by a power of their number
+_HIDDEN = 1.5
+_HIDDEN_STEEPNESS = 2.0
+_BY_COLUMNS = 1.7
+_LEAST_FULL = 0.1
 
 
 def shell_lengths(radii: FloatArray, n_shells: int, farthest: float) -> FloatArray:
@@ -119,7 +128,11 @@ def excess_sums(
 
 
 def beyond_radius(
-    sums: FloatArray, lengths: FloatArray, counts: FloatArray, noise: float
+    sums: FloatArray,
+    lengths: FloatArray,
+    counts: FloatArray,
+    noise: float,
+    fullness: FloatArray | float = 1.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Estimate what means of pulled residuals lack, and how unsure that is, from
     released sums of the excess.
@@ -128,6 +141,8 @@ def beyond_radius(
     the shell before adds. Noise is as long as the shell, so that one far out counts
     only as far as nearer ones, or its own sums, say that rows are there. That is asked
     twice: what is surely there is added, and what may be there makes the rest unsure.
+    Rows that noise hides in far shells make it unsure, too, in clusters which are so
+    full up to their radius that they hardly end there.
 
     Parameters
     ----------
@@ -138,6 +153,8 @@ def beyond_radius(
         Rows of each cluster, at least 1.
     noise : float
         Standard deviation on each entry of the sums.
+    fullness : ndarray, (k,), or float
+        Root mean square of the pulled residuals, in radii.
 
     Returns
     -------
@@ -146,6 +163,8 @@ def beyond_radius(
     """
     n_clusters, n_shells, n_features = sums.shape
     shape = n_clusters, n_features
+    full = np.broadcast_to(np.clip(fullness, _LEAST_FULL, 1.0), (n_clusters,))
+    full = full[:, None]
     # Columns share the length of what is cut.
     first = np.square(lengths[:, :1]) / n_features
     # No more than all entries of the first shell together have beyond their noise: in
@@ -155,42 +174,73 @@ def beyond_radius(
     sure = np.broadcast_to(
         np.minimum(_SURE_CUT**2 * first, heard_squares * of_noise), shape
     )
+    tail = np.minimum(_LIKELY_TAIL * _tail(full, 1.0), 1.0)
     likely = np.broadcast_to(
-        np.minimum(_LIKELY_CUT**2 * first, (_UNHEARD + heard_squares) * of_noise), shape
+        np.minimum(
+            np.square(_LIKELY_CUT * tail) * first,
+            (_UNHEARD + heard_squares) * of_noise,
+        ),
+        shape,
     )
+    # Lengths of residuals scatter less in many columns.
+    steepness = _HIDDEN_STEEPNESS * n_features**_BY_COLUMNS
+    hidden = np.square(_HIDDEN * lengths[:, :1] * _tail(full, steepness))
     more, squares, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    faint_scores = np.zeros(shape)
+    doubt = math.log(sums.size)
     for shell in range(n_shells):
         scale = (lengths[:, shell] / counts)[:, None]
         heard, unsure = sums[:, shell] * scale, np.square(noise * scale)
         scores = sums[:, shell] / noise
-        sure = np.maximum(sure, unsure * _evidence(scores, math.log(sums.size)))
-        likely = np.maximum(likely, unsure * _evidence(scores, _LIKELY_DOUBT))
+        is_faint = np.square(scores) <= _reached(doubt)
+        faint_scores = faint_scores + np.where(is_faint, scores, 0.0)
+        joint = np.square(faint_scores) / (shell + 1)
+        sure_evidence = _evidence(scores, joint, shell, doubt)
+        likely_evidence = _evidence(scores, joint, shell, _LIKELY_DOUBT)
+        sure = np.maximum(sure, unsure * sure_evidence)
+        likely = np.maximum(likely, unsure * likely_evidence)
         likely = np.maximum(likely, sure)
         gain, likely_gain = sure / (sure + unsure), likely / (likely + unsure)
         added = expected + gain * (heard - expected)
         likelier = expected + likely_gain * (heard - expected)
         more += added
-        squares += likely_gain * unsure + np.square(likelier - added)
+        left = likely_gain * unsure
+        below_noise = hidden * unsure / (hidden + unsure)
+        squares += np.maximum(left + np.square(likelier - added), below_noise)
         # What the next shell adds, as far as this one was heard.
         expected = _FALLING * gain * added
         sure = gain * np.square(added)
-        likely = _THINNING * (np.square(likelier) + likely_gain * unsure)
+        likely = _HEARD_SQUARE * np.square(likelier) + _UNHEARD_SQUARE * left
     return more, np.sqrt(squares)
 
 
-def _evidence(scores: FloatArray, doubt: float) -> FloatArray:
+def _tail(fullness: FloatArray, steepness: float) -> FloatArray:
+    """What an exponential tail, for a steepness of 1, leaves of a mean beyond a radius,
+    in radii, by the root mean square in radii.
+
+    1 where rows are as long as their radius.
+    """
+    return np.asarray(fullness * np.exp(steepness * (1.0 - 1.0 / fullness)))
+
+
+def _evidence(
+    scores: FloatArray, joint: FloatArray, shell: int, doubt: float
+) -> FloatArray:
     """Say how large squares are beyond what noise reaches, in its variances.
 
-    The largest of three estimates.
-
-    That of each entry, of a column's mean square over all clusters, and of its mean.
-    Noise alone reaches farther with a chance of about exp(-doubt) (Laurent and Massart
-    2000, on chi-squared variables).
+    The largest of four estimates: that of each entry, of an entry with those of nearer
+    shells, of a column's mean square over all clusters, and of its mean. Noise alone
+    reaches farther with a chance of about exp(-doubt) (Laurent and Massart 2000, on
+    chi-squared variables).
 
     Parameters
     ----------
     scores : ndarray, (k, d)
         In standard deviations of the noise.
+    joint : ndarray, (k, d)
+        Square of the sum of scores up to this shell, over their number.
+    shell : int
+        From 0.
     doubt : float
 
     Returns
@@ -200,6 +250,8 @@ def _evidence(scores: FloatArray, doubt: float) -> FloatArray:
     """
     n_clusters = len(scores)
     entries = np.square(scores) - _reached(doubt)
+    # A tail lies on one side, so faint shells add up.
+    entries = np.maximum(entries, (joint - _reached(doubt)) / (shell + 1))
     squares = np.square(scores).mean(axis=0) - _reached(doubt / n_clusters)
     means = np.square(scores.mean(axis=0)) - _reached(doubt) / n_clusters
     return np.asarray(np.maximum(entries, np.maximum(squares, means)), dtype=np.float64)

@@ -54,6 +54,7 @@ def valid(kind: Any, bound: str, mend: str) -> Read:
     adapter: TypeAdapter[Any] = TypeAdapter(kind, config=ConfigDict(strict=True))
 
     def read(name: str, value: Any) -> Any:
+        """Return a valid limit, or raise a ConfigurationError that says what would."""
         try:
             return adapter.validate_python(value)
         except ValidationError as error:

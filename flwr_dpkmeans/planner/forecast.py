@@ -15,7 +15,7 @@ from typing import Any
 
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError, listed
 from flwr_dpkmeans.planner.cost import Cost, cost_of
-from flwr_dpkmeans.planner.present import draw_forecast, told
+from flwr_dpkmeans.planner.present import described, draw_forecast
 from flwr_dpkmeans.planner.request import PlanningRequest
 from flwr_dpkmeans.planner.simulate import (
     CENTRE_RANGE,
@@ -31,7 +31,7 @@ from flwr_dpkmeans.planner.simulate import (
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, COUNT_DEVIATIONS
 from flwr_dpkmeans.results.page import CONSOLE, HTML, rendered
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.statement import plan_cautions
@@ -323,10 +323,10 @@ class Forecast:
         return f"{type(self).__name__}({self.recommended!r} of {len(self.algorithms)})"
 
     def __str__(self) -> str:
-        return told(self, CONSOLE)
+        return described(self, CONSOLE)
 
     def _repr_html_(self) -> str:
-        return told(self, HTML)
+        return described(self, HTML)
 
 
 def make_forecast(

@@ -24,7 +24,7 @@ _GREY = "#555555"
 _FLOOR = 1e-3
 
 
-def told(forecast: Forecast, form: str) -> str:
+def described(forecast: Forecast, form: str) -> str:
     """Table, answer and notes in one of the forms of `flwr_dpkmeans.results.page`."""
     things = "rows" if forecast.request.unit is PrivacyUnit.RECORD else "clients"
     values = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 NOT_TOLD = "not told from noise"
 _UPPER = 2.0
 """Standard deviations above an estimate that hardly any exact value exceeds."""
+_MOST_DECIMALS = 12
 
 
 def share_text(share: float, deviation: float, *, is_noise: bool | None = None) -> str:
@@ -38,6 +41,38 @@ def share_text(share: float, deviation: float, *, is_noise: bool | None = None) 
         return NOT_TOLD
     digits = f"{upper:.0%}" if upper >= 0.095 else f"{100.0 * upper:.1g}%"
     return f"under {digits}"
+
+
+def error_text(error: float) -> str:
+    """Two digits of an error, or all before the point.
+
+    Examples
+    --------
+    >>> error_text(0.0351), error_text(0.9), error_text(5.96), error_text(1122.5)
+    ('0.035', '0.90', '6.0', '1,122')
+    """
+    return f"{error:,.{_decimals(error)}f}"
+
+
+def rounded_text(value: float, error: float) -> str:
+    """A number with the digits that its error says are of use: further ones are noise,
+    and fewer would hide what is known.
+
+    Examples
+    --------
+    >>> rounded_text(39.0166, 0.0351), rounded_text(-0.000206, 0.54), rounded_text(1045.4, 1406.0)
+    ('39.017', '0.00', '1,045')
+    """
+    return f"{value:z,.{_decimals(error)}f}"
+
+
+def _decimals(error: float) -> int:
+    """Digits behind the point of two significant ones."""
+    if error <= 0.0:
+        return 0
+    first = math.floor(math.log10(error))
+    rounds_up = round(error, 1 - first) >= 10.0 ** (first + 1)
+    return min(_MOST_DECIMALS, max(0, 1 - first - rounds_up))
 
 
 def size_text(count: float) -> str:

@@ -1,9 +1,9 @@
-"""What missing cells do to a centre, and how that is undone where a run counted them
-(``missing = "centre"``).
+"""What missing cells do to a centre, and how that is undone where a run counts them.
 
-In the clustering a gap counts as the middle of its column's bounds, and draws a centre
-there. What people read are the means of the cells that are there: with a share p of
-them, a centre c and the middle m, that is m + (c - m) / p.
+It does so for columns with ``missing = "centre"``. In the clustering a gap counts as
+the middle of its column's bounds, and draws a centre there. What people read are the
+means of the cells that are there: with a share p of them, a centre c and the middle m,
+that is m + (c - m) / p.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, Figure
-from flwr_dpkmeans.data.columns import Column, Missing
+from flwr_dpkmeans.data.columns.column import Column, Missing
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import listed
 from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
+from flwr_dpkmeans.results.clear_centres import Array, Cautions
 
 MANY_MISSING = 0.05
 """Part of a clustered column's cells above which a report says what gaps do to the
 clustering.
 """
-
-Array = NDArray[np.float64]
+_ALL = "all"
+"""What a figure of all clusters has in place of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -54,38 +55,45 @@ class Gaps:
 
     @classmethod
     def of(
-        cls, schema: Schema | None, figures: Sequence[Figure], shape: tuple[int, int]
+        cls,
+        schema: Schema | None,
+        figures: Sequence[Figure],
+        n_clusters: int,
+        n_features: int,
     ) -> Gaps:
-        """The gaps that a run's `figures` tell of, for `shape` clusters and features."""
-        present, deviations = np.ones(shape), np.zeros(shape)
-        middles, low, high = (
-            np.zeros(shape[1]),
-            np.full(shape[1], -np.inf),
-            np.full(shape[1], np.inf),
-        )
+        """Read from a run's `figures` which shares of cells are missing."""
+        present = np.ones((n_clusters, n_features))
+        deviations = np.zeros_like(present)
+        middles = np.zeros(n_features)
+        low = np.full(n_features, -np.inf)
+        high = np.full(n_features, np.inf)
         columns = list[str]()
         for column, features in _clustered(schema):
-            of_column = [
-                figure for figure in _missing(figures) if figure.column == column.name
-            ]
-            by_cluster = [figure for figure in of_column if figure.cluster != "all"]
+            by_cluster = _missing_by_cluster(figures, column.name)
             if not by_cluster:
                 continue
             columns.append(column.name)
-            present[:, features] = [
-                [1.0 - float(figure.estimate)] for figure in by_cluster
-            ]
-            deviations[:, features] = [[figure.deviation] for figure in by_cluster]
+            # A file with figures of too few or too many clusters is a ValueError.
+            missing = np.array([float(figure.estimate) for figure in by_cluster])
+            noise = np.array([figure.deviation for figure in by_cluster])
+            present[:, features] = 1.0 - missing[:, None]
+            deviations[:, features] = noise[:, None]
             middles[features] = column.stand_in()
             low[features], high[features] = column.range
-        return cls(present, deviations, middles, (low, high), tuple(columns))
+        ranges = (low, high)
+        return cls(
+            present=present,
+            deviations=deviations,
+            middles=middles,
+            ranges=ranges,
+            columns=tuple(columns),
+        )
 
     @property
     def clear(self) -> NDArray[np.bool_]:
-        """(n_clusters, n_features): whether it is clear that some cells are there at
-        all.
-        """
-        return self.present > COUNT_DEVIATIONS * self.deviations
+        """(n_clusters, n_features): whether it is clear that some cells are there."""
+        noise = COUNT_DEVIATIONS * self.deviations
+        return self.present > noise
 
     def means(self, centroids: Array) -> Array:
         """Means of the cells that are there, (n_clusters, n_features).
@@ -94,52 +102,66 @@ class Gaps:
         """
         if not self.columns:
             return centroids
-        present = np.where(self.clear, self.present, np.nan)
-        means = self.middles + (centroids - self.middles) / present
-        means = np.clip(means, *self.ranges)
-        counted = np.isfinite(self.ranges[0])
-        return np.where(counted, means, centroids)
+        pulled = centroids - self.middles
+        means = self.middles + pulled / self._clear_present()
+        lowest, highest = self.ranges
+        means = np.clip(means, lowest, highest)
+        is_counted = np.isfinite(lowest)
+        return np.where(is_counted, means, centroids)
 
     def noise(self, centroids: Array, noise: Array) -> Array:
         """Noise in the `means`, to first order, of that in the centroids.
 
         Both (n_clusters, n_features).
         """
-        present = np.where(self.clear, self.present, np.nan)
+        present = self._clear_present()
+        of_centroids = noise / present
         pulled = self.means(centroids) - self.middles
-        return np.hypot(noise / present, pulled * self.deviations / present)
+        of_shares = pulled * self.deviations / present
+        return np.hypot(of_centroids, of_shares)
+
+    def _clear_present(self) -> Array:
+        """`present`, and NaN where it is not clear that any cells are there."""
+        return np.where(self.clear, self.present, np.nan)
 
 
-def _clustered(schema: Schema | None) -> tuple[tuple[Column, slice], ...]:
-    """The columns that are clustered, with their features."""
-    return () if schema is None else schema.features_of_columns
-
-
-def gap_cautions(schema: Schema | None, figures: Sequence[Figure]) -> tuple[str, ...]:
-    """Say what gaps do to the clustering where many cells of a column are missing, or
-    that nobody counted them.
-    """
-    names = [
+def gap_cautions(schema: Schema | None, figures: Sequence[Figure]) -> Cautions:
+    """Warn where many cells of a column are missing, or nobody counted them."""
+    counts_gaps = [
         column.name
         for column, _ in _clustered(schema)
         if column.missing == Missing.CENTRE
     ]
     of_all = {
-        figure.column: figure for figure in _missing(figures) if figure.cluster == "all"
+        figure.column: figure
+        for figure in figures
+        if figure.figure == MISSING and figure.cluster == _ALL
     }
-    uncounted = [name for name in names if name not in of_all]
+    uncounted = [repr(name) for name in counts_gaps if name not in of_all]
     if uncounted:
-        return (told("uncounted_gaps", columns=listed(map(repr, uncounted))),)
-    shares = {
-        name: float(of_all[name].estimate) for name in names if not of_all[name].noise
-    }
-    many = {name: share for name, share in shares.items() if share > MANY_MISSING}
+        return (told("uncounted_gaps", columns=listed(uncounted)),)
+    many = list[str]()
+    for name in counts_gaps:
+        figure = of_all[name]
+        if figure.noise:
+            continue
+        share = float(figure.estimate)
+        if share > MANY_MISSING:
+            many.append(f"{name!r} ({share:.0%})")
     if not many:
         return ()
-    columns = listed(f"{name!r} ({share:.0%})" for name, share in many.items())
-    return (told("gaps", columns=columns),)
+    return (told("gaps", columns=listed(many)),)
 
 
-def _missing(figures: Sequence[Figure]) -> list[Figure]:
-    """Of a run's figures, those that say which share of the cells is missing."""
-    return [figure for figure in figures if figure.figure == MISSING]
+def _clustered(schema: Schema | None) -> tuple[tuple[Column, slice], ...]:
+    """The columns that are clustered, with their features."""
+    if schema is None:
+        return ()
+    return schema.features_of_columns
+
+
+def _missing_by_cluster(figures: Sequence[Figure], column: str) -> list[Figure]:
+    """Of one column, the share of missing cells in each cluster."""
+    shares = [figure for figure in figures if figure.figure == MISSING]
+    of_column = [figure for figure in shares if figure.column == column]
+    return [figure for figure in of_column if figure.cluster != _ALL]

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from flwr_dpkmeans.errors import listed
 from flwr_dpkmeans.privacy.report import PrivacyReport, counted, faint_clusters
 from flwr_dpkmeans.privacy.shown import size_text
+from flwr_dpkmeans.results.sureness import close_clusters
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
-APART = 3.0
-"""Centres that are so many times their noise apart are told apart."""
 _MOST_SIZES = 6
 _UNSEEN = (
     "The server does not see what came out: open report.html in a client's own output"
@@ -80,7 +77,7 @@ def _sure_by_noise(report: PrivacyReport, result: RunResult) -> str:
     faint = faint_clusters(model.counts, model.privacy)
     if len(faint) == len(model.counts):
         return "All of it is mostly noise: do not use it."
-    close = _close_clusters(result, faint)
+    close = close_clusters(model, result.radius)
     doubts = []
     if faint:
         doubts.append(f"{_clusters(faint)} mostly noise")
@@ -100,21 +97,3 @@ def _sure_by_noise(report: PrivacyReport, result: RunResult) -> str:
 def _clusters(numbers: tuple[int, ...] | list[int]) -> str:
     texts = listed(map(str, numbers))
     return f"cluster {texts} is" if len(numbers) == 1 else f"clusters {texts} are"
-
-
-def _close_clusters(result: RunResult, faint: tuple[int, ...]) -> list[int]:
-    """Those of the clear clusters whose centre is less than three times the noise away
-    from another clear one.
-    """
-    model = result.model
-    lengths = model.centre_noise(result.radius)
-    clear = np.delete(np.arange(len(model.counts)), faint)
-    if lengths is None or len(clear) < 2:
-        return []
-    centres, noise = model.scaled[clear], lengths[clear]
-    apart = np.linalg.norm(centres[:, None] - centres, axis=2)
-    np.fill_diagonal(apart, np.inf)
-    nearest = apart.argmin(axis=1)
-    least = APART * np.hypot(noise, noise[nearest])
-    close: list[int] = clear[apart.min(axis=1) < least].tolist()
-    return close

@@ -1,5 +1,4 @@
-"""A model that one can carry: one file with what labels take, what was guaranteed and
-where it comes from, and its use.
+"""A model that one can carry: one file with centroids, guarantee and origin.
 
 ``flwr-dpkmeans predict MODEL TABLE -o labels.csv`` applies it to a file of any length.
 """
@@ -9,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
-from flwr_dpkmeans.data.columns import Kind
-from flwr_dpkmeans.data.files import locate_file
-from flwr_dpkmeans.data.frames import frame_table
+from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.raw_table import RawTable
+from flwr_dpkmeans.data.files.reader import locate_file
 from flwr_dpkmeans.data.points import (
     Bounds,
     as_array,
@@ -29,7 +30,6 @@ from flwr_dpkmeans.data.points import (
     require_names,
     require_same_labels,
 )
-from flwr_dpkmeans.data.raw_table import RawTable
 from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
@@ -40,13 +40,18 @@ from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.report import (
     PrivacyReport,
     counts_deviation,
-    faint_clusters,
     told,
+)
+from flwr_dpkmeans.results.clear_centres import (
+    Array,
+    Cautions,
+    Radius,
+    clear_clusters,
 )
 from flwr_dpkmeans.results.gaps import Gaps, gap_cautions
 from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
 
 _FEW_STEPS = 64.0  # then the grid moves a difference of centroids by up to 1.6%
@@ -58,12 +63,15 @@ _MOST, _MOST_OF_FEW = 0.5, 0.9
 """Parts of the centres' squared distances above which one column decides, of many
 differences and of few.
 """
+_AT_ENDS = (Kind.FLAG, Kind.CATEGORY)
+"""Kinds whose values are only at the ends of their range."""
 # columns times independent differences of centres; of random ones few have a column of
 # half
 _MANY_DIFFERENCES = 10
-_SUMS = ("residual_sums", "relative_sums", "clipped_sums", "sums", "means")
+_RELATIVE_SUMS = ("residual_sums", "relative_sums")
+_SUMS_FROM_A_MIDDLE = ("clipped_sums", "means")
+_SUMS = (*_RELATIVE_SUMS, *_SUMS_FROM_A_MIDDLE, "sums")
 
-Array = NDArray[np.float64]
 _ERRORS = {"cluster_centers_error", "deviations"}
 _FIGURES: TypeAdapter[tuple[Figure, ...]] = TypeAdapter(tuple[Figure, ...])
 _REPORT: TypeAdapter[PrivacyReport] = TypeAdapter(PrivacyReport)
@@ -80,7 +88,8 @@ class Model:
     >>> import tempfile
     >>> from flwr_dpkmeans import FederatedKMeans
     >>> rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
-    >>> km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, engine="direct").fit([rows, rows])
+    >>> km = FederatedKMeans(2, bounds=(-1.0, 1.0), random_state=0, engine="direct")
+    >>> km = km.fit([rows, rows])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model = Model.load(km.save(Path(folder) / "model.json"))
     >>> bool((model.predict(rows) == km.predict(rows)).all()), model.centroids.shape
@@ -114,27 +123,27 @@ class Model:
     """
 
     def __post_init__(self) -> None:
-        said = tuple(
-            [
-                sentence
-                for sentence in self.privacy.warnings
-                if not sentence.startswith(LOCAL)
-            ]
+        warnings_of_all = tuple(
+            sentence
+            for sentence in self.privacy.warnings
+            if not sentence.startswith(LOCAL)
         )
-        object.__setattr__(self, "privacy", replace(self.privacy, warnings=said))
+        report = replace(self.privacy, warnings=warnings_of_all)
+        object.__setattr__(self, "privacy", report)
         if self.scaled.ndim != 2 or self.counts.shape != self.scaled.shape[:1]:
             raise DataError("its centroids and counts are not those of one clustering.")
         if self.deviations is not None and self.deviations.shape != self.scaled.shape:
             raise DataError(
                 "its centroids and their deviations are not those of one clustering."
             )
-        object.__setattr__(
-            self, "bounds", self.bounds.for_features(self.scaled.shape[1])
-        )
-        names = self.feature_names if self.schema is None else self.schema.feature_names
-        object.__setattr__(
-            self, "feature_names", require_names(names, self.scaled.shape[1])
-        )
+        n_features = self.scaled.shape[1]
+        bounds = self.bounds.for_features(n_features)
+        object.__setattr__(self, "bounds", bounds)
+        names = self.feature_names
+        if self.schema is not None:
+            names = self.schema.feature_names
+        names = require_names(names, n_features)
+        object.__setattr__(self, "feature_names", names)
 
     @property
     def centroids(self) -> Array:
@@ -143,11 +152,10 @@ class Model:
 
     @property
     def gaps(self) -> Gaps:
-        """What is known, with noise, of cells that are missing in the columns that are
-        clustered.
-        """
-        shape = (self.scaled.shape[0], self.scaled.shape[1])
-        return Gaps.of(self.schema, self.federated_profile, shape)
+        """Cells that are missing in the columns that are clustered, with noise."""
+        n_clusters, n_features = self.scaled.shape
+        figures = self.federated_profile
+        return Gaps.of(self.schema, figures, n_clusters, n_features)
 
     @property
     def cell_means(self) -> Array:
@@ -171,33 +179,32 @@ class Model:
 
     @property
     def cluster_centers_error(self) -> Array:
-        """(n_clusters, n_features), half-widths of 95% intervals around `centroids`, in
-        the units of the data.
+        """(n_clusters, n_features), half-widths of 95% intervals around `centroids`.
 
-        Each is for the exact mean, of that column, of the rows that the model labels
-        with that cluster; infinity where nothing is known.
+        In the units of the data. Each is for the exact mean, of that column, of the
+        rows that the model labels with that cluster; infinity where nothing is known.
         """
         box = self.bounds.lower, self.bounds.upper
         return half_widths(self.deviations, box, self.scaled.shape)
 
     @property
     def cell_means_error(self) -> Array:
-        """(n_clusters, n_features), half-widths of 95% intervals around `cell_means`,
-        in the units of the data.
+        """(n_clusters, n_features), half-widths of 95% intervals around `cell_means`.
 
-        Infinity where nothing is known.
+        In the units of the data; infinity where nothing is known.
         """
-        errors = NORMAL_QUANTILE * self.gaps.noise(
-            self.centroids, self.cluster_centers_error / NORMAL_QUANTILE
-        )
+        deviations = self.cluster_centers_error / NORMAL_QUANTILE
+        noise = self.gaps.noise(self.centroids, deviations)
+        errors = NORMAL_QUANTILE * noise
         return np.where(np.isnan(errors), np.inf, errors)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the columns, or their numbers."""
-        return self.feature_names or tuple(
-            f"feature {place}" for place in range(self.scaled.shape[1])
-        )
+        if self.feature_names:
+            return self.feature_names
+        n_features = self.scaled.shape[1]
+        return tuple(f"feature {index}" for index in range(n_features))
 
     @property
     def shown_names(self) -> tuple[str, ...]:
@@ -212,121 +219,121 @@ class Model:
         if self.schema is None:
             return list(map(number_texts, self.centroids.T.tolist()))
         means = self.placed_means
-        told, rows = self.schema.decode(means), list[list[str]]()
+        decoded = self.schema.decode(means)
+        rows = list[list[str]]()
         for column, features in self.schema.features_of_columns:
-            own = told[column.name]
-            points = means[:, features]
+            values = decoded[column.name]
             if column.kind == Kind.CATEGORY:
-                rows += [
-                    [f"{shares[str(value)]:.0%}" for shares in own]
-                    for value in column.values
-                ]
+                for category in column.values:
+                    shares = [cluster[str(category)] for cluster in values]
+                    rows.append(list(map(_percent, shares)))
             elif column.kind == Kind.FLAG:
-                rows.append([f"{share:.0%}" for share in own])
-            elif column.kind == Kind.CYCLE:
+                rows.append(list(map(_percent, values)))
+            elif column.kind == Kind.DATE:
+                rows.append(values)
+            else:
+                rows.append(number_texts(values))
+            if column.kind == Kind.CYCLE:
                 # Far from the circle's middle, values are alike; near to it, their mean
                 # says nothing.
-                rows += [number_texts(own), number_texts(np.hypot(*points.T).tolist())]
-            else:
-                rows.append(own if column.kind == Kind.DATE else number_texts(own))
-        for feature, cluster in np.argwhere(np.isnan(self.cell_means).T).tolist():
+                distances = np.hypot(*means[:, features].T)
+                rows.append(number_texts(distances.tolist()))
+        is_missing = np.isnan(self.cell_means).T
+        for feature, cluster in np.argwhere(is_missing).tolist():
             rows[feature][cluster] = "missing"
         return rows
 
-    def gap_cautions(self) -> tuple[str, ...]:
-        """Say what gaps do to the clustering, where many cells of a clustered column
-        are missing.
-        """
+    def gap_cautions(self) -> Cautions:
+        """Warn where many cells of a clustered column are missing."""
         return gap_cautions(self.schema, self.federated_profile)
 
     def leading(self, most: int) -> list[int]:
-        """In their order, so many columns in which the centroids differ most from their
-        mean in the fitted space.
-        """
-        reach = np.abs(self.scaled - self.scaled.mean(axis=0)).max(axis=0)
-        return sorted(np.argsort(-reach, kind="stable")[:most].tolist())
+        """Columns in which centroids differ most in the fitted space, in their order.
 
-    def centre_noise(
-        self, radius: float | NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64] | None:
-        """Length of the noise in each centre, (k,), root mean square, in scaled units,
-        of the last released sums.
-
-        To first order in the noise over the count; `radius` is what residuals were
-        divided by, of all or of each. None if it is unknown.
+        At most so many.
         """
-        report, d, counts = (
-            self.privacy,
-            self.scaled.shape[1],
-            counts_deviation(self.privacy),
-        )
-        last = next(
-            (line for line in reversed(report.releases) if line.array in _SUMS), None
-        )
-        unit = radius if last is not None and last.array == "residual_sums" else 1.0
-        if last is None or counts is None or unit is None:
+        differences = self.scaled - self.scaled.mean(axis=0)
+        reach = np.abs(differences).max(axis=0)
+        order = np.argsort(-reach, kind="stable")
+        return sorted(order[:most].tolist())
+
+    def centre_noise(self, radius: Radius = None) -> Array | None:
+        """Length of the noise in each centre, (k,), root mean square, in scaled units.
+
+        Of the last released sums, to first order in the noise over the count; `radius`
+        is what residuals were divided by, of all or of each. None if it is unknown.
+        """
+        releases = reversed(self.privacy.releases)
+        last = next((line for line in releases if line.array in _SUMS), None)
+        counts = counts_deviation(self.privacy)
+        if last is None or counts is None:
             return None
-        each = last.standard_deviation * unit
-        # A sum that is not relative to its own centre moves with the noise of its
-        # count, too. It is relative to the middle of the box or to the mean of a
-        # server's points, which is not known here: about that of the centroids.
-        middles = (
-            (0.0, self.scaled.mean(axis=0))
-            if last.array in ("clipped_sums", "means")
-            else (0.0,)
-        )
-        far = np.max(
-            [np.linalg.norm(self.scaled - middle, axis=1) for middle in middles], axis=0
-        )
-        beside = (
-            0.0 if last.array in ("residual_sums", "relative_sums") else counts * far
-        )
-        length: NDArray[np.float64] = np.hypot(
-            each * math.sqrt(d), beside
-        ) / np.maximum(self.counts, 1.0)
+        unit = radius if last.array == "residual_sums" else 1.0
+        if unit is None:
+            return None
+        root = math.sqrt(self.scaled.shape[1])
+        of_sums = last.standard_deviation * unit * root
+        of_counts: float | Array = 0.0
+        if last.array not in _RELATIVE_SUMS:
+            # A sum that is not relative to its own centre moves with the noise of its
+            # count, too. It is relative to the middle of the box or to the mean of a
+            # server's points, which is not known here: about that of the centroids.
+            reach = np.linalg.norm(self.scaled, axis=1)
+            if last.array in _SUMS_FROM_A_MIDDLE:
+                from_mean = self.scaled - self.scaled.mean(axis=0)
+                reach = np.maximum(reach, np.linalg.norm(from_mean, axis=1))
+            of_counts = counts * reach
+        noise = np.hypot(of_sums, of_counts)
+        lengths: Array = noise / np.maximum(self.counts, 1.0)
         # No centre is farther off than the box is wide, nor told more finely than the
         # grid of the rows.
-        return np.clip(length, math.sqrt(d) / GRID, 2.0 * math.sqrt(d))
+        return np.clip(lengths, root / GRID, 2.0 * root)
 
-    def drowned(
-        self, radius: float | NDArray[np.float64] | None = None
-    ) -> tuple[str, ...]:
-        """Warn of columns in which noise moves a centre, told from noise, by a quarter
-        of what the column may hold.
+    def drowned(self, radius: Radius = None) -> Cautions:
+        """Warn of columns where noise moves a clear centre by a quarter of the range.
 
         A column that weighs little in a schema fills little of its box, and the noise
         is as large in all of them. Of bounds so wide that the grid itself hides what
         the centroids differ in, warn instead.
         """
-        steps = float(np.ptp(self.scaled, axis=0).max() * GRID)
-        if 0.0 < steps < _FEW_STEPS:
-            return (told("coarse", steps=steps),)
-        noise, faint = (
-            self.centre_noise(radius),
-            faint_clusters(self.counts, self.privacy),
-        )
-        if noise is None or len(faint) == len(noise):
+        if self.is_coarse:
+            return (told("coarse", steps=self._steps),)
+        columns = self.drowned_columns(radius)
+        if not columns:
             return ()
-        low, high = self.bounds.lower, self.bounds.upper
-        if self.schema is not None:
-            low, high = zip(
-                *(
-                    one.range
-                    for one in self.schema.clustered.columns
-                    for _ in one.features
-                ),
-                strict=True,
-            )
-        widths = np.ptp(self.bounds.scale([low, high]), axis=0)
-        each = np.delete(noise, faint).max() / math.sqrt(len(widths))
-        columns = np.flatnonzero(each > _DROWNED * widths).tolist()
-        return (
-            (told("drowned", columns=column_names(columns, self.feature_names)),)
-            if columns
-            else ()
-        )
+        return (told("drowned", columns=column_names(columns, self.feature_names)),)
 
-    def dominated(self) -> tuple[str, ...]:
+    @property
+    def is_coarse(self) -> bool:
+        """Whether bounds are so wide that the grid hides how the centroids differ."""
+        return 0.0 < self._steps < _FEW_STEPS
+
+    @property
+    def _steps(self) -> float:
+        """Steps of the grid that the centroids are apart, at most in any column."""
+        return float(np.ptp(self.scaled, axis=0).max() * GRID)
+
+    def drowned_columns(self, radius: Radius = None) -> list[int]:
+        """Columns in which noise moves a clear centre by a quarter of the range."""
+        noise = self.centre_noise(radius)
+        clear = clear_clusters(self)
+        if noise is None or len(clear) == 0:
+            return []
+        low: Sequence[float] = self.bounds.lower
+        high: Sequence[float] = self.bounds.upper
+        if self.schema is not None:
+            ranges = list[tuple[float, float]]()
+            for column in self.schema.clustered.columns:
+                ranges += [column.range] * len(column.features)
+            low, high = zip(*ranges, strict=True)
+        ends = self.bounds.scale([low, high])
+        widths = np.ptp(ends, axis=0)
+        coordinate_noise = noise[clear].max() / math.sqrt(len(widths))
+        is_drowned = coordinate_noise > _DROWNED * widths
+        columns: list[int] = np.flatnonzero(is_drowned).tolist()
+        return columns
+
+    def dominated(self) -> Cautions:
         """Warn of a column that makes most of the distances between the centres.
 
         The clusters are then parts of it.
@@ -335,43 +342,34 @@ class Model:
         numbers of the same weight. Among few numbers and clusters a number often makes
         half of the distances, and nothing is wrong.
         """
-        clear = np.delete(
-            self.scaled, faint_clusters(self.counts, self.privacy), axis=0
-        )
-        columns = [(name, 1, True) for name in self.names]
+        clear = self.scaled[clear_clusters(self)]
+        names = list(self.names)
+        widths = [1] * len(names)
+        are_numbers = [True] * len(names)
         if self.schema is not None:
-            columns = [
-                (
-                    column.name,
-                    len(column.features),
-                    column.kind not in (Kind.FLAG, Kind.CATEGORY),
-                )
-                for column in self.schema.clustered.columns
-            ]
-        if len(columns) < _FEWEST_COLUMNS or len(clear) < 2:
+            columns = self.schema.clustered.columns
+            names = [column.name for column in columns]
+            widths = [len(column.features) for column in columns]
+            are_numbers = [column.kind not in _AT_ENDS for column in columns]
+        if len(names) < _FEWEST_COLUMNS or len(clear) < 2:
             return ()
         # Of all pairs of centres, but for a factor.
         squares = np.square(clear - clear.mean(axis=0)).sum(axis=0)
-        first = np.cumsum([0, *(width for _, width, _ in columns[:-1])])
-        parts = np.add.reduceat(squares, first) / max(
-            float(squares.sum()), np.finfo(float).tiny
-        )
+        total = max(float(squares.sum()), np.finfo(float).tiny)
+        first_features = np.cumsum([0, *widths[:-1]])
+        parts = np.add.reduceat(squares, first_features) / total
         largest = int(parts.argmax())
-        name, _, is_number = columns[largest]
-        has_few = len(columns) * (len(clear) - 1) < _MANY_DIFFERENCES
-        least = _MOST_OF_FEW if is_number and has_few else _MOST
-        if parts[largest] <= least:
+        part = float(parts[largest])
+        n_differences = len(names) * (len(clear) - 1)
+        is_of_few = are_numbers[largest] and n_differences < _MANY_DIFFERENCES
+        if part <= (_MOST_OF_FEW if is_of_few else _MOST):
             return ()
+        mend = ", or wider bounds, or all columns scale = 'standard' in a schema"
         # Bounds do not say how far a column reaches where deviations do.
-        is_standard = self.schema is not None and self.schema.scale == Scale.STANDARD
-        mend = (
-            ""
-            if is_standard
-            else ", or wider bounds, or all columns scale = 'standard' in a schema"
-        )
-        return (
-            told("dominated", column=repr(name), part=float(parts[largest]), mend=mend),
-        )
+        if self.schema is not None and self.schema.scale == Scale.STANDARD:
+            mend = ""
+        name = repr(names[largest])
+        return (told("dominated", column=name, part=part, mend=mend),)
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""
@@ -388,6 +386,11 @@ class Model:
         Without a schema, a row with a cell that is no finite number is a `DataError`.
         """
         labels = self.assign(X)["label"]
+        if labels.empty:
+            raise DataError(
+                "the table has 0 rows, but at least 1 is needed to predict for: leave"
+                " the call out, or give a row."
+            )
         if self.schema is None and labels.isna().any():
             raise DataError(
                 f"{labels.isna().sum()} rows have a cell that is missing or no finite"
@@ -397,41 +400,45 @@ class Model:
         return labels.to_numpy(np.int64, na_value=-1)  # type: ignore[no-any-return]
 
     def assign(self, X: Any) -> Any:
-        """Where rows of an array, (n_rows, n_features), or of a frame belong.
+        """Find where rows of an array, (n_rows, n_features), or of a frame belong.
 
-        a frame's columns are found by name.
-
-        Returns a pandas.DataFrame with ``label``, ``distance`` (to that centroid) and
-        ``margin`` (how much farther the next one is; infinite if there is none), both
-        in the fitted space; none of them where a row has a cell that is missing or no
-        finite number. A `DataError` names a column that is missing.
+        A frame's columns are found by name. Returns a pandas.DataFrame with ``label``,
+        ``distance`` (to that centroid) and ``margin`` (how much farther the next one
+        is; infinite if there is none), both in the fitted space; none of them where a
+        row has a cell that is missing or no finite number. A `DataError` names a column
+        that is missing.
         """
         import pandas as pd
 
         points = self._points(X)
-        labels, distances, margins = found = np.full((3, len(points)), np.nan)
-        (whole,) = np.nonzero(np.isfinite(points).all(axis=1))
+        n_rows = len(points)
+        labels = np.full(n_rows, np.nan)
+        distances = np.full(n_rows, np.nan)
+        margins = np.full(n_rows, np.nan)
+        is_whole = np.isfinite(points).all(axis=1)
+        whole = np.flatnonzero(is_whole)
+        squared_centres = np.square(self.scaled).sum(axis=1)
         for block in row_blocks(len(whole), sum(self.scaled.shape)):
             rows = whole[block]
             inside = round_to_grid(self.bounds.scale(points[rows]))
             nearest, squares = nearest_centroids(inside, self.scaled)
             # Exact on the grid, as the nearest one's.
-            others = np.square(inside).sum(axis=1)[:, None] + np.square(
-                self.scaled
-            ).sum(axis=1)
+            squared_rows = np.square(inside).sum(axis=1)
+            others = squared_rows[:, None] + squared_centres
             others -= 2.0 * (inside @ self.scaled.T)
             others[np.arange(len(rows)), nearest] = np.inf
-            labels[rows], distances[rows] = nearest, np.sqrt(squares)
-            margins[rows] = np.maximum(
-                np.sqrt(np.maximum(others.min(axis=1), 0.0)) - distances[rows], 0.0
-            )
-        return pd.DataFrame(
-            dict(zip(("label", "distance", "margin"), found, strict=True))
-        ).astype({"label": "Int64"})
+            to_next = np.sqrt(np.maximum(others.min(axis=1), 0.0))
+            to_nearest = np.sqrt(squares)
+            labels[rows] = nearest
+            distances[rows] = to_nearest
+            margins[rows] = np.maximum(to_next - to_nearest, 0.0)
+        columns = {"label": labels, "distance": distances, "margin": margins}
+        return pd.DataFrame(columns).astype({"label": "Int64"})
 
     def _points(self, X: Any) -> NDArray[np.float64]:
-        """The model's columns as numbers, (n_rows, n_features), NaN in a row that a
-        node would leave out.
+        """The model's columns as numbers, (n_rows, n_features).
+
+        NaN in a row that a node would leave out.
         """
         import pandas as pd
 
@@ -441,7 +448,11 @@ class Model:
         raw = X
         if not isinstance(X, RawTable):
             named = bool(frame_columns(X))
-            if not named and (cells := as_array(X)).ndim != 2:
+            frame = X
+            if not named:
+                cells = as_array(X)
+                frame = None if cells.ndim != 2 else pd.DataFrame(cells)
+            if frame is None:
                 raise DataError(
                     f"the table has {cells.ndim} dimensions, but it must have 2: rows"
                     " and columns."
@@ -451,28 +462,24 @@ class Model:
                 require_same_labels(
                     "the table has the columns", column_labels(X), "the model", whose
                 )
-            raw = replace(frame_table(X if named else pd.DataFrame(cells)), named=named)
-        columns = (
-            raw.one_each(self.feature_names, "the model")
-            if raw.named and self.feature_names
-            else raw.columns
-        )
-        if len(columns) != (d := self.scaled.shape[1]):
+            raw = replace(frame_table(frame), named=named)
+        columns = raw.columns
+        if raw.named and self.feature_names:
+            columns = raw.one_each(self.feature_names, "the model")
+        n_features = self.scaled.shape[1]
+        if len(columns) != n_features:
             raise DataError(
-                f"the table has {len(columns)} columns, but the model {d}: give just"
-                " these, in its order."
+                f"the table has {len(columns)} columns, but the model {n_features}:"
+                " give just these, in its order."
             )
-        own = [column.name for column in columns]
-        if (
-            raw.named
-            and not self.feature_names
-            and own not in (list(self.names), list(map(str, range(d))))
-        ):
-            told = (
+        names = [column.name for column in columns]
+        by_position = [list(self.names), list(map(str, range(n_features)))]
+        if raw.named and not self.feature_names and names not in by_position:
+            message = (
                 "the model has no column names, so the table's"
-                f" {listed(map(repr, own))} are taken by position."
+                f" {listed(map(repr, names))} are taken by position."
             )
-            warnings.warn(told, stacklevel=3)
+            warnings.warn(message, stacklevel=3)
         return np.stack([column.numbers() for column in columns], axis=1)
 
     def profile(self, table: Any) -> Any:
@@ -481,36 +488,27 @@ class Model:
         Exact, for their owner only.
         """
         frame = as_frame(table)
-        return profile(
-            frame,
-            self.assign(frame)["label"].to_numpy(np.int64, na_value=-1),
-            len(self.scaled),
-        )
+        labels = self.assign(frame)["label"]
+        clusters = labels.to_numpy(np.int64, na_value=-1)
+        return profile(frame, clusters, len(self.scaled))
 
     def to_json(self) -> bytes:
         """The file's content; each number is read again as the same float64."""
         return json.dumps(self._plain(), indent=1, allow_nan=False).encode() + b"\n"
 
     def _plain(self) -> dict[str, Any]:
-        figures = (
-            {"federated_profile": list(map(asdict, self.federated_profile))}
-            if self.federated_profile
-            else {}
-        )
-        means, version = dict[str, Any](), 2 if figures else 1
+        figures = dict[str, Any]()
+        means = dict[str, Any]()
+        version = 1
+        if self.federated_profile:
+            figures["federated_profile"] = list(map(asdict, self.federated_profile))
+            version = 2
         if self.gaps.columns:
             # JSON has no NaN.
-            rows = self.cell_means.tolist()
-            means["cell_means"] = [
-                [None if math.isnan(value) else value for value in row] for row in rows
-            ]
+            means["cell_means"] = _finite_or_none(self.cell_means)
             version = 3
-        half_width_rows = self.cluster_centers_error.tolist()
         # JSON has no infinity.
-        errors = [
-            [value if math.isfinite(value) else None for value in row]
-            for row in half_width_rows
-        ]
+        errors = _finite_or_none(self.cluster_centers_error)
         deviations = None if self.deviations is None else self.deviations.tolist()
         return {
             "version": version,
@@ -536,7 +534,7 @@ class Model:
     def load(cls, path: str | Path) -> Model:
         """Read a file that `save` or a run wrote.
 
-        a `DataError` of one sentence says what is wrong with another.
+        A `DataError` of one sentence says what is wrong with another.
         """
         located = locate_file(path, "model", DataError)
         try:
@@ -560,27 +558,28 @@ class Model:
         )
 
     @classmethod
-    def _of_plain(cls, said: dict[str, Any]) -> Model:
+    def _of_plain(cls, plain: dict[str, Any]) -> Model:
         """Undo `_plain`: a file is sound if writing it again gives the same."""
-        schema, report = said["schema"], PrivacyReport.from_dict(said["privacy"])
+        schema = plain["schema"]
+        report = PrivacyReport.from_dict(plain["privacy"])
         model = cls(
-            np.array(said["scaled"], dtype=np.float64),
-            np.array(said["counts"], dtype=np.float64),
-            Bounds(*said["bounds"]),
+            np.array(plain["scaled"], dtype=np.float64),
+            np.array(plain["counts"], dtype=np.float64),
+            Bounds(*plain["bounds"]),
             report,
-            tuple(said["feature_names"]),
+            tuple(plain["feature_names"]),
             None if schema is None else Schema(**schema),
-            _FIGURES.validate_python(said.get("federated_profile", ())),
-            _deviations(said),
+            _FIGURES.validate_python(plain.get("federated_profile", ())),
+            _deviations(plain),
         )
         again = model._plain()
-        if not _ERRORS & set(said):
+        if not _ERRORS & set(plain):
             # A file of an earlier version says nothing of errors.
             again = {key: value for key, value in again.items() if key not in _ERRORS}
         wrong = [
             key
-            for key in again | said
-            if key not in said or key not in again or said[key] != again[key]
+            for key in again | plain
+            if key not in plain or key not in again or plain[key] != again[key]
         ]
         if wrong or _REPORT.validate_python(asdict(report)) != report:
             raise DataError(
@@ -589,6 +588,19 @@ class Model:
             )
         json.dumps(again, allow_nan=False)
         return model
+
+
+def _finite_or_none(values: Array) -> list[list[float | None]]:
+    """Values, (n_rows, n_columns), as lists; None where they are not finite."""
+    rows = []
+    for row in values.tolist():
+        rows.append([value if math.isfinite(value) else None for value in row])
+    return rows
+
+
+def _percent(share: float) -> str:
+    """A share in percent."""
+    return f"{share:.0%}"
 
 
 def _deviations(plain: dict[str, Any]) -> Array | None:

@@ -1,5 +1,4 @@
-"""What is told of a run: a summary for consoles and notebooks, a page for each party,
-and a record for the registry.
+"""Pages of a run: a summary, a page for each party, and a record for the registry.
 
 Here are the numbers; the words are in ``templates.toml``, each once, for all forms,
 which have the same macros. Whatever a name or a cell holds stays text.
@@ -11,7 +10,7 @@ import base64
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,14 +28,25 @@ from flwr_dpkmeans.privacy.report import (
     utc_now,
 )
 from flwr_dpkmeans.privacy.shown import NOT_TOLD, share_text, size_text
-from flwr_dpkmeans.results.headline import APART, headline
-from flwr_dpkmeans.results.sureness import unsure_columns, with_errors
+from flwr_dpkmeans.results.clear_centres import (
+    Array,
+    Radius,
+    distances_to_others,
+)
+from flwr_dpkmeans.results.headline import headline
+from flwr_dpkmeans.results.sureness import (
+    APART,
+    column_shades,
+    noise_in_units,
+    unsure_columns,
+)
+from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.trust import TRUST_MODELS
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.algorithms.cluster_profile import Figure
     from flwr_dpkmeans.results.model import Model
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
 HTML, MARKDOWN, CONSOLE = "html", "markdown", "console"
 """Forms; a console gets Markdown in which nothing is escaped."""
@@ -45,13 +55,19 @@ _SIDE_BY_SIDE = 10  # columns of numbers that a printed page has room for
 _LONGEST = 10_000
 _GREYED = 4  # how cells of a column are shaded that tells no clusters apart
 _LARGEST_EXPONENT = 700.0
+_SOURCES = {
+    "secure": "exact discrete samplers, Laplace by OpenDP",
+    "opendp": "OpenDP's discrete samplers",
+}
+"""Where noise comes from, by the run's option."""
 _FIRST = re.compile(
     r".*?\(\d+\.\d%\)(?=; |$)", re.DOTALL
 )  # of the commonest texts, which may hold any character
 
 Table = tuple[str, Sequence[Sequence[str]], Sequence[str], Sequence[Sequence[int]]]
-"""Caption; rows, whose first cells are their heads; heads of columns; of numbers how the other cells are shaded, from
--3 to 3, which repeats what they say.
+"""Caption; rows, whose first cells are their heads; heads of columns; shades.
+
+The shades, from -3 to 3, are of the cells that are numbers, and repeat what these say.
 """
 
 
@@ -60,51 +76,56 @@ def _environment(form: str) -> Any:
     from jinja2 import DictLoader, Environment, StrictUndefined
 
     def finished(value: object) -> object:
-        """A value without control characters, and without what the form would take for
-        more than text.
-        """
-        text = value if isinstance(value, Markup) else printable(value, _LONGEST)
-        if form == HTML or isinstance(value, Markup):
+        """Keep a value text: no control characters, and no marks of the form."""
+        if isinstance(value, Markup):
+            return value
+        text = printable(value, _LONGEST)
+        if form == HTML:
             return text
-        return Markup(
-            re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text)
-            if form == MARKDOWN
-            else text
-        )
+        if form == MARKDOWN:
+            text = re.sub(r"([\\`*_{}\[\]<>#|~&!])", r"\\\1", text)
+        return Markup(text)
 
-    templates = tomllib.loads(
-        Path(__file__).with_name("templates.toml").read_text(encoding="utf-8")
-    )
-    found = Environment(
+    def turned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Rows as columns."""
+        return [list(cells) for cells in zip(*rows, strict=True)]
+
+    def widths(rows: Sequence[Sequence[str]]) -> list[int]:
+        """Widths of columns whose cells stand below each other."""
+        return [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+
+    file = Path(__file__).with_name("templates.toml")
+    templates = tomllib.loads(file.read_text(encoding="utf-8"))
+    environment = Environment(
         loader=DictLoader(templates),
         autoescape=True,
         finalize=finished,
         undefined=StrictUndefined,
     )
-    found.trim_blocks = found.lstrip_blocks = True
-    found.globals["turned"] = lambda rows: list(map(list, zip(*rows, strict=True)))
-    # Widths of columns whose cells stand below each other.
-    found.globals["columns"] = lambda rows: [
-        max(map(len, cells)) for cells in zip(*rows, strict=True)
-    ]
-    return found
+    environment.trim_blocks = True
+    environment.lstrip_blocks = True
+    environment.globals["turned"] = turned
+    environment.globals["columns"] = widths
+    return environment
 
 
 def rendered(template: str, form: str, **values: Any) -> str:
-    """A template in one of the forms; lines that its tags leave empty are not in it."""
-    found = _environment(form)
-    macros = found.get_template("html.j2" if form == HTML else "markdown.j2")
-    text = found.get_template(template).render(values | {"format": macros})
-    return re.sub(r"\n{3,}", "\n\n", str(text)).strip("\n") + "\n"
+    """Fill a template in one of the forms, without lines that its tags leave empty."""
+    environment = _environment(form)
+    macros = environment.get_template("html.j2" if form == HTML else "markdown.j2")
+    page_template = environment.get_template(template)
+    text = page_template.render(values | {"format": macros})
+    lines = re.sub(r"\n{3,}", "\n\n", str(text))
+    return lines.strip("\n") + "\n"
 
 
 def number_text(value: float, digits: int = 3) -> str:
-    """So many digits, or all before the point."""
-    return (
-        f"{value:,.{max(0, digits - len(f'{abs(value):.0f}'))}f}"
-        if abs(value) >= 999.5
-        else f"{value:.{digits}g}"
-    )
+    """Write a number with so many digits, or with all before the point."""
+    if abs(value) < 999.5:
+        return f"{value:.{digits}g}"
+    n_before_point = len(f"{abs(value):.0f}")
+    n_decimals = max(0, digits - n_before_point)
+    return f"{value:,.{n_decimals}f}"
 
 
 def _noise_text(value: float) -> str:
@@ -113,19 +134,19 @@ def _noise_text(value: float) -> str:
 
 
 def number_texts(values: Sequence[float]) -> list[str]:
-    """The same of several, with up to six digits where fewer show different ones as
-    equal.
-    """
-    told = [[number_text(value, digits) for value in values] for digits in range(3, 7)]
-    return max(told, key=lambda texts: len(set(texts)))  # the first of those
+    """Write numbers with the fewest digits, up to six, that show which ones differ."""
+    best: list[str] = []
+    for digits in range(3, 7):
+        texts = [number_text(value, digits) for value in values]
+        if len(set(texts)) > len(set(best)):
+            best = texts
+    return best
 
 
 def summary(
     model: Model, report: PrivacyReport, form: str, evaluation: object = None
 ) -> str:
-    """The clusters as a table, what an evaluation found, one line of privacy, and
-    warnings.
-    """
+    """Summarise clusters, an evaluation, the cost in privacy, and warnings."""
     return rendered(
         "summary.j2",
         form,
@@ -145,137 +166,179 @@ def page(
 
     `result` where it may know the clusters, with their `picture`.
     """
-    origin = (
-        {}
-        if report.provenance is None
-        else report.provenance.to_dict() | {"digest": report.provenance.digest}
-    )
     values = {
         "headline": headline(report, result),
         "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),
-        "known": [
-            (name, ", ".join(it) if isinstance(it, list) else it)
-            for name, it in origin.items()
-            if it
-        ],
+        "known": _origin(report),
         "picture": Markup(base64.b64encode(picture).decode()),
-        "centres": [] if result is None else _centres(result.model, _ON_PAGE),
-        "profile": [] if result is None else _profile(result.model.federated_profile),
-        "own_profile": (
-            []
-            if result is None or result.profile is None
-            else _own_profile(result.profile)
-        ),
-        "sureness": [] if result is None else _sureness(result),
-        "evaluation": result and result.evaluation,
-        "spent": result and result.spent,
+        "centres": [],
+        "profile": [],
+        "own_profile": [],
+        "describes_clustered_only": False,
+        "sureness": [],
+        "evaluation": None,
+        "spent": None,
     }
-    return rendered("page.j2", form, **values, **_told(report, result)).encode()
+    if result is not None:
+        values |= _of_result(result)
+    facts = _facts(report, result)
+    return rendered("page.j2", form, **values, **facts).encode()
+
+
+def _origin(report: PrivacyReport) -> list[tuple[str, str]]:
+    """Where a report comes from, by name."""
+    if report.provenance is None:
+        return []
+    entries = report.provenance.to_dict() | {"digest": report.provenance.digest}
+    origin = []
+    for name, value in entries.items():
+        text = ", ".join(value) if isinstance(value, list) else value
+        if value:
+            origin.append((name, text))
+    return origin
+
+
+def _of_result(result: RunResult) -> dict[str, Any]:
+    """What a page says to whoever may know the clusters."""
+    model = result.model
+    values: dict[str, Any] = {
+        "centres": _centres(model, _ON_PAGE, result.radius),
+        "profile": _profile(model.federated_profile),
+        "sureness": _sureness(result),
+        "evaluation": result.evaluation,
+        "spent": result.spent,
+    }
+    if result.profile is not None:
+        described = set(result.profile["column"])
+        values["own_profile"] = _own_profile(result.profile)
+        values["describes_clustered_only"] = described <= _clustered_columns(model)
+    return values
 
 
 def registry_record(report: PrivacyReport, result: RunResult | None = None) -> bytes:
-    """A draft, as JSON, for the public registry of deployments of differential privacy."""
-    date = ((report.provenance and report.provenance.finished) or utc_now())[:10]
-    return rendered("record.j2", HTML, date=date, **_told(report, result)).encode()
+    """Draft an entry, as JSON, of the registry of private deployments."""
+    finished = "" if report.provenance is None else report.provenance.finished
+    date = (finished or utc_now())[:10]
+    facts = _facts(report, result)
+    return rendered("record.j2", HTML, date=date, **facts).encode()
 
 
-def _told(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
-    kinds = [line.noise for line in report.releases]
-    noise = ", ".join(
-        f"{kinds.count(k)} {'exact' if k == 'none' else f'with {k} noise'}"
-        for k in dict.fromkeys(kinds)
-    )
-    own = {
-        "secure": "exact discrete samplers, Laplace by OpenDP",
-        "opendp": "OpenDP's discrete samplers",
-    }
-    source = own.get(report.noise, f"a {report.noise} generator")
-    mechanism = f"{len(kinds)} arrays of sums: {noise}" + (
-        f"; noise from {source}." if {*kinds} - {"none"} else "."
-    )
-    model, trust = result and result.model, TRUST_MODELS.get(report.trust)
+def _facts(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
+    """Facts of a run that the page and the record both state."""
     return {
         "report": report,
         "origin": report.provenance,
-        "model": model,
-        "trust": trust,
-        "mechanism": mechanism,
+        "model": None if result is None else result.model,
+        "trust": TRUST_MODELS.get(report.trust),
+        "mechanism": _mechanism(report),
     }
 
 
-def _centres(model: Model, most: int) -> list[Table]:
+def _mechanism(report: PrivacyReport) -> str:
+    """What was released, with which noise, and where that came from."""
+    kinds = [line.noise for line in report.releases]
+    counts = list[str]()
+    for kind in dict.fromkeys(kinds):
+        words = "exact" if kind == "none" else f"with {kind} noise"
+        counts.append(f"{kinds.count(kind)} {words}")
+    released = f"{len(kinds)} arrays of sums: {', '.join(counts)}"
+    if set(kinds) <= {"none"}:
+        return f"{released}."
+    source = _SOURCES.get(report.noise, f"a {report.noise} generator")
+    return f"{released}; noise from {source}."
+
+
+def _centres(model: Model, most: int, radius: Radius = None) -> list[Table]:
     """Columns x clusters in units, with sizes, of at most so many.
 
-    Shaded by the difference from all centres' mean.
+    Shaded as the picture is: by the difference from the centres' mean of that column.
     """
-    (k, d), deviation = model.scaled.shape, counts_deviation(model.privacy)
-    places, own, cells = model.leading(most), range(min(k, most)), with_errors(model)
-    unsure = unsure_columns(model)
-    faint, noisy = (
-        faint_clusters(model.counts, model.privacy),
-        not model.privacy.is_exact,
+    n_clusters, n_features = model.scaled.shape
+    is_noisy = not model.privacy.is_exact
+    columns = model.leading(most)
+    clusters = range(min(n_clusters, most))
+    cells = with_errors(model)
+    unsure = unsure_columns(model, radius)
+    rows = [_size_row(model, clusters)]
+    if is_noisy:
+        rows.append(_faint_row(model, clusters))
+    unshaded = [[0] * n_clusters for _ in rows]
+    for column in columns:
+        values = [cells[column][cluster] for cluster in clusters]
+        rows.append((_named(model, column, unsure), *values))
+    gaps = _gaps(model, most)
+    unshaded_gaps = [[0] * n_clusters for _ in gaps]
+    shades = column_shades(model, radius)[columns, : len(clusters)]
+    steps = np.rint(3.0 * shades).astype(int)
+    steps[np.isin(columns, unsure)] = _GREYED
+    cut = []
+    if n_features > most:
+        cut.append(f"{most} of {n_features} columns, which differ most")
+    if n_clusters > most:
+        cut.append(f"{most} of {n_clusters} clusters")
+    return _side_by_side(
+        _about_centres(model, cut),
+        ["column", *(f"cluster {cluster}" for cluster in clusters)],
+        rows + gaps,
+        unshaded + steps.tolist() + unshaded_gaps,
     )
-    error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
-    differences = (model.scaled - model.scaled.mean(axis=0)).T[places, : len(own)]
-    steps = np.rint(
-        3.0 * differences / (np.abs(differences).max(initial=0.0) or 1.0)
-    ).astype(int)
-    steps[np.isin(places, unsure)] = _GREYED
-    cut = [f"{most} of {d} columns, which differ most"] * (d > most) + [
-        f"{most} of {k} clusters"
-    ] * (k > most)
-    about = "Centres of the clusters in the units of the data" + "; ".join(
-        [", with noise" * noisy, *cut]
+
+
+def _about_centres(model: Model, cut: Sequence[str]) -> str:
+    """Caption of a table of centres, with what is `cut` from it."""
+    is_noisy = not model.privacy.is_exact
+    noise = ", with noise" if is_noisy else ""
+    about = "; ".join(
+        [f"Centres of the clusters in the units of the data{noise}", *cut]
     )
     if np.isfinite(model.cluster_centers_error).any():
-        about += (
-            "; ± is half of a 95% interval"
-            + ", of sizes the deviation of their noise" * noisy
-        )
-    rows = [
-        (
-            f"size in {counted(model.privacy)}",
-            *(f"{size_text(model.counts[j])}{error}" for j in own),
-        ),
-        *[("told from noise", *("mostly noise" if j in faint else "yes" for j in own))]
-        * noisy,
-        *(
-            (_named(model, place, unsure), *(cells[place][j] for j in own))
-            for place in places
-        ),
-    ]
-    shades = [[0] * k] * (1 + noisy) + steps.tolist()
-    gaps = _gaps(model, most)
-    rows += gaps
-    shades += [[0] * k] * len(gaps)
-    return _side_by_side(
-        about, ["column", *(f"cluster {j}" for j in own)], rows, shades
-    )
+        of_sizes = ", of sizes the deviation of their noise" if is_noisy else ""
+        return f"{about}; ± is half of a 95% interval{of_sizes}"
+    if is_noisy:
+        return f"{about}; how far a centre may be off is not known"
+    return about
+
+
+def _size_row(model: Model, clusters: Iterable[int]) -> tuple[str, ...]:
+    """Sizes of clusters, with the deviation of their noise."""
+    deviation = counts_deviation(model.privacy)
+    error = f" ± {number_text(round(deviation, 1))}" if deviation else ""
+    sizes = [f"{size_text(model.counts[cluster])}{error}" for cluster in clusters]
+    return (f"size in {counted(model.privacy)}", *sizes)
+
+
+def _faint_row(model: Model, clusters: Iterable[int]) -> tuple[str, ...]:
+    """Which clusters are mostly noise."""
+    faint = faint_clusters(model.counts, model.privacy)
+    verdicts = ["mostly noise" if cluster in faint else "yes" for cluster in clusters]
+    return ("told from noise", *verdicts)
 
 
 def _gaps(model: Model, most: int) -> list[tuple[str, ...]]:
-    """For at most so many clustered columns, which share of each cluster's cells is
-    missing, where it is counted.
+    """Shares of each cluster's cells that are missing, where these are counted.
+
+    Of at most so many columns and clusters.
     """
-    shares: dict[str, list[str]] = {}
-    by_cluster = [
-        figure for figure in model.federated_profile if figure.cluster != "all"
-    ]
-    for figure in by_cluster:
-        if figure.figure == MISSING and figure.column in model.gaps.columns:
-            text = share_text(
-                float(figure.estimate), figure.deviation, is_noise=figure.noise
-            )
-            shares.setdefault(figure.column, []).append(text)
-    return [
-        (f"{column}: missing", *texts[:most])
-        for column, texts in list(shares.items())[:most]
-    ]
+    texts: dict[str, list[str]] = {}
+    counted_columns = model.gaps.columns
+    for figure in model.federated_profile:
+        if figure.figure != MISSING or figure.cluster == "all":
+            continue
+        if figure.column not in counted_columns:
+            continue
+        share = float(figure.estimate)
+        text = share_text(share, figure.deviation, is_noise=figure.noise)
+        texts.setdefault(figure.column, []).append(text)
+    rows = [(f"{column}: missing", *cells[:most]) for column, cells in texts.items()]
+    return rows[:most]
 
 
 def _named(model: Model, column: int, unsure: Sequence[int]) -> str:
     """Name a column, with a word where it tells no clusters apart."""
-    return model.shown_names[column] + (" (not told apart)" if column in unsure else "")
+    name = model.shown_names[column]
+    if column in unsure:
+        return f"{name} (not told apart)"
+    return name
 
 
 def _side_by_side(
@@ -302,17 +365,15 @@ def _profile(figures: Sequence[Figure]) -> list[Table]:
     Figures with the deviation of their noise.
     """
     lines: dict[tuple[str, str], list[str]] = {}
-    clusters = dict.fromkeys(
-        one.cluster if one.cluster == "all" else f"cluster {one.cluster}"
-        for one in figures
-    )
-    for one in figures:
-        lines.setdefault((one.column, f"{one.figure} {one.value}".strip()), []).append(
-            _figure_text(one)
-        )
-    rows = [
-        (f"{column}: {figure}", *cells) for (column, figure), cells in lines.items()
-    ]
+    clusters: dict[str, None] = {}
+    for figure in figures:
+        is_of_all = figure.cluster == "all"
+        cluster = figure.cluster if is_of_all else f"cluster {figure.cluster}"
+        clusters[cluster] = None
+        name = f"{figure.figure} {figure.value}".strip()
+        cells = lines.setdefault((figure.column, name), [])
+        cells.append(_figure_text(figure))
+    rows = [(f"{column}: {name}", *cells) for (column, name), cells in lines.items()]
     about = "All parties' rows by cluster: figure ± standard deviation of its noise"
     return _side_by_side(about, ["column", *clusters], rows[:_ON_PAGE])
 
@@ -323,21 +384,18 @@ def _figure_text(figure: Figure) -> str:
         return share_text(figure.estimate, figure.deviation, is_noise=figure.noise)
     if figure.noise:
         return NOT_TOLD
-    estimate = (
-        figure.estimate
-        if isinstance(figure.estimate, str)
-        else number_text(figure.estimate)
-    )
+    estimate = figure.estimate
+    if not isinstance(estimate, str):
+        estimate = number_text(estimate)
     return f"{estimate} ± {number_text(figure.deviation)}"
 
 
 def _own_profile(profile: Any) -> list[Table]:
-    """The local profile: mean and spread of a cluster's cells, or their commonest
-    value.
-    """
+    """The local profile: mean and spread of cells, or their commonest value."""
     cells: dict[str, list[str]] = {}
-    for one in profile.itertuples():
-        cells.setdefault(f"{one.cluster}: {one.rows:,} rows", []).append(_own_text(one))
+    for line in profile.itertuples():
+        head = f"{line.cluster}: {line.rows:,} rows"
+        cells.setdefault(head, []).append(_own_text(line))
     about = (
         "This party's own rows by cluster: mean ± standard deviation, or the commonest"
         " text with its share"
@@ -346,10 +404,15 @@ def _own_profile(profile: Any) -> list[Table]:
     return _side_by_side(about, ["column", *cells], rows[:_ON_PAGE])
 
 
+def _clustered_columns(model: Model) -> set[str]:
+    """Names of the columns of a table that were clustered."""
+    if model.schema is None:
+        return set(model.feature_names)
+    return {column.name for column in model.schema.clustered.columns}
+
+
 def _own_text(line: Any) -> str:
-    """One column's cells in one cluster: their mean and spread, else the commonest
-    value, or what is said of all.
-    """
+    """Mean and spread of a column's cells in one cluster, or their commonest value."""
     commonest = _FIRST.match(line.commonest)
     if commonest is not None:
         return commonest[0]
@@ -364,28 +427,47 @@ def _sureness(result: RunResult) -> list[Table]:
     Nothing if that is not known.
     """
     model = result.model
-    noise, faint = (
-        model.centre_noise(result.radius),
-        set(faint_clusters(model.counts, model.privacy)),
-    )
+    noise = model.centre_noise(result.radius)
     if noise is None or model.privacy.is_exact:
         return []
-    apart, rows = np.linalg.norm(model.scaled[:, None] - model.scaled, axis=2), []
-    np.fill_diagonal(apart, np.inf)
-    for j, other in enumerate(apart.argmin(axis=1)[:_ON_PAGE].tolist()):
-        clear = apart[j, other] >= APART * math.hypot(noise[j], noise[other])
-        verdict = (
-            "mostly noise"
-            if {j, other} & faint
-            else "told apart"
-            if clear
-            else "too close for the noise"
-        )
+    n_rows = min(len(noise), _ON_PAGE)
+    in_units = noise_in_units(model, noise)[:n_rows]
+    cells = [
+        (model.names[column], *map(_noise_text, in_units[:, column].tolist()))
+        for column in model.leading(_ON_PAGE)
+    ]
+    about = (
+        "How far noise moves a centre's value, in the column's units (dates: days;"
+        " shares: 0.01 is 1%)"
+    )
+    clusters = [f"cluster {cluster}" for cluster in range(n_rows)]
+    by_column = _side_by_side(about, ["column", *clusters], cells)
+    if n_rows == 1:
+        # There is no other centre that it could be told from.
+        return by_column
+    return [_distances(model, noise), *by_column]
+
+
+def _distances(model: Model, noise: Array) -> Table:
+    """How far each centre is from the next one, and whether they are told apart."""
+    faint = set(faint_clusters(model.counts, model.privacy))
+    distances = distances_to_others(model.scaled)
+    nearest = distances.argmin(axis=1).tolist()
+    rows = []
+    for cluster, other in enumerate(nearest[:_ON_PAGE]):
+        distance = distances[cluster, other]
+        least = APART * math.hypot(noise[cluster], noise[other])
+        if cluster in faint or other in faint:
+            verdict = "mostly noise"
+        elif distance >= least:
+            verdict = "told apart"
+        else:
+            verdict = "too close for the noise"
         rows.append(
             (
-                f"cluster {j}",
-                f"{noise[j]:.2g}",
-                f"{apart[j, other]:.2g}",
+                f"cluster {cluster}",
+                f"{noise[cluster]:.2g}",
+                f"{distance:.2g}",
                 f"cluster {other}",
                 verdict,
             )
@@ -397,28 +479,5 @@ def _sureness(result: RunResult) -> list[Table]:
         "which is",
         "so they are",
     )
-    places, halves = (
-        model.leading(_ON_PAGE),
-        (np.array(model.bounds.upper) - np.array(model.bounds.lower)) / 2.0,
-    )
-    each = model.gaps.noise(
-        model.centroids, np.outer(noise / math.sqrt(len(halves)), halves)
-    )[: len(rows)]
-    cells = [
-        (model.names[place], *map(_noise_text, each[:, place].tolist()))
-        for place in places
-    ]
-    about = (
-        "How far noise moves a centre's value, in the column's units (dates: days;"
-        " shares: 0.01 is 1%)"
-    )
-    by_column = _side_by_side(about, ["column", *(row[0] for row in rows)], cells)
-    return [
-        (
-            "In the fitted space, where each column's bounds are -1 and 1",
-            rows,
-            head,
-            (),
-        ),
-        *by_column,
-    ]
+    about = "In the fitted space, where each column's bounds are -1 and 1"
+    return (about, rows, head, ())

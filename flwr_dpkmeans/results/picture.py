@@ -1,6 +1,4 @@
-"""The picture of a run: what the clusters look like, what each release cost, and the
-radius of each round.
-"""
+"""The picture of a run: its clusters, the cost of each release, and each radius."""
 
 from __future__ import annotations
 
@@ -13,26 +11,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.columns import Kind
-from flwr_dpkmeans.data.dates import iso_date
+from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport, faint_clusters
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.headline import headline
-from flwr_dpkmeans.results.sureness import unsure_columns, with_errors
+from flwr_dpkmeans.results.sureness import column_shades, unsure_columns
+from flwr_dpkmeans.results.value_texts import with_errors
 from flwr_dpkmeans.sums.plan import Plan
 
 if TYPE_CHECKING:
-    from flwr_dpkmeans.results.model import Model
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
 # Okabe and Ito's palette is distinguishable with any kind of colour vision.
-_BLUE, _ORANGE, _GREEN, _PALE, _GREY = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#B3E2D5",
-    "#999999",
-)
+_BLUE = "#0072B2"
+_ORANGE = "#E69F00"
+_GREEN = "#009E73"
+_PALE = "#B3E2D5"
+_GREY = "#999999"
 _MOST_COLUMNS = 5  # images beside each other
 _MOST_CHARACTERS = 130
 _MOST_CAUTIONS = 14
@@ -57,11 +53,9 @@ _SMALL = 8
 _LINE_HEIGHT, _ROW_HEIGHT, _SCATTER_HEIGHT = 0.16, 0.26, 3.2
 _CHARACTER_HEIGHT = 0.08  # of an upright label
 _FEW_CLUSTERS = 3  # whose labels stand beside each other
-_CLEAR = 3.0
-"""Deviations of its noise above which a centre's difference from the others is told
-from noise.
-"""
 _ALARM = "#A00000"
+_QUIET = "#666666"
+"""Grey of values that tell no clusters apart; its contrast to their cell is 5 to 1."""
 
 
 def draw_summary(result: RunResult) -> bytes:
@@ -70,15 +64,19 @@ def draw_summary(result: RunResult) -> bytes:
     Narrow, so that a telephone shows it.
     """
     figure = new_figure(_WIDTH, 1.0, _SUMMARY_DPI)
-    wrapped = textwrap.TextWrapper(
+    wrapper = textwrap.TextWrapper(
         _WRAP, initial_indent="WARNING  ", subsequent_indent=" " * 4
-    ).wrap
-    cautions = [
-        line for sentence in result.report.warnings for line in wrapped(sentence)
-    ][:_MOST_CAUTIONS]
+    )
+    cautions = list[str]()
+    for sentence in result.report.warnings:
+        cautions += wrapper.wrap(sentence)
+    cautions = cautions[:_MOST_CAUTIONS]
     sentences = [*headline(result.report, result), result.report.line]
-    sentences += [str(result.evaluation)] if result.evaluation is not None else []
-    words = [line for sentence in sentences for line in textwrap.wrap(sentence, _WRAP)]
+    if result.evaluation is not None:
+        sentences.append(str(result.evaluation))
+    words = list[str]()
+    for sentence in sentences:
+        words += textwrap.wrap(sentence, _WRAP)
     heights = _heights(result)
     last = _LINE_HEIGHT * len(cautions) + 0.01
     whole = sum(heights) + last + _LINE_HEIGHT * (len(words) + 1)
@@ -91,25 +89,23 @@ def draw_summary(result: RunResult) -> bytes:
     )
     if result.image_shape is not None:
         _draw_images(parts[0], result)
-    elif result.model.scaled.shape[1] > 2:
+    elif result.model.scaled.shape[1] <= 2:
+        axis = _beside_counts(parts[0], result)
+        _draw_scatter(axis, result)
+    else:
         _draw_columns(parts[0], result)
-    if len(parts) > 1 or (
-        result.image_shape is None and result.model.scaled.shape[1] <= 2
-    ):
+    if len(parts) > 1:
         # Beside columns, the counts stand below these.
-        axis = (
-            parts[-1].subplots()
-            if len(parts) > 1
-            else _beside_counts(parts[-1], result)
-        )
+        axis = parts[-1].subplots()
         _draw_scatter(axis, result)
     figure.suptitle("\n".join(words), fontsize=_SMALL)
     return _finished(figure, result.report)
 
 
 def _heights(result: RunResult) -> list[float]:
-    """Of the parts, in inches: images, or columns, and a scatter plot where two axes
-    have most of the differences.
+    """Heights of the parts in inches: images, or columns and perhaps a scatter plot.
+
+    The latter stands where two axes have most of the differences.
     """
     points = result.model.scaled
     if result.image_shape is not None:
@@ -132,9 +128,7 @@ def _heights(result: RunResult) -> list[float]:
 
 
 def draw_rounds(result: RunResult) -> bytes:
-    """Draw how the run went as a PNG: what each release cost, and the radius and
-    movement of each round.
-    """
+    """Draw as a PNG what each release cost, and each round's radius and movement."""
     figure = new_figure(11, 4.0)
     left, right = figure.subplots(1, 2)
     _draw_epsilon(left, result.report)
@@ -146,9 +140,7 @@ def draw_rounds(result: RunResult) -> bytes:
 def draw_cost_curve(
     costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport
 ) -> bytes:
-    """Draw a cost curve for k = 1, 2, ..., (largest k,), as a PNG, with its elbow at
-    `n_clusters`.
-    """
+    """Draw a cost curve, (largest k,), as a PNG, with its elbow at `n_clusters`."""
     figure = new_figure(6.5, 4)
     axes = figure.subplots()
     ks = np.arange(1, len(costs) + 1)
@@ -212,43 +204,37 @@ def _draw_images(figure: Any, result: RunResult) -> None:
     rows = math.ceil(k / _MOST_COLUMNS)
     columns = math.ceil(k / rows)
     axes = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
-    low, high = float(result.model.centroids.min()), float(result.model.centroids.max())
+    low = float(result.model.centroids.min())
+    high = float(result.model.centroids.max())
     for axis in axes:
         axis.set_axis_off()
-    for j, (centroid, count) in enumerate(
-        zip(result.model.centroids, result.model.counts, strict=True)
-    ):
-        axes[j].imshow(
-            centroid.reshape(result.image_shape), cmap="gray_r", vmin=low, vmax=high
-        )
-        axes[j].set_title(_count_label(j, count, result.report), fontsize=_SMALL - 1)
-    figure.suptitle(
-        f"Centroids, with {'noisy ' * (not result.report.is_exact)}counts of the last"
-        " release",
-        fontsize=_SMALL,
-    )
+    counts = result.model.counts
+    for cluster, centroid in enumerate(result.model.centroids):
+        axis = axes[cluster]
+        image = centroid.reshape(result.image_shape)
+        label = _count_label(cluster, counts[cluster], result.report)
+        axis.imshow(image, cmap="gray_r", vmin=low, vmax=high)
+        axis.set_title(label, fontsize=_SMALL - 1)
+    noisy = "" if result.report.is_exact else "noisy "
+    title = f"Centroids, with {noisy}counts of the last release"
+    figure.suptitle(title, fontsize=_SMALL)
 
 
 def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
-    """Noisy count of a cluster, with a word of caution where it is within three noise
-    scales of zero.
-    """
+    """Noisy count of a cluster, with a word of caution where it is mostly noise."""
     caution = ", mostly noise" if faint_clusters([count], report) else ""
     return f"{cluster}: n ~ {size_text(count)}{caution}"
 
 
 def _draw_columns(figure: Any, result: RunResult) -> None:
-    """Columns x clusters: values in units, each column shaded by how its clusters
-    differ from one another.
-    """
+    """Draw columns x clusters: values in units, shaded by how clusters differ."""
     model = result.model
-    columns, clusters = model.leading(_MOST_SHOWN), slice(0, _MOST_SHOWN)
+    columns = model.leading(_MOST_SHOWN)
+    clusters = slice(0, _MOST_SHOWN)
     axis = figure.subplots()
-    unsure = np.isin(columns, unsure_columns(model))
-    # A column that tells no clusters apart is left grey.
-    shades = np.where(
-        unsure[:, None], 0.0, column_shades(model, result.radius)[columns, clusters]
-    )
+    # A column that tells no clusters apart has no shade, and its values are grey.
+    unsure = np.isin(columns, unsure_columns(model, result.radius))
+    shades = column_shades(model, result.radius)[columns, clusters]
     axis.imshow(
         shades, cmap="RdBu_r", vmin=-_FULL_SHADE, vmax=_FULL_SHADE, aspect="auto"
     )
@@ -256,21 +242,13 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     shown = with_errors(model) if has_room else []
     for (row, cluster), shade in np.ndenumerate(shades) if shown else ():
         colour = "white" if abs(shade) > 0.75 else "black"
-        colour = _GREY if unsure[row] else colour
+        colour = _QUIET if unsure[row] else colour
         text = shown[columns[row]][cluster].replace(" ±", "\n±")
         axis.text(
             cluster, row, text, ha="center", va="center", size=_SMALL, color=colour
         )
-    own = model.shown_names
-    half = _LONGEST_NAME // 2 - 1
-    names = [
-        (
-            own[i]
-            if len(own[i]) <= _LONGEST_NAME
-            else f"{own[i][: half - 1]}...{own[i][-half:]}"
-        )
-        for i in columns
-    ]
+    all_names = model.shown_names
+    names = [_shortened(all_names[column]) for column in columns]
     axis.set_yticks(range(len(columns)), names, fontsize=_SMALL)
     labels = [
         _count_label(j, count, result.report)
@@ -278,38 +256,24 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     ]
     upright = 90 if len(labels) > _FEW_CLUSTERS else 0
     axis.set_xticks(range(len(labels)), labels, rotation=upright, fontsize=_SMALL)
-    cut = [f"{len(columns)} of {len(own)} columns"] * (len(columns) < len(own))
-    cut += [f"{len(labels)} of {len(model.counts)} clusters"] * (
-        len(labels) < len(model.counts)
-    )
-    told = f" ({', '.join(cut)})" if cut else ""
+    cut = []
+    if len(columns) < len(all_names):
+        cut.append(f"{len(columns)} of {len(all_names)} columns")
+    if len(labels) < len(model.counts):
+        cut.append(f"{len(labels)} of {len(model.counts)} clusters")
+    parts = f" ({', '.join(cut)})" if cut else ""
     axis.set_title(
-        f"Centroids{told}\nby column: red high, blue low, faint may be noise",
+        f"Centroids{parts}\nby column: red high, blue low, faint may be noise",
         fontsize=_SMALL,
     )
 
 
-def column_shades(
-    model: Model, radius: float | NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
-    """How clusters differ from one another by column, (n_columns, n_clusters), from -1
-    to 1.
-
-    Each column is compared with itself, not with its bounds; where noise may make all
-    of the difference it stays pale.
-    """
-    differences = (model.scaled - model.scaled.mean(axis=0)).T
-    lengths = model.centre_noise(radius)
-    noise = (
-        np.zeros(len(model.scaled))
-        if lengths is None
-        else lengths / math.sqrt(len(differences))
-    )
-    is_clear = np.abs(differences) > _CLEAR * noise
-    largest = np.where(is_clear, np.abs(differences), 0.0).max(axis=1, initial=0.0)
-    whole = np.maximum(largest[:, None], 2.0 * _CLEAR * noise)
-    shades: NDArray[np.float64] = differences / np.where(whole > 0.0, whole, 1.0)
-    return shades
+def _shortened(name: str) -> str:
+    """A column's name, without its middle where it is long."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    half = _LONGEST_NAME // 2 - 1
+    return f"{name[: half - 1]}...{name[-half:]}"
 
 
 def _beside_counts(figure: Any, result: RunResult) -> Any:
@@ -330,8 +294,11 @@ def _axes_of(
     points: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Principal axes of points, in rows, and the part of their variance along each."""
-    _, singular, axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
-    return axes, singular**2 / max(float(np.sum(singular**2)), np.finfo(float).tiny)
+    centred = points - points.mean(axis=0)
+    _, singular, axes = np.linalg.svd(centred, full_matrices=False)
+    variances = singular**2
+    total = max(float(np.sum(variances)), np.finfo(float).tiny)
+    return axes, variances / total
 
 
 def _draw_scatter(axis: Any, result: RunResult) -> None:
@@ -362,13 +329,12 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
     else:
         axes, shares = _axes_of(leading)
         shown = np.zeros((len(centred), 2))
-        kept = min(
-            2, int(np.count_nonzero(shares > 1e-12))
-        )  # k centroids have at most k - 1; rounding has no other
-        shown[:, :kept] = centred @ axes[:kept].T
-        labels = [f"principal axis {i + 1} ({shares[i]:.0%})" for i in range(kept)] + [
-            ""
-        ] * (2 - kept)
+        # k centroids have at most k - 1 axes; rounding has no other.
+        n_axes = min(2, int(np.count_nonzero(shares > 1e-12)))
+        shown[:, :n_axes] = centred @ axes[:n_axes].T
+        labels = ["", ""]
+        for index in range(n_axes):
+            labels[index] = f"principal axis {index + 1} ({shares[index]:.0%})"
     sizes = np.clip(model.counts, 0.0, None)
     area = 60.0 + 600.0 * sizes / max(float(sizes.max()), 1.0)
     colours = np.where(faint, _GREY, _BLUE)
@@ -381,16 +347,15 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
         edgecolor="black",
         linewidth=0.6,
     )
-    for j, place in enumerate(shown):
-        axis.annotate(str(j), place, ha="center", va="center", fontsize=7)
-    axis.set(**({} if labels[1] else {"yticks": []}))
+    for cluster, point in enumerate(shown):
+        axis.annotate(str(cluster), point, ha="center", va="center", fontsize=7)
+    if not labels[1]:
+        axis.set_yticks([])
     axis.set_xlabel(labels[0], fontsize=_SMALL)
     axis.set_ylabel(labels[1], fontsize=_SMALL)
     axis.tick_params(labelsize=_SMALL)
-    axis.set_title(
-        f"Centroids, area by {'noisy ' * (not result.report.is_exact)}count",
-        fontsize=_SMALL,
-    )
+    noisy = "" if result.report.is_exact else "noisy "
+    axis.set_title(f"Centroids, area by {noisy}count", fontsize=_SMALL)
     axis.margins(0.12)
 
 
@@ -424,12 +389,17 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         )
         return
     beyond = 1.05 if len(finite) == len(costs) else 1.3
-    whole, before = beyond * max(report.epsilon_requested, *finite), 0.0
-    for place, (name, cost) in enumerate(costs.items()):
-        ends, label, shade = max(cost, before), name, (_GREEN, _PALE)[place % 2]
+    whole = beyond * max(report.epsilon_requested, *finite)
+    before = 0.0
+    for index, (name, cost) in enumerate(costs.items()):
+        ends = max(cost, before)
+        label = name
+        shade = _GREEN if index % 2 == 0 else _PALE
         if math.isinf(cost):
             # What was released without noise reaches beyond the end.
-            ends, label, shade = 1.5 * whole, f"{name}: infinite", "white"
+            ends = 1.5 * whole
+            label = f"{name}: infinite"
+            shade = "white"
         axis.barh(
             0.0,
             ends - before,
@@ -463,40 +433,41 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
         for line in report.releases
         if Plan.discovers(line.round_index)
     ]
-    told = ["numbers are rounds", *dict.fromkeys(named)]
-    told += ["' marks a repeated attempt"] if any("'" in name for name in costs) else []
+    notes = ["numbers are rounds", *dict.fromkeys(named)]
+    if any("'" in name for name in costs):
+        notes.append("' marks a repeated attempt")
     axis.text(
         0.02,
         0.05,
-        textwrap.fill("; ".join(told), _TICK_CHARACTERS),
+        textwrap.fill("; ".join(notes), _TICK_CHARACTERS),
         fontsize=8,
         transform=axis.transAxes,
     )
 
 
-def _set_ticks(axis: Any, places: Sequence[int], labels: Sequence[str]) -> None:
-    """Label as many places on the x-axis, evenly, as there is room for."""
-    step = (
-        math.ceil(
-            len(labels) * (1 + max(map(len, labels), default=0)) / _TICK_CHARACTERS
-        )
-        or 1
-    )
-    axis.set_xticks(places[::step], labels[::step])
+def _set_ticks(axis: Any, positions: Sequence[int], labels: Sequence[str]) -> None:
+    """Label as many positions on the x-axis, evenly, as there is room for."""
+    widest = max(map(len, labels), default=0)
+    n_characters = len(labels) * (1 + widest)
+    step = max(1, math.ceil(n_characters / _TICK_CHARACTERS))
+    axis.set_xticks(positions[::step], labels[::step])
 
 
 def _draw_radius(axis: Any, result: RunResult) -> None:
     """Radius in force and largest movement of a centroid, in scaled units."""
-    own = [
-        line for line in result.report.releases if not Plan.discovers(line.round_index)
+    moving = [
+        line
+        for line in result.report.releases
+        if not Plan.discovers(line.round_index)
+        and line.round_name not in CLOSING_ROUNDS
     ]
-    moving = [line for line in own if line.round_name not in CLOSING_ROUNDS]
     radii = {line.round_index: line.radius for line in moving}
     rounds = sorted(radii)
-    known = [(index, radii[index]) for index in rounds if radii[index] is not None]
-    if known:
+    with_radius = [index for index in rounds if radii[index] is not None]
+    if with_radius:
         axis.step(
-            *zip(*known, strict=True),
+            with_radius,
+            [radii[index] for index in with_radius],
             where="mid",
             color=_BLUE,
             marker="o",
@@ -510,8 +481,7 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
         )
     _set_ticks(axis, rounds, [str(index) for index in rounds])
     axis.set(ylim=(0.0, None), xlabel="round", ylabel="distance (box [-1, 1])")
-    axis.set_title(
-        "Radius and movement per round" if known else "Movement per round", fontsize=10
-    )
-    if known or result.movements:
+    title = "Radius and movement per round" if with_radius else "Movement per round"
+    axis.set_title(title, fontsize=10)
+    if with_radius or result.movements:
         axis.legend(fontsize=8)

@@ -11,97 +11,124 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.cells import MISSING
-from flwr_dpkmeans.data.doubtful_columns import Doubt, are_codes, doubts_about_numbers
+from flwr_dpkmeans.data.doubts.doubtful_columns import (
+    Doubt,
+    are_codes,
+    doubts_about_numbers,
+)
+from flwr_dpkmeans.data.files.cells import MISSING
 
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
-_FEW_TEXTS = (
-    0.1  # of a column's cells: what is no number among so few is a slip, and left out
-)
+_FEW_TEXTS = 0.1
+"""Of a column's cells: what is no number among so few is a slip, and left out."""
 
 _NO_MEASURES = frozenset((Doubt.INDEX, Doubt.IDENTIFIER, Doubt.REPEATED))
 """Doubts about a column for which its values are listed, not averaged."""
 
 
 def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
-    """Describe the rows of each cluster by all columns of a data frame, also those that
-    were not clustered; exact.
+    """Describe the rows of each cluster by all columns of a data frame; exact.
 
-    `labels`, (n_rows,), are clusters, or -1 of rows that are left out. For ``all``
-    rows, and for each cluster, there is one line for each column: ``rows`` and their
-    ``share``; how many cells are there (``count``); of numbers mean, standard deviation
-    and quantiles, of text, codes ('01') and identifiers the ``commonest`` values,
-    unless each is there once.
+    Also by those columns that were not clustered. `labels`, (n_rows,), are clusters, or
+    -1 of rows that are left out. For ``all`` rows, and for each cluster, there is one
+    line for each column: ``rows`` and their ``share``; how many cells are there
+    (``count``); of numbers mean, standard deviation and quantiles, of text, codes
+    ('01') and identifiers the ``commonest`` values, unless each is there once.
     """
     import pandas as pd
 
-    words = {place: _words(table.iloc[:, place]) for place in range(table.shape[1])}
-    numbers = pd.DataFrame(
-        {place: pd.to_numeric(own, errors="coerce") for place, own in words.items()},
-        dtype=float,
-    )
-    unread = {
-        place: numbers[place].isna() & cells.notna() for place, cells in words.items()
-    }
-    mixed = {
-        place: unread[place].sum() > _FEW_TEXTS * cells.notna().sum()
-        for place, cells in words.items()
-    }
-    names = list(map(str, table.columns))
-    texts = [
-        place
-        for place, cells in words.items()
-        if mixed[place] or _names_things(names[place], cells)
-    ]
-    numbers[texts] = np.nan
-    described, total = [], max(1, int((labels >= 0).sum()))
-    for cluster, inside in [
-        ("all", labels >= 0),
-        *((str(j), labels == j) for j in range(n_clusters)),
-    ]:
-        rows = numbers[inside]
-        own = pd.DataFrame(
-            {
-                "count": rows.count(),
-                "mean": rows.mean(),
-                "std": rows.std(ddof=0),
-                "commonest": "",
-            }
-        )
-        own[[f"{quantile:.0%}" for quantile in _QUANTILES]] = rows.quantile(
-            _QUANTILES
-        ).T
-        for place, cells in words.items():
-            if place in texts:
-                present = cells[inside].dropna()
-                shares = present.value_counts(normalize=True)
-                listed = "; ".join(
-                    f"{value} ({share:.1%})"
-                    for value, share in shares.head(_COMMONEST).items()
-                )
-                told = (
-                    f"{len(shares)} values, each once"
-                    if len(shares) == len(present) > 1
-                    else listed
-                )
-                own.loc[place, ["count", "commonest"]] = len(present), told
-            elif n_slips := int(unread[place][inside].sum()):
-                own.loc[place, "commonest"] = f"{n_slips} cells are no numbers"
-        first = {"cluster": cluster, "rows": len(rows), "share": len(rows) / total}
-        described.append(
-            pd.DataFrame(
-                {**first, "column": list(map(str, table.columns)), **own},
-                index=own.index,
-            )
-        )
+    columns = _Columns(table)
+    is_clustered = labels >= 0
+    total = max(1, int(is_clustered.sum()))
+    groups = {"all": is_clustered}
+    for cluster in range(n_clusters):
+        groups[str(cluster)] = labels == cluster
+    described = []
+    for name, is_inside in groups.items():
+        lines = columns.describe(is_inside)
+        n_rows = int(is_inside.sum())
+        lines.insert(0, "cluster", name)
+        lines.insert(1, "rows", n_rows)
+        lines.insert(2, "share", n_rows / total)
+        lines.insert(3, "column", columns.names)
+        described.append(lines)
     return pd.concat(described, ignore_index=True)
+
+
+class _Columns:
+    """The columns of a data frame, each read as numbers or as texts."""
+
+    def __init__(self, table: Any) -> None:
+        import pandas as pd
+
+        self.names = list(map(str, table.columns))
+        self._cells: list[Any] = []
+        self._is_unread: list[Any] = []
+        numbers = {}
+        for index in range(len(self.names)):
+            column = table.iloc[:, index]
+            cells = _words(column)
+            column_numbers = pd.to_numeric(cells, errors="coerce")
+            is_unread = column_numbers.isna() & cells.notna()
+            numbers[index] = column_numbers
+            self._cells.append(cells)
+            self._is_unread.append(is_unread)
+        self._numbers = pd.DataFrame(numbers, dtype=float)
+        indices = range(len(self.names))
+        self._texts = list(filter(self._is_text, indices))
+        self._numbers[self._texts] = np.nan
+
+    def _is_text(self, index: int) -> bool:
+        """Whether many cells are no numbers, or these are codes or identifiers."""
+        cells = self._cells[index]
+        n_unread = self._is_unread[index].sum()
+        n_cells = cells.notna().sum()
+        if n_unread > _FEW_TEXTS * n_cells:
+            return True
+        return _names_things(self.names[index], cells)
+
+    def describe(self, is_inside: NDArray[np.bool_]) -> Any:
+        """One line for each column over some of the rows."""
+        import pandas as pd
+
+        rows = self._numbers[is_inside]
+        figures = {
+            "count": rows.count(),
+            "mean": rows.mean(),
+            "std": rows.std(ddof=0),
+            "commonest": "",
+        }
+        lines = pd.DataFrame(figures)
+        quantiles = [f"{quantile:.0%}" for quantile in _QUANTILES]
+        lines[quantiles] = rows.quantile(_QUANTILES).T
+        for index, cells in enumerate(self._cells):
+            if index in self._texts:
+                present = cells[is_inside].dropna()
+                lines.loc[index, "count"] = len(present)
+                lines.loc[index, "commonest"] = _commonest(present)
+                continue
+            is_slip = self._is_unread[index][is_inside]
+            n_slips = int(is_slip.sum())
+            if n_slips:
+                lines.loc[index, "commonest"] = f"{n_slips} cells are no numbers"
+        return lines
+
+
+def _commonest(present: Any) -> str:
+    """The commonest of some texts with their shares, or that each is there once."""
+    shares = present.value_counts(normalize=True)
+    if len(shares) == len(present) > 1:
+        return f"{len(shares)} values, each once"
+    first = shares.head(_COMMONEST)
+    return "; ".join(f"{value} ({share:.1%})" for value, share in first.items())
 
 
 def _names_things(name: str, cells: Any) -> bool:
     """Whether a column's numbers are codes or identifiers, whose mean says nothing."""
     present = cells.dropna()
-    if cells.dtype.kind not in "biuf" and are_codes([*map(str, present)]):
+    texts = list(map(str, present))
+    if cells.dtype.kind not in "biuf" and are_codes(texts):
         return True
     doubts = doubts_about_numbers(name, _as_numbers(present))
     return bool(_NO_MEASURES & set(doubts))
@@ -111,9 +138,8 @@ def _as_numbers(cells: Any) -> NDArray[np.float64]:
     """Cells as numbers, NaN where they are none."""
     import pandas as pd
 
-    numbers: NDArray[np.float64] = pd.to_numeric(cells, errors="coerce").to_numpy(
-        dtype=np.float64
-    )
+    series = pd.to_numeric(cells, errors="coerce")
+    numbers: NDArray[np.float64] = series.to_numpy(dtype=np.float64)
     return numbers
 
 
@@ -124,21 +150,15 @@ def as_frame(table: Any, names: Sequence[str] = ()) -> Any:
     """
     import pandas as pd
 
-    return (
-        table.to_pandas()
-        if hasattr(table, "to_pandas")
-        else pd.DataFrame(table, columns=names or None)
-    )
+    if hasattr(table, "to_pandas"):
+        return table.to_pandas()
+    return pd.DataFrame(table, columns=names or None)
 
 
 def _words(cells: Any) -> Any:
     """Numbers as they are, all else as it is written; what is missing is None."""
     if cells.dtype.kind in "biuf":
         return cells
-    words = (
-        cells.astype(object)
-        .where(cells.notna(), None)
-        .map(str, na_action="ignore")
-        .str.strip()
-    )
+    objects = cells.astype(object).where(cells.notna(), None)
+    words = objects.map(str, na_action="ignore").str.strip()
     return words.mask(words.isin(MISSING))

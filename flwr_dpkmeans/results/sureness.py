@@ -1,7 +1,4 @@
-"""How sure the values of centres are, as it is shown beside them.
-
-Errors, and columns that tell no clusters apart.
-"""
+"""How sure centres are: which columns tell clusters apart, and which are too close."""
 
 from __future__ import annotations
 
@@ -10,84 +7,153 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flwr_dpkmeans.data.columns import Kind
 from flwr_dpkmeans.errors import column_names
-from flwr_dpkmeans.privacy.report import faint_clusters, told
+from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE
+from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.results.clear_centres import (
+    Array,
+    Cautions,
+    Radius,
+    clear_clusters,
+    distances_to_others,
+)
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model
 
-
-def error_texts(model: Model) -> list[list[str]]:
-    """Say beside each value of `Model.shown` how far it may be off, n_features lists of
-    n_clusters.
-
-    In the column's units: dates have days, flags and categories percent. Nothing is
-    said where nothing is known.
-    """
-    if model.schema is None:
-        return [
-            [_text(error, None) for error in errors]
-            for errors in model.cell_means_error.T.tolist()
-        ]
-    means, half_widths = model.placed_means, model.cell_means_error
-    texts = list[list[str]]()
-    for column, features in model.schema.features_of_columns:
-        errors = column.errors_in_units(means[:, features], half_widths[:, features])
-        texts += [
-            [_text(error, column.kind) for error in of_feature]
-            for of_feature in errors.T.tolist()
-        ]
-    return texts
+APART = 3.0
+"""Centres that are so many times their noise apart are told apart."""
+_CLEAR = 3.0
+"""Deviations of its noise above which a centre's difference from the others is told
+from noise.
+"""
 
 
-def with_errors(model: Model) -> list[list[str]]:
-    """Write values of centres with their errors, n_features lists of n_clusters."""
-    pairs = zip(model.shown(), error_texts(model), strict=True)
-    return [
-        [value + error for value, error in zip(values, errors, strict=True)]
-        for values, errors in pairs
-    ]
-
-
-def unsure_columns(model: Model) -> list[int]:
+def unsure_columns(model: Model, radius: Radius = None) -> list[int]:
     """List the columns in which no two centres differ by more than their errors.
 
-    Clusters that are mostly noise are left out, and columns that are not told to be
-    unsure: where errors are not known, or are those of exact sums.
+    Clusters that are mostly noise are left out. Where an error is not known, the noise
+    alone stands in its place, if that is; else nothing is said of such a centre, nor of
+    columns whose sums are exact.
     """
-    errors = np.delete(model.cell_means_error, _faint(model), axis=0)
-    values = np.delete(model.placed_means, _faint(model), axis=0)
-    if len(values) < 2 or model.privacy.is_exact or not np.isfinite(errors).all():
+    if model.privacy.is_exact:
         return []
-    return [
-        column
-        for column in range(values.shape[1])
-        if not _are_apart(values[:, column], errors[:, column])
-    ]
+    clear = clear_clusters(model)
+    errors = _least_errors(model, radius)[clear]
+    values = model.placed_means[clear]
+    columns = list[int]()
+    n_features = model.scaled.shape[1]
+    for column in range(n_features):
+        column_errors = errors[:, column]
+        has_error = np.isfinite(column_errors)
+        if np.count_nonzero(has_error) < 2:
+            continue
+        column_values = values[has_error, column]
+        if not _are_apart(column_values, column_errors[has_error]):
+            columns.append(column)
+    return columns
 
 
-def untold(model: Model) -> tuple[str, ...]:
-    """Name the columns in which no two centres differ by more than their errors."""
-    columns = unsure_columns(model)
+def column_cautions(model: Model, radius: Radius = None) -> Cautions:
+    """Warn of columns that noise drowns, and of those that tell no clusters apart."""
+    cautions = model.drowned(radius)
+    if model.is_coarse:
+        return cautions
+    drowned = model.drowned_columns(radius)
+    unsure = unsure_columns(model, radius)
+    columns = [column for column in unsure if column not in drowned]
     if not columns:
+        return cautions
+    names = column_names(columns, model.feature_names)
+    return (*cautions, told("unsure", columns=names))
+
+
+def close_clusters(model: Model, radius: Radius = None) -> list[int]:
+    """List clear clusters that are less than three times the noise from another one."""
+    lengths = model.centre_noise(radius)
+    clear = clear_clusters(model)
+    if lengths is None or len(clear) < 2:
+        return []
+    noise = lengths[clear]
+    distances = distances_to_others(model.scaled[clear])
+    nearest = distances.argmin(axis=1)
+    noise_of_pair = np.hypot(noise, noise[nearest])
+    least = APART * noise_of_pair
+    is_close = distances.min(axis=1) < least
+    clusters: list[int] = clear[is_close].tolist()
+    return clusters
+
+
+def closeness_cautions(model: Model, radius: Radius = None) -> Cautions:
+    """Warn of clusters that the noise may have made of one: so many were asked for."""
+    clusters = close_clusters(model, radius)
+    if not clusters:
         return ()
-    return (told("unsure", columns=column_names(columns, model.feature_names)),)
+    sentence = told(
+        "close",
+        n=len(clusters),
+        n_clusters=len(model.counts),
+        listed=", ".join(map(str, clusters)),
+    )
+    return (sentence,)
 
 
-def _faint(model: Model) -> list[int]:
-    return list(faint_clusters(model.counts, model.privacy))
+def column_shades(model: Model, radius: Radius = None) -> Array:
+    """Differences between clusters by column, (n_columns, n_clusters), from -1 to 1.
+
+    Each column is compared with itself, not with its bounds; where noise may make all
+    of the difference it stays pale, and where it makes all of it there is no shade.
+    """
+    n_clusters, n_features = model.scaled.shape
+    middle = model.scaled.mean(axis=0)
+    differences = (model.scaled - middle).T
+    lengths = model.centre_noise(radius)
+    noise = np.zeros(n_clusters)
+    if lengths is not None:
+        noise = lengths / math.sqrt(n_features)
+    amounts = np.abs(differences)
+    clear_amounts = np.where(amounts > _CLEAR * noise, amounts, 0.0)
+    largest = clear_amounts.max(axis=1, initial=0.0)
+    palest = 2.0 * _CLEAR * noise
+    whole = np.maximum(largest[:, None], palest)
+    divisors = np.where(whole > 0.0, whole, 1.0)
+    shades: Array = differences / divisors
+    unsure = unsure_columns(model, radius)
+    shades[unsure] = 0.0
+    return shades
 
 
-def _are_apart(values: np.ndarray, errors: np.ndarray) -> bool:
+def _least_errors(model: Model, radius: Radius) -> Array:
+    """Half-widths, (n_clusters, n_features); where none is known, of the noise alone.
+
+    Infinite where that is not known, either.
+    """
+    errors = model.cell_means_error
+    lengths = model.centre_noise(radius)
+    if lengths is None:
+        return errors
+    in_units = noise_in_units(model, lengths)
+    noise = NORMAL_QUANTILE * in_units
+    is_stand_in = np.isinf(errors) & np.isfinite(noise)
+    return np.where(is_stand_in, noise, errors)
+
+
+def noise_in_units(model: Model, lengths: Array) -> Array:
+    """Noise in each value of each centre, (n_clusters, n_features), in its unit.
+
+    `lengths` are those of `Model.centre_noise`, (n_clusters,).
+    """
+    lower = np.array(model.bounds.lower)
+    upper = np.array(model.bounds.upper)
+    coordinate_noise = lengths / math.sqrt(len(lower))
+    half_ranges = (upper - lower) / 2.0
+    in_units = np.outer(coordinate_noise, half_ranges)
+    return model.gaps.noise(model.centroids, in_units)
+
+
+def _are_apart(values: Array, errors: Array) -> bool:
     """Whether the lower end of some interval is above the upper end of another one."""
-    return bool((values - errors).max() > (values + errors).min())
-
-
-def _text(error: float, kind: Kind | None) -> str:
-    if not math.isfinite(error):
-        return ""
-    if kind in (Kind.FLAG, Kind.CATEGORY):
-        return f" ± {100.0 * error:.2g}%"
-    number = f"{error:,.0f}" if error >= 99.5 else f"{error:.2g}"
-    return f" ± {number}" + (" days" if kind == Kind.DATE else "")
+    lower_ends = values - errors
+    upper_ends = values + errors
+    highest = lower_ends.max()
+    return bool(highest > upper_ends.min())

@@ -6,6 +6,7 @@ With the names of columns and classes, and the noise's error.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 from flwr_dpkmeans.results.page import number_text
 
 Array = NDArray[np.float64]
 _MOST_LINES = 60
-_TWO_DIGITS = 99.5
-"""Below it two digits of an error say enough, without an exponent."""
-_NOTE = "+-: half of a 95% interval, of the noise alone"
+OF_NOISE = "+-: half of a 95% interval, of the noise alone"
+OF_CENTRES = (
+    "+-: half of a 95% interval, of centroids with cut rows and moved labels, else of"
+    " the noise alone"
+)
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,14 @@ class Value:
     @property
     def text(self) -> str:
         """The number with its error."""
-        shown = number_text(self.value)
-        if self.error is None:
-            return shown
-        digits = 2 if self.error < _TWO_DIGITS else 3
-        return f"{shown} +- {number_text(self.error, digits)}"
+        value = number_text(self.value)
+        error = self.error
+        if error is None or not math.isfinite(error):
+            return value
+        if error == 0.0:
+            return f"{value} +- 0"
+        rounded = rounded_text(self.value, error)
+        return f"{rounded} +- {error_text(error)}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class Values:
 
     title: str
     values: tuple[Value, ...]
+    note: str = OF_NOISE
+    """What the errors are of."""
 
     @classmethod
     def of(
@@ -67,17 +76,18 @@ class Values:
         Entries of the axis "bin" are named by the edges that stand beside them, which
         are no lines of their own.
         """
-        edges = (
-            arrays.get("edges") if any("bin" in one for one in axes.values()) else None
-        )
+        has_bins = any("bin" in array_axes for array_axes in axes.values())
+        edges = arrays.get("edges") if has_bins else None
         values = list[Value]()
         for array, entries in arrays.items():
             if array == "edges" and edges is not None:
                 continue
             for index in np.ndindex(*entries.shape):
-                labels = _labels(axes.get(array, ()), index, names, edges)
+                array_axes = axes.get(array, ())
+                labels = _labels(array_axes, index, names, edges)
                 error = float(errors[array][index]) if array in errors else None
-                values.append(Value(array, labels, float(entries[index]), error))
+                entry = float(entries[index])
+                values.append(Value(array, labels, entry, error))
         return cls(title, tuple(values))
 
     def frame(self) -> Any:
@@ -85,40 +95,40 @@ class Values:
         import pandas as pd
 
         rows = [
-            (one.array, ", ".join(one.labels), one.value, one.error)
-            for one in self.values
+            (value.array, ", ".join(value.labels), value.value, value.error)
+            for value in self.values
         ]
         return pd.DataFrame(rows, columns=["array", "of", "value", "error"])
 
     def __str__(self) -> str:
         cells = self._cells()
-        widths = [
-            max(map(len, column), default=0) for column in zip(*cells, strict=True)
-        ]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        columns = zip(*cells, strict=True)
+        widths = [max(map(len, column), default=0) for column in columns]
+        lines = []
+        for row in cells:
+            padded = map(str.ljust, row, widths)
+            lines.append("  ".join(padded).rstrip())
         return "\n".join([self.title, *lines, *self._notes()])
 
     def _repr_html_(self) -> str:
-        rows = [
-            "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-            for row in self._cells()
-        ]
-        table = "".join(f"<tr>{row}</tr>" for row in rows)
+        rows = []
+        for row in self._cells():
+            cells = [f"<td>{html.escape(cell)}</td>" for cell in row]
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        table = "".join(rows)
         notes = "".join(f"<p>{html.escape(line)}</p>" for line in self._notes())
         return f"<p>{html.escape(self.title)}</p><table>{table}</table>{notes}"
 
     def _cells(self) -> list[tuple[str, str, str]]:
-        return [
-            (one.array, ", ".join(one.labels), one.text)
-            for one in self.values[:_MOST_LINES]
-        ]
+        shown = self.values[:_MOST_LINES]
+        return [(value.array, ", ".join(value.labels), value.text) for value in shown]
 
     def _notes(self) -> list[str]:
         """What is left out, and what an error is, where there is one."""
         n_more = len(self.values) - _MOST_LINES
         notes = [f"... and {n_more} more: see frame()"] if n_more > 0 else []
-        has_errors = any(one.error is not None for one in self.values)
-        return [*notes, f"({_NOTE})"] if has_errors else notes
+        has_errors = any(value.error is not None for value in self.values)
+        return [*notes, f"({self.note})"] if has_errors else notes
 
 
 def _labels(
@@ -131,12 +141,13 @@ def _labels(
     labels = list[str]()
     for number, position in enumerate(index):
         axis = axes[number] if number < len(axes) else ""
-        known = names.get(axis, ())
+        axis_names = names.get(axis, ())
         if axis == "bin" and edges is not None:
-            low, high = edges[index[0], position : position + 2].tolist()
+            column_edges = edges[index[0]]
+            low, high = column_edges[position : position + 2].tolist()
             labels.append(f"{number_text(low)} to {number_text(high)}")
-        elif position < len(known):
-            labels.append(known[position])
+        elif position < len(axis_names):
+            labels.append(axis_names[position])
         elif axis:
             labels.append(f"{axis} {position}")
         elif len(index) > 1 or position:

@@ -1,29 +1,26 @@
 """One client of a run, without I/O: a request and what it remembers go in, a reply and
 what to remember come out.
 
-==========  ================================================
-======================================================== stage       what must hold
-then
-==========  ================================================
-======================================================== ``keys``    nothing is
-remembered of the run; the plan        a fresh key pair; answers with its public half,
-the
-            follows from its configuration, the node allows   plan's digest and, where
-            the node has an identity, a it, and the own table fits
-            signature
-``share``   sums are recovered, and no keys were shared yet   shares the keys of all
-aggregations among neighbours ``sum``     the (round, attempt) is next, planned and not
-in  reads the release that came along, goes on to the next
-            the ledger; the node still allows the plan        state, computes, charges,
-            masks and answers
-``unmask``  the vector of this (round, attempt) was the last  gives one share for each
-neighbour, once
-            that was answered
-``finish``  the release is of the plan's last round           takes the result, and tags
-it ``stop``    nothing                                           logs why, forgets the
-keys and a copy of large rows
-==========  ================================================
-========================================================
+==========  ==============================  ============================================
+stage       what must hold                  then
+==========  ==============================  ============================================
+``keys``    nothing is remembered of the    a fresh key pair; answers with its public
+            run; the plan follows from its  half, the plan's digest and, where the node
+            configuration, the node allows  has an identity, a signature
+            it, and the own table fits
+``share``   sums are recovered, and no      shares the keys of all aggregations among
+            keys were shared yet            neighbours
+``sum``     the (round, attempt) is next,   reads the release that came along, goes on
+            planned and not in the ledger;  to the next state, computes, charges, masks
+            the node still allows the plan  and answers
+``unmask``  the vector of this (round,      gives one share for each neighbour, once
+            attempt) was the last that was
+            answered
+``finish``  the release is of the plan's    takes the result, and tags it
+            last round
+``stop``    nothing                         logs why, forgets the keys and a copy of
+                                            large rows
+==========  ==============================  ============================================
 
 **The rules.** A reply holds one masked vector, or public values; nothing else that
 depends on data. Whatever the server says is checked against the plan that this client
@@ -63,7 +60,6 @@ from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.aggregation import PARTIES, party_of
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks import columns as tables
-from flwr_dpkmeans.sums.checks.columns import agreed_names
 from flwr_dpkmeans.sums.checks.verify import require_next, require_server_state
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
@@ -105,7 +101,7 @@ class Memory:
     """
     identities: tuple[tuple[int, bytes], ...] = ()
     """Where sums are recovered: the neighbours' pinned identities, which sign what
-    survivors they were told of.
+    survivors they heard of.
     """
     started: str = ""
     cohort: tuple[str, ...] = ()
@@ -116,31 +112,35 @@ class Memory:
     """
 
     def digest(self) -> bytes:
-        """What the tag of a reply covers: the clustering state, or before there is one
-        what has been found.
+        """What the tag of a reply covers: the state, or before there is one what has
+        been discovered.
         """
         if self.clusters is not None:
             return self.clusters.digest
-        return b"" if self.discoveries == Discoveries() else self.discoveries.digest()
+        if self.discoveries == Discoveries():
+            return b""
+        return self.discoveries.digest()
 
     def pack(self) -> dict[str, Any]:
         """Write it as text and blobs, for one record that is replaced as a whole."""
-        return (
-            pack_fields(self.protocol)
-            | pack_fields(self, "protocol", "plan_blob", "plan")
-            | {"plan": self.plan_blob}
-        )
+        protocol = pack_fields(self.protocol)
+        others = pack_fields(self, "protocol", "plan_blob", "plan")
+        return {**protocol, **others, "plan": self.plan_blob}
 
     @classmethod
     def unpack(cls, stored: Mapping[str, Any], run_id: int) -> Memory | None:
         """Undo `pack`; None where it is of an earlier run."""
-        (kind,) = PARTIES.keys() & stored.keys()
-        party = unpack_fields(PARTIES[kind], stored)
+        (party_name,) = PARTIES.keys() & stored.keys()
+        party = unpack_fields(PARTIES[party_name], stored)
         if party.run_id != run_id:
             return None
-        blob = bytes(stored["plan"])
+        plan_blob = bytes(stored["plan"])
         memory: Memory = unpack_fields(
-            cls, stored, protocol=party, plan_blob=blob, plan=load_plan(blob)
+            cls,
+            stored,
+            protocol=party,
+            plan_blob=plan_blob,
+            plan=load_plan(plan_blob),
         )
         return memory
 
@@ -182,15 +182,14 @@ class Guard:
         """
 
     def require_approved(self, plan: Plan, digest: bytes) -> None:
-        """Recompute a plan, as a server may lie about prices.
+        """Recompute a plan, and hold it against the policy and what the data cost.
 
-        Hold it against the policy and what the data cost.
+        A server may lie about prices.
         """
 
     def require_new_run(self) -> None:
-        """Refuse a run that was charged before, or whose releases could not be charged.
-
-        It is replayed.
+        """Refuse a run that was charged before, as it is replayed, or whose releases
+        could not be charged.
         """
 
     def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
@@ -204,16 +203,27 @@ class Guard:
         policy no longer allows.
         """
 
-    def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None:
+    def charge(
+        self,
+        memory: Memory,
+        index: int,
+        attempt: int,
+        n_clients: int,
+    ) -> None:
         """Write a release into the ledger before it is sent."""
 
     def give_shares(self, memory: Memory, request: messages.UnmaskRequest) -> None:
         """Write into the ledger that key shares are given.
 
-        a second time, refuse: both shares would open a vector.
+        Refuse a second time: both shares would open a vector.
         """
 
-    def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
+    def shared(
+        self,
+        memory: Memory,
+        n_neighbours: int,
+        threshold: int,
+    ) -> None:
         """Log that keys were shared."""
 
     def finished(self, memory: Memory, report: PrivacyReport) -> None:
@@ -238,7 +248,7 @@ class Statistic(Protocol):
         """The exact statistic of one round, clipped to what the plan says."""
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
-        """Take the result; whether it was kept, which nobody else may know."""
+        """Take the result, and say whether it was stored, which nobody else may know."""
 
 
 class Client:
@@ -248,19 +258,24 @@ class Client:
     """
 
     def __init__(
-        self, guard: Guard, statistic: Statistic, memory: Memory | None
+        self,
+        guard: Guard,
+        statistic: Statistic,
+        memory: Memory | None,
     ) -> None:
-        self._guard, self._statistic, self._memory = guard, statistic, memory
+        self._guard = guard
+        self._statistic = statistic
+        self._memory = memory
         self.unmasked_vector = np.zeros(0, dtype=np.uint64)
         """What was masked, with this client's share of the noise.
 
-        For audits that play all parties; never kept.
+        For audits that play all parties; never stored.
         """
 
     def handle(self, request: Request) -> tuple[Memory | None, Any]:
         """Answer a request.
 
-        The memory is to be kept before the reply is sent, but where it is None.
+        The memory is to be stored before the reply is sent, but where it is None.
 
         A `PeerError` is a refusal, whose sentence may travel; that of any other
         `DPKMeansError` may not.
@@ -274,25 +289,27 @@ class Client:
                 " went astray, and refused."
             )
         if request.stage is Stage.STOP:
-            guard.stopped(self._memory, request.body.sentence)
-            memory = self._memory  # None: this client refused the plan, or never saw it
-            ended = (
-                None
-                if memory is None
-                else changed(memory, protocol=memory.protocol.stopped())
-            )
-            return ended, messages.StopReply()
-        if (
-            request.stage is not Stage.FINISH
-        ):  # A result is welcome at any time, and costs nothing.
+            return self._stop(request), messages.StopReply()
+        # A result is welcome at any time, and costs nothing.
+        if request.stage is not Stage.FINISH:
             # What nobody takes in any more must not cost anything.
             guard.require_in_time(request.wait)
         if request.stage is Stage.KEYS:
             return self._agree(request)
         if self._memory is None:
-            lost = "(it may have restarted): leave it out or start a new run."
-            raise ProtocolError(f"run {guard.run_id} is unknown to this client {lost}")
-        return _TRANSITIONS[request.stage](self, self._memory, request)
+            mend = "(it may have restarted): leave it out or start a new run."
+            raise ProtocolError(f"run {guard.run_id} is unknown to this client {mend}")
+        transition = _TRANSITIONS[request.stage]
+        return transition(self, self._memory, request)
+
+    def _stop(self, request: Request) -> Memory | None:
+        """Log why the run ended, and forget the keys."""
+        memory = self._memory
+        self._guard.stopped(memory, request.body.sentence)
+        if memory is None:
+            # This client refused the plan, or never saw it.
+            return None
+        return changed(memory, protocol=memory.protocol.stopped())
 
     def _agree(self, request: Request) -> tuple[Memory, KeysReply]:
         """Check the plan, look at the own table, and answer with a fresh public key."""
@@ -307,13 +324,40 @@ class Client:
         require_same_versions(
             request.versions, sender="the server", receiver=f"node {guard.node_id}"
         )
-        blob = request.plan
-        if blob is None:
+        if request.plan is None:
             raise ProtocolError(
                 "the key phase carries no plan: use the same version of flwr-dpkmeans"
                 " everywhere."
             )
-        plan, agreed = load_plan(blob), plan_digest(blob)
+        plan = load_plan(request.plan)
+        digest = plan_digest(request.plan)
+        self._require_first_plan(plan, digest)
+        n_features, names, has_labels, schema = self._statistic.describe()
+        tables.require_schema(plan, schema)
+        tables.require_width(plan, n_features)
+        tables.require_labels(plan, has_labels=has_labels)
+        columns = tables.require_columns(plan, names)
+        guard.require_names(plan, names)
+        min_cohort = max(plan.min_cohort, guard.min_cohort)
+        private_key = generate_private_key()
+        party = party_of(plan, guard.node_id, private_key, min_cohort, digest)
+        memory = Memory(
+            protocol=party,
+            plan_blob=request.plan,
+            plan=plan,
+            agreed_digest=digest,
+            clusters=_initial_clusters(plan),
+            n_features=n_features,
+            started=guard.started(),
+            columns=columns,
+        )
+        return memory, self._keys_reply(memory)
+
+    def _require_first_plan(self, plan: Plan, digest: bytes) -> None:
+        """Refuse a plan of another run, one that knows too much, and what the node does
+        not allow.
+        """
+        guard = self._guard
         if plan.run_id != guard.run_id:
             raise ProtocolError(
                 f"the plan is of run {plan.run_id}, but this is run {guard.run_id}: it"
@@ -326,39 +370,35 @@ class Client:
                 "the plan fixes what its preliminary sums are still to find: stop the"
                 " run."
             )
-        guard.require_approved(plan, agreed)
+        guard.require_approved(plan, digest)
         # A ledger that has releases of this run shows a replay, or that the memory of
         # them was lost.
         guard.require_new_run()
-        n_features, names, has_labels, schema = self._statistic.describe()
-        tables.require_schema(plan, schema)
-        tables.require_width(plan, n_features)
-        tables.require_labels(plan, has_labels=has_labels)
-        columns = tables.require_columns(plan, names)
-        guard.require_names(plan, names)
-        least = max(plan.min_cohort, guard.min_cohort)
-        party = party_of(plan, guard.node_id, generate_private_key(), least, agreed)
-        start = _initial_clusters(plan)
-        memory = Memory(
-            party,
-            blob,
-            plan,
-            agreed,
-            start,
-            n_features,
-            started=guard.started(),
-            columns=columns,
-        )
-        public_key, identity, signature = party.public_key, b"", b""
+
+    def _keys_reply(self, memory: Memory) -> KeysReply:
+        """The answer to a plan, signed where the node has an identity.
+
+        By the signature, peers that pin identities tell this key from one that the
+        server made up.
+        """
+        guard = self._guard
+        public_key = memory.protocol.public_key
+        digest = memory.agreed_digest
+        identity = b""
+        signature = b""
         if guard.identity is not None:
-            # By it, peers that pin identities tell this key from one that the server
-            # made up.
             identity = guard.identity.public_key
             signature = guard.identity.sign_keys(
-                plan.run_id, guard.node_id, agreed, public_key
+                memory.plan.run_id, guard.node_id, digest, public_key
             )
-        return memory, KeysReply(
-            public_key, agreed, n_features, identity, signature, guard.marks(), columns
+        return KeysReply(
+            public_key=public_key,
+            plan_digest=digest,
+            n_features=memory.n_features,
+            identity=identity,
+            signature=signature,
+            marks=guard.marks(),
+            columns=memory.columns,
         )
 
     def _share(
@@ -368,20 +408,20 @@ class Client:
 
         Nothing of the data is in it, so nothing is charged.
         """
-        asked = request.body
+        message: messages.ShareRequest = request.body
         self._guard.require_same_history(memory)
-        _require_size(memory.plan, asked.roster)
-        n_recognised = self._recognised(memory, asked)
-        party, reply = memory.protocol.share(asked)
+        _require_size(memory.plan, message.roster)
+        n_recognised = self._recognised(memory, message)
+        party, reply = memory.protocol.share(message)
         neighbours = party.neighbours if n_recognised else ()
         memory = changed(
             memory,
             protocol=party,
             n_recognised=n_recognised,
             identities=tuple(
-                (node, asked.credentials[node].identity) for node in neighbours
+                (node, message.credentials[node].identity) for node in neighbours
             ),
-            cohort=fingerprints(asked.roster, asked.credentials),
+            cohort=fingerprints(message.roster, message.credentials),
         )
         self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
         return memory, reply
@@ -392,104 +432,110 @@ class Client:
         """Take the last release in, compute the next statistic, charge the ledger, mask
         and answer.
         """
-        asked = request.body
-        now_at(*asked.attempt_id)
-        _require_planned(memory.plan, asked)
-        news: dict[str, Any] = {"n_recognised": self._recognised(memory, asked)}
-        if asked.roster is not None and not memory.cohort:
-            news["cohort"] = fingerprints(asked.roster, asked.credentials)
-        if asked.release is not None:
-            self._require_confirmed(memory, asked.confirmations)
-        repeated = (
-            bool(memory.attempts) and asked.round_index == memory.protocol.round_index
-        )
-        party = memory.protocol.admit(
-            asked, memory.plan.first_round, memory.plan.skips_to
-        )
-        memory = self._taken_in(
-            changed(memory, protocol=party, **news), request, repeated=repeated
-        )
-        if asked.release is not None:
-            _require_following(memory, asked.release.round_index, asked.round_index)
+        message: messages.SumRequest = request.body
+        now_at(*message.attempt_id)
+        _require_planned(memory.plan, message)
+        memory = changed(memory, n_recognised=self._recognised(memory, message))
+        if message.roster is not None and not memory.cohort:
+            cohort = fingerprints(message.roster, message.credentials)
+            memory = changed(memory, cohort=cohort)
+        if message.release is not None:
+            self._require_confirmed(memory, message.confirmations)
+        party = memory.protocol
+        is_repeated = bool(memory.attempts) and message.round_index == party.round_index
+        party = party.admit(message, memory.plan.first_round, memory.plan.skips_to)
+        memory = changed(memory, protocol=party)
+        memory = self._take_in(memory, request, is_repeated=is_repeated)
+        if message.release is not None:
+            _require_following(memory, message.release.round_index, message.round_index)
         # One (round, attempt) is answered once, even if an older memory was put back:
         # the ledger remembers. And an owner may have become stricter since the run
         # began, or another run taken the budget.
-        self._guard.require_open(memory, asked)
-        return self._contribute(memory, asked, request.wait)
+        self._guard.require_open(memory, message)
+        return self._contribute(memory, message, request.wait)
 
-    def _taken_in(self, memory: Memory, request: Request, *, repeated: bool) -> Memory:
-        """Read what came along with a request for a vector.
-
-        a release or a state, and perhaps a later plan.
+    def _take_in(
+        self,
+        memory: Memory,
+        request: Request,
+        *,
+        is_repeated: bool,
+    ) -> Memory:
+        """Read what came along with a request for a vector: a release or a state, and
+        perhaps a later plan.
         """
-        asked, plan = request.body, memory.plan
-        release: messages.Release | None = asked.release
-        index = None if release is None else release.round_index
-        steers = index is not None and plan.discovers(index)
-        if release is not None and steers:
-            released = _accepted(plan, release.round_index, _readable(memory, release))
-            discoveries = plan.task.take_preliminary(
-                plan, release.round_index, released, memory.discoveries
-            )
-            memory = changed(memory, discoveries=discoveries)
-        memory = self._with_next_plan(memory, request.plan, index)
+        message: messages.SumRequest = request.body
+        release = message.release
+        is_preliminary = release is not None and memory.plan.discovers(
+            release.round_index
+        )
+        if release is not None and is_preliminary:
+            memory = _with_discoveries(memory, release)
+        released_index = None if release is None else release.round_index
+        memory = self._with_next_plan(memory, request.plan, released_index)
         plan = memory.plan
         tables.require_agreed_columns(plan, memory.columns)
-        if plan.server_advances and not plan.discovers(asked.round_index):
+        if plan.server_advances and not plan.discovers(message.round_index):
             return _with_server_state(
-                memory, asked.round_index, asked.state, repeated=repeated
+                memory, message.round_index, message.state, is_repeated=is_repeated
             )
-        if asked.state:
+        if message.state:
             # It could have the statistic taken where its bound does not hold, or where
             # it tells about one row.
             raise ProtocolError(
                 "a state came from the server although clients compute their own: stop"
                 " the run."
             )
-        if release is not None and not steers:
+        if release is not None and not is_preliminary:
             memory = changed(memory, clusters=_advance(memory, release))
         return memory
 
     def _contribute(
-        self, memory: Memory, request: messages.SumRequest, wait: float | None
+        self,
+        memory: Memory,
+        message: messages.SumRequest,
+        wait: float | None,
     ) -> tuple[Memory, messages.SumReply]:
-        """The sending half of `_sum`."""
-        guard, plan, asked = self._guard, memory.plan, request.attempt_id
-        planned, party = plan.round_at(request.round_index), memory.protocol
+        """Compute, mask and charge one vector: the sending half of `_sum`."""
+        guard = self._guard
+        plan = memory.plan
+        party = memory.protocol
+        attempt_id = message.attempt_id
+        planned = plan.round_at(message.round_index)
         trust = planned.model
         announced = party.announced or party.cohort
         shares = plan.shares_of(len(party.cohort.members), len(announced.members))
-        noise = make_noise_source(plan, "client", guard.stream, *asked)
-        vector = self._vector(memory, planned, asked)
+        noise = make_noise_source(plan, "client", guard.stream, *attempt_id)
+        exact = self._vector(memory, planned, attempt_id)
         vector = trust.contribute(
-            vector, planned.blocks, plan.fraction_bits, shares, noise
+            exact, planned.blocks, plan.fraction_bits, shares, noise
         )
         self.unmasked_vector = vector.values
         party, reply = party.answer(
-            request, vector, blinded=trust.hides_sums(), state_digest=memory.digest()
+            message, vector, blinded=trust.hides_sums(), state_digest=memory.digest()
         )
         # Asked once more, since computing takes time: an answer that comes too late
         # would be paid for nothing.
         guard.require_in_time(wait)
-        guard.charge(memory, *asked, shares.n_clients)
-        return (
-            changed(memory, protocol=party, attempts=(*memory.attempts, asked)),
-            reply,
-        )
+        guard.charge(memory, *attempt_id, shares.n_clients)
+        attempts = (*memory.attempts, attempt_id)
+        return changed(memory, protocol=party, attempts=attempts), reply
 
     def _vector(
-        self, memory: Memory, planned: PlannedRound, asked: tuple[int, int]
+        self,
+        memory: Memory,
+        planned: PlannedRound,
+        attempt_id: tuple[int, int],
     ) -> FixedPointVector:
         """The statistic on the grid, or zeros where the client's own coin says that it
         does not take part.
         """
-        plan, index = memory.plan, asked[0]
+        plan = memory.plan
+        index, _ = attempt_id
         arrays = self._statistic.compute(memory, index)
-        flat = (
-            np.concatenate([np.ravel(array) for array in arrays])
-            if arrays
-            else np.zeros(0)
-        )
+        flat = np.zeros(0)
+        if arrays:
+            flat = np.concatenate([np.ravel(array) for array in arrays])
         if flat.shape != (planned.length,):
             raise ProtocolError(
                 f"the wrapped client did not return the {planned.length} entries of the"
@@ -499,69 +545,80 @@ class Client:
         if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells
             # who takes part.
-            coin = takes_part(plan, self._guard.stream, *asked)
+            coin = takes_part(plan, self._guard.stream, *attempt_id)
             encoded = encode(flat * coin, plan.fraction_bits)
         return encoded
 
     def _unmask(
         self, memory: Memory, request: Request
     ) -> tuple[Memory, messages.UnmaskReply]:
-        """Give a share for each neighbour, and sign what survivors this client was told
+        """Give a share for each neighbour, and sign what survivors this client heard
         of.
         """
-        asked, guard = request.body, self._guard
-        now_at(*asked.attempt_id)
-        party, reply = memory.protocol.unmask(asked)
+        message: messages.UnmaskRequest = request.body
+        guard = self._guard
+        now_at(*message.attempt_id)
+        party, reply = memory.protocol.unmask(message)
         if guard.identity is not None:
-            # Neighbours hold it against what they were told, so that a server that says
+            # Neighbours compare it with what they heard, so that a server that says
             # two things is found out.
-            told = survivors_digest(asked.survivors)
-            signed = (party.run_id, party.node_id, *asked.attempt_id, told)
-            reply = replace(reply, signature=guard.identity.sign_survivors(*signed))
+            signature = guard.identity.sign_survivors(
+                party.run_id,
+                party.node_id,
+                *message.attempt_id,
+                survivors_digest(message.survivors),
+            )
+            reply = replace(reply, signature=signature)
         # With an older memory, both shares of one neighbour would be given: the ledger
         # remembers.
-        guard.give_shares(memory, asked)
+        guard.give_shares(memory, message)
         return changed(memory, protocol=party), reply
 
     def _finish(
         self, memory: Memory, request: Request
     ) -> tuple[Memory, messages.FinishReply]:
         """Take the last release in, hand the result on and tag the state."""
-        asked = request.body
-        index = asked.release.round_index
-        now_at(*asked.release.attempt_id)
-        self._require_confirmed(memory, asked.confirmations)
-        memory = changed(memory, protocol=memory.protocol.finish(asked))
-        last = memory.plan.last_round
-        if memory.plan.discovers(index) or (
-            index < last and memory.plan.task.tolerance is None
-        ):
+        message: messages.FinishRequest = request.body
+        release = message.release
+        index = release.round_index
+        now_at(*release.attempt_id)
+        self._require_confirmed(memory, message.confirmations)
+        memory = changed(memory, protocol=memory.protocol.finish(message))
+        plan = memory.plan
+        last = plan.last_round
+        is_early = index < last and plan.task.tolerance is None
+        if plan.discovers(index) or is_early:
             raise ProtocolError(
                 f"the run was finished after round {index}, but the plan has {last}."
             )
-        if memory.plan.server_advances:
-            memory = _with_server_state(memory, last + 1, asked.state, repeated=False)
+        if plan.server_advances:
+            memory = _with_server_state(
+                memory, last + 1, message.state, is_repeated=False
+            )
         else:
-            memory = changed(memory, clusters=_advance(memory, asked.release))
+            memory = changed(memory, clusters=_advance(memory, release))
         _require_following(memory, index, last + 1)
         if self._statistic.deliver(memory, lambda: self._report(memory)):
             self._guard.ended(memory)
         party = memory.protocol
-        return memory, messages.FinishReply(
-            party.tag(index + 1, party.attempt, memory.digest())
-        )
+        tag = party.tag(index + 1, party.attempt, memory.digest())
+        return memory, messages.FinishReply(tag)
 
     def _report(self, memory: Memory) -> PrivacyReport:
         """What the run guarantees, as this client can know it."""
-        guard, plan, unclear = self._guard, memory.plan, memory.discoveries.unclear
-        # Numbers of columns are those of the agreed order, which need not be that of
-        # the own table.
-        names = agreed_names(plan, self._statistic.describe()[1]) if unclear else ()
-        identities = guard.identities(memory.n_recognised)
+        guard = self._guard
+        plan = memory.plan
+        unclear = memory.discoveries.unclear
+        names: tuple[str, ...] = ()
+        if unclear:
+            # Numbers of columns are those of the agreed order, which need not be that
+            # of the own table.
+            _, table_names, _, _ = self._statistic.describe()
+            names = tables.agreed_names(plan, table_names)
         report = build_report(
             plan,
             memory.attempts,
-            identities,
+            guard.identities(memory.n_recognised),
             state=memory.clusters,
             unclear=unclear,
             names=names,
@@ -580,11 +637,10 @@ class Client:
         return report
 
     def _recognised(
-        self, memory: Memory, request: messages.SumRequest | messages.ShareRequest
+        self, memory: Memory, message: messages.SumRequest | messages.ShareRequest
     ) -> int:
-        """Hold the first roster of a run against the identities that the policy pins.
-
-        No server invents clients.
+        """Hold the first roster of a run against the identities that the policy pins,
+        so that no server invents clients.
 
         Later rosters can only lose members, with unchanged keys, so what was recognised
         once stays recognised.
@@ -599,13 +655,13 @@ class Client:
                     " roster was not held against them: start a new run."
                 )
             return memory.n_recognised
-        if request.roster is None:
+        if message.roster is None:
             raise ProtocolError(
                 "the first request came without the run's roster: restart the run."
             )
         return require_pinned(
-            request.roster,
-            request.credentials,
+            message.roster,
+            message.credentials,
             run_id=guard.run_id,
             node_id=guard.node_id,
             plan_digest=memory.agreed_digest,
@@ -617,41 +673,35 @@ class Client:
         self, memory: Memory, confirmations: Mapping[int, bytes]
     ) -> None:
         """Where identities are pinned, neighbours must have signed the survivors that
-        this client was told of.
+        this client heard of.
         """
         if self._guard.pinned is not None and self._guard.identity is not None:
             memory.protocol.require_confirmed(dict(memory.identities), confirmations)
 
     def _with_next_plan(
-        self, memory: Memory, blob: bytes | None, released: int | None
+        self,
+        memory: Memory,
+        blob: bytes | None,
+        released: int | None,
     ) -> Memory:
         """Put the plan in force that came along, if one did.
 
         `released` is the round that was released with it.
         """
         if blob is None:
-            if released == 0:
-                raise ProtocolError(
-                    "the last preliminary sum was released, but no final plan came:"
-                    " stop the run."
-                )
-            if memory.plan.settings.private_bounds and memory.plan.n_features is None:
-                raise ProtocolError(
-                    "the plan has no histograms yet, and none of the tables' width"
-                    " came: stop the run."
-                )
+            _require_no_plan_is_due(memory.plan, released)
             return memory
-        plan, digest = load_plan(blob), plan_digest(blob)
-        begun = released is not None or bool(memory.attempts)
+        plan = load_plan(blob)
+        digest = plan_digest(blob)
+        has_begun = released is not None or bool(memory.attempts)
         require_next(
-            memory.plan, plan, memory.discoveries, begun=begun, released=released
+            memory.plan, plan, memory.discoveries, begun=has_begun, released=released
         )
         self._guard.require_approved(plan, digest)
         tables.require_width(plan, memory.n_features)
-        party = memory.protocol.with_plan(digest, plan.last_round)
         return changed(
             memory,
-            protocol=party,
+            protocol=memory.protocol.with_plan(digest, plan.last_round),
             plan_blob=blob,
             plan=plan,
             clusters=_initial_clusters(plan),
@@ -670,39 +720,56 @@ _TRANSITIONS: Mapping[
 )
 
 
-def _require_planned(plan: Plan, request: messages.SumRequest) -> None:
-    """Hold a request against what the plan priced.
-
-    So many attempts, and a cohort that is not larger.
-    """
-    if request.attempt > plan.settings.max_retries:
+def _require_no_plan_is_due(plan: Plan, released: int | None) -> None:
+    """Refuse a request without a plan where the one in force waits for a later one."""
+    if released == 0:
         raise ProtocolError(
-            f"attempt {request.attempt} was asked for, but the plan that was agreed on"
+            "the last preliminary sum was released, but no final plan came: stop the"
+            " run."
+        )
+    if plan.settings.private_bounds and plan.n_features is None:
+        raise ProtocolError(
+            "the plan has no histograms yet, and none of the tables' width came: stop"
+            " the run."
+        )
+
+
+def _require_planned(plan: Plan, message: messages.SumRequest) -> None:
+    """Hold a request against what the plan priced: so many attempts, and a cohort that
+    is not larger.
+    """
+    if message.attempt > plan.settings.max_retries:
+        raise ProtocolError(
+            f"attempt {message.attempt} was asked for, but the plan that was agreed on"
             f" has {plan.settings.max_retries} retries: start a new run, or raise"
             " max-retries."
         )
-    if request.roster is not None:
-        _require_size(plan, request.roster)
+    if message.roster is not None:
+        _require_size(plan, message.roster)
 
 
-def _require_following(memory: Memory, released: int, asked: int) -> None:
+def _require_following(
+    memory: Memory,
+    released: int,
+    requested: int,
+) -> None:
     """Refuse another round than the one that follows from what was released.
 
     T + 1 is the end.
     """
     following = memory.plan.round_after(released, memory.clusters)
-    if asked != following:
+    if requested != following:
+        end = memory.plan.last_round + 1
         raise ProtocolError(
-            f"round {asked} was asked for after round {released}, but by what was"
-            f" released round {following} follows ({memory.plan.last_round + 1}: the"
-            " end): stop the run and check the server."
+            f"round {requested} was asked for after round {released}, but by what was"
+            f" released round {following} follows ({end}: the end): stop the run and"
+            " check the server."
         )
 
 
 def _require_size(plan: Plan, roster: Roster) -> None:
-    """Refuse a roster that is larger than the plan's cohort.
-
-    Shares of the noise would be smaller than was priced.
+    """Refuse a roster that is larger than the plan's cohort, as shares of the noise
+    would be smaller than was priced.
     """
     if len(roster.members) > plan.n_clients:
         raise ProtocolError(
@@ -713,29 +780,33 @@ def _require_size(plan: Plan, roster: Roster) -> None:
 
 @lru_cache(maxsize=4)
 def _initial_clusters(plan: Plan) -> State | None:
-    """The data-independent start, once the plan is final.
-
-    None where it comes from the server.
+    """The data-independent start, once the plan is final; None where it comes from the
+    server.
 
     Made once for all virtual clients of one process.
     """
-    return initial_state(plan) if plan.is_final and not plan.server_advances else None
+    if not plan.is_final or plan.server_advances:
+        return None
+    return initial_state(plan)
 
 
 def _with_server_state(
-    memory: Memory, index: int, blob: bytes, *, repeated: bool
+    memory: Memory,
+    index: int,
+    blob: bytes,
+    *,
+    is_repeated: bool,
 ) -> Memory:
-    """Take in what the server computed from released sums and its own points.
-
-    a repeated request brings none.
+    """Take in what the server computed from released sums and its own points; a
+    repeated request brings none.
     """
-    if bool(blob) == repeated:
-        what = "came a second time for one round" if repeated else "is missing"
+    if bool(blob) == is_repeated:
+        what = "came a second time for one round" if is_repeated else "is missing"
         raise ProtocolError(
             f"the server's state {what}: use the same version of flwr-dpkmeans"
             " everywhere."
         )
-    if repeated:
+    if is_repeated:
         return memory
     state = unpack_state(blob, memory.plan.last_round)
     require_server_state(memory.plan, index, state)
@@ -743,40 +814,55 @@ def _with_server_state(
 
 
 def _readable(memory: Memory, release: messages.Release) -> AggregateVector:
-    """Unblind a release.
-
-    One of another length than the plan's would be read as what it is not.
+    """Unblind a release, of which one of another length than the plan's would be read
+    as what it is not.
     """
     planned = memory.plan.round_at(release.round_index)
-    length = planned.length
-    if release.values.shape != (length,):
+    if release.values.shape != (planned.length,):
         raise ProtocolError(
             f"the release of round {release.round_index} has {release.values.size}"
-            f" entries, but the plan has {length}: stop the run."
+            f" entries, but the plan has {planned.length}: stop the run."
         )
     return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
 
 
-def _accepted(plan: Plan, index: int, readable: AggregateVector) -> ReleasedSum:
+def _as_released(
+    plan: Plan,
+    index: int,
+    readable: AggregateVector,
+) -> ReleasedSum:
+    """A noised sum as the arrays of its round."""
     planned = plan.round_at(index)
     return planned.model.read(readable, planned.blocks, plan.fraction_bits)
 
 
+def _with_discoveries(memory: Memory, release: messages.Release) -> Memory:
+    """Add what a preliminary release tells."""
+    plan = memory.plan
+    index = release.round_index
+    released = _as_released(plan, index, _readable(memory, release))
+    discoveries = plan.task.take_preliminary(plan, index, released, memory.discoveries)
+    return changed(memory, discoveries=discoveries)
+
+
 def _advance(memory: Memory, release: messages.Release) -> State:
+    """The state after one of the task's own releases."""
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
     values = _readable(memory, release).values.tobytes()
-    return _advanced(memory.plan, release.round_index, memory.clusters, values)
+    return _next_state(memory.plan, release.round_index, memory.clusters, values)
 
 
 @lru_cache(maxsize=4)
-def _advanced(plan: Plan, index: int, clusters: State, values: bytes) -> State:
+def _next_state(
+    plan: Plan,
+    index: int,
+    state: State,
+    values: bytes,
+) -> State:
     """Make a costly step (eigenvectors, k-means with restarts) once for all virtual
     clients of one process.
     """
     readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
-    return (
-        build_algorithm(plan)
-        .rounds[index - 1]
-        .advance(clusters, _accepted(plan, index, readable))
-    )
+    step = build_algorithm(plan).rounds[index - 1]
+    return step.advance(state, _as_released(plan, index, readable))

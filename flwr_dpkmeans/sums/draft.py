@@ -13,7 +13,6 @@ import itertools
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -36,34 +35,41 @@ from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, PublicPoints
 from flwr_dpkmeans.sums.price import (
-    _counted_delta,
+    counted_delta,
     resolve_delta,
     whole_multiplier,
 )
 from flwr_dpkmeans.sums.public_facts import ServerFacts
-from flwr_dpkmeans.sums.settings import Box, EvaluationKind
+from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 from flwr_dpkmeans.sums.trust import trust_model
 
 
 def resolve_max_silent(config: RunConfig, n_clients: int) -> int:
-    """t: as given, else by `dropout`, as its documentation in `RunConfig` says."""
+    """t: as the user set it, else by `dropout`, as its documentation in `Settings`
+    says.
+    """
     settings = config.settings
-    if settings.max_silent is not None:
-        if settings.max_silent > n_clients - 2:
-            raise ConfigurationError(
-                f"max_silent is {settings.max_silent}, but with {n_clients} clients at"
-                f" most {n_clients - 2} may be silent or collude: lower max_silent or"
-                " start more clients."
-            )
-        return settings.max_silent
-    return AGGREGATORS[settings.dropout_of(n_clients).value].usual_max_silent(n_clients)
+    max_silent = settings.max_silent
+    if max_silent is None:
+        dropout = settings.dropout_of(n_clients)
+        return AGGREGATORS[dropout.value].usual_max_silent(n_clients)
+    if max_silent > n_clients - 2:
+        raise ConfigurationError(
+            f"max_silent is {settings.max_silent}, but with {n_clients} clients at"
+            f" most {n_clients - 2} may be silent or collude: lower max_silent or"
+            " start more clients."
+        )
+    return max_silent
 
 
 _MOST_PURE = 1.05
 """Of epsilon, for Laplace rounds beside a count, which together are priced at less than
 the sum of their epsilons.
 """
-_WIDE, _MANY = 100, 10**9
+_WIDE = 100
+"""Columns of a wide table, in forecasts of plans whose width is not known yet."""
+_MANY = 10**9
+"""Rows of a large table, in forecasts of plans whose N is not known yet."""
 
 
 def draft_plan(
@@ -96,24 +102,11 @@ def draft_plan(
     >>> plan.last_round, plan.epsilon <= 1.0
     (10, True)
     """
-    settings, task = config.settings, config.task
+    settings = config.settings
     require_supported(config, has_server_data=server is not None)
-    if public_points is not None and (
-        server is None or trust_model(settings.trust).server_has_result()
-    ):
-        raise ConfigurationError(
-            f"server points are in the plan, but trust {settings.trust!r} keeps them on"
-            " the server: check the server."
-        )
-    known = settings.n_features or n_features
-    if settings.n_features is not None and n_features not in (
-        None,
-        settings.n_features,
-    ):
-        raise ConfigurationError(
-            f"n_features is declared as {settings.n_features}, but the clients' tables"
-            f" have {n_features} features: correct n_features or leave it out."
-        )
+    _require_points_in_place(settings, server, public_points)
+    if settings.n_examples is not None:
+        n_examples = settings.n_examples
     plan = Plan(
         run_id=run_id,
         config=config,
@@ -121,10 +114,8 @@ def draft_plan(
         max_silent=resolve_max_silent(config, n_clients),
         seed=seed,
         delta=resolve_delta(config, n_clients),
-        n_examples=(
-            settings.n_examples if settings.n_examples is not None else n_examples
-        ),
-        n_features=known,
+        n_examples=n_examples,
+        n_features=_width(settings, n_features),
         preliminary=(),
         rounds=(),
         server=server,
@@ -133,27 +124,69 @@ def draft_plan(
         columns_digest=columns_digest(run_id, settings.feature_names) or columns,
     )
     plan = _with_preliminary_rounds(plan)
-    task.require_box(config, box, known)
-    if known is not None:
-        settings.require_width(known)
-        counted = plan.n_examples is not None or not task.counts(settings.unit)
-        if counted and (box is not None or not settings.private_bounds):
+    config.task.require_box(config, box, plan.n_features)
+    if plan.n_features is not None:
+        settings.require_width(plan.n_features)
+        if _has_all_numbers(plan):
             plan = replace(plan, rounds=_planned(plan))
     check_plan(plan)
-    if plan.is_final:
-        check_budget(plan, math.inf if plan.count is None else worst_case(plan))
-        _rehearsed(plan)
-    else:
-        # What no count and no box could mend, and releases that could not be reported,
-        # are refused before they cost.
-        cheapest = min(_continuations(plan), key=lambda final: final.epsilon_worst_case)
-        if settings.max_epsilon is not None:
-            check_budget(cheapest, math.inf)
-        _rehearsed(cheapest)
+    _require_affordable(plan)
     return plan
 
 
-def _rehearsed(plan: Plan) -> None:
+def _require_points_in_place(
+    settings: Settings,
+    server: ServerFacts | None,
+    public_points: PublicPoints | None,
+) -> None:
+    """Refuse server points in a plan whose trust model leaves them on the server."""
+    if public_points is None:
+        return
+    if server is None or trust_model(settings.trust).server_has_result():
+        raise ConfigurationError(
+            f"server points are in the plan, but trust {settings.trust!r} keeps them on"
+            " the server: check the server."
+        )
+
+
+def _width(settings: Settings, n_features: int | None) -> int | None:
+    """Width of the tables: as declared, else as the clients answered."""
+    declared = settings.n_features
+    if declared is None:
+        return n_features
+    if n_features not in (None, declared):
+        raise ConfigurationError(
+            f"n_features is declared as {settings.n_features}, but the clients' tables"
+            f" have {n_features} features: correct n_features or leave it out."
+        )
+    return declared
+
+
+def _has_all_numbers(plan: Plan) -> bool:
+    """Whether N and the box are known, as far as the run needs them."""
+    settings = plan.settings
+    is_counted = plan.n_examples is not None or not plan.task.counts(settings.unit)
+    has_box = plan.box is not None or not settings.private_bounds
+    return is_counted and has_box
+
+
+def _require_affordable(plan: Plan) -> None:
+    """Refuse a plan that costs too much, or whose task fails once clients have paid."""
+    if plan.is_final:
+        charged = math.inf if plan.count is None else worst_case(plan)
+        check_budget(plan, charged)
+        _rehearse_foreign(plan)
+        return
+    # What no count and no box could mend, and releases that could not be reported, are
+    # refused before they cost.
+    continuations = _continuations(plan)
+    cheapest = min(continuations, key=lambda final: final.epsilon_worst_case)
+    if plan.settings.max_epsilon is not None:
+        check_budget(cheapest, math.inf)
+    _rehearse_foreign(cheapest)
+
+
+def _rehearse_foreign(plan: Plan) -> None:
     """Call what is not ours, and would first be called when clients have paid."""
     if is_foreign(plan.task):
         rehearse(plan, build_algorithm)
@@ -161,30 +194,26 @@ def _rehearsed(plan: Plan) -> None:
 
 @lru_cache(maxsize=64)
 def worst_case(plan: Plan) -> float:
-    """What a run can cost in all, from its first release on.
-
-    What ledgers are charged with that release.
+    """What a run can cost in all, from its first release on, with which ledgers are
+    charged.
 
     No later plan of the run costs more, or it is refused. Where rounds follow from a
     private count, the number is the same before and after it. An estimate while neither
     N nor the width is known.
     """
     config = plan.config
-    if (
-        config.task.noise is NoiseShape.NONE
-        or config.settings.evaluation is EvaluationKind.EXACT
-    ):
+    settings = config.settings
+    is_exact = settings.evaluation is EvaluationKind.EXACT
+    if config.task.noise is NoiseShape.NONE or is_exact:
         return math.inf
     if plan.count is None and plan.n_features is not None:
         # With private bounds no price depends on what they are found to be.
-        return (
-            plan if plan.is_final else replace(plan, rounds=_planned(plan))
-        ).epsilon_worst_case
-    most = (
-        config.settings.epsilon
-        if config.settings.max_retries == 0
-        else _whole_repeated(plan)
-    )
+        if not plan.is_final:
+            plan = replace(plan, rounds=_planned(plan))
+        return plan.epsilon_worst_case
+    most = settings.epsilon
+    if settings.max_retries > 0:
+        most = _whole_repeated(plan)
     uncounted = replace(
         plan,
         n_examples=None,
@@ -194,50 +223,60 @@ def worst_case(plan: Plan) -> float:
     )
     if any(math.isinf(final.epsilon_worst_case) for final in _continuations(uncounted)):
         # Noise of a few steps of the grid has no price at epsilons of hundreds; whoever
-        # minds is told before the count.
+        # minds hears of it before the count.
         return math.inf
-    limit = config.settings.max_epsilon
-    return most if limit is None else max(config.settings.epsilon, min(most, limit))
+    if settings.max_epsilon is None:
+        return most
+    return max(settings.epsilon, min(most, settings.max_epsilon))
 
 
 def _whole_repeated(plan: Plan) -> float:
-    """Price of the whole budget with every retry.
-
-    No round has more of the budget than all of it.
+    """Price of the whole budget with every retry, as no round has more than all of it.
 
     Where rounds follow from a count, a price must hold for all outcomes at once: which
     round is dearest differs.
     """
     config = plan.config
+    settings = config.settings
     # Not the delta that a count may lower: the charge stays the same, and holds at the
     # first one [C15].
     delta = resolve_delta(config, plan.n_clients)
-    n_times = 1 + config.settings.max_retries
-    whole = whole_multiplier(config, delta)
+    n_times = 1 + settings.max_retries
+    multiplier = whole_multiplier(config, delta)
     if config.task.noise is not NoiseShape.LAPLACE:
-        return compose_epsilon(
-            [release.GaussianRelease("all rounds", whole / math.sqrt(n_times))], delta
-        )
-    share = config.settings.reserved_share(
-        counts=config.task.counts(config.settings.unit)
-    )
-    others = release.GaussianRelease("other rounds", whole / math.sqrt(share * n_times))
-    pure = release.PureRelease(
-        "Laplace rounds", _MOST_PURE * config.settings.epsilon * n_times
-    )
+        repeated = multiplier / math.sqrt(n_times)
+        whole = release.GaussianRelease("all rounds", repeated)
+        return compose_epsilon([whole], delta)
+    share = settings.reserved_share(counts=config.task.counts(settings.unit))
+    repeated = multiplier / math.sqrt(share * n_times)
+    others = release.GaussianRelease("other rounds", repeated)
+    pure_epsilon = _MOST_PURE * settings.epsilon * n_times
+    pure = release.PureRelease("Laplace rounds", pure_epsilon)
     return compose_epsilon([others, pure], delta)
 
 
-def redraft_plan(plan: Plan, *, columns: str = "", **known: Any) -> Plan:
+def redraft_plan(
+    plan: Plan,
+    *,
+    n_features: int | None,
+    n_examples: int | None = None,
+    box: Box | None = None,
+    columns: str = "",
+) -> Plan:
     """Draft the plan of the same run again, with more (or, on a client, the same)
     public values known.
     """
-    same = {
-        name: getattr(plan, name)
-        for name in ("run_id", "n_clients", "seed", "server", "public_points")
-    }
     return draft_plan(
-        plan.config, **same, columns=columns or plan.columns_digest, **known
+        plan.config,
+        run_id=plan.run_id,
+        n_clients=plan.n_clients,
+        seed=plan.seed,
+        n_features=n_features,
+        n_examples=n_examples,
+        server=plan.server,
+        public_points=plan.public_points,
+        box=box,
+        columns=columns or plan.columns_digest,
     )
 
 
@@ -246,11 +285,10 @@ def _with_preliminary_rounds(plan: Plan) -> Plan:
     and the delta that follows.
     """
     # They were released before the count could lower delta.
-    rounds = plan.task.preliminary(
-        plan.config, resolve_delta(plan.config, plan.n_clients), plan.n_features
-    )
+    first_delta = resolve_delta(plan.config, plan.n_clients)
+    rounds = plan.task.preliminary(plan.config, first_delta, plan.n_features)
     plan = replace(plan, preliminary=rounds)
-    return replace(plan, delta=_counted_delta(plan))
+    return replace(plan, delta=counted_delta(plan))
 
 
 @lru_cache(maxsize=64)
@@ -261,10 +299,8 @@ def _planned(plan: Plan) -> tuple[PlannedRound, ...]:
     """
     trust = plan.settings.trust
     return tuple(
-        [
-            PlannedRound(one.name, trust, one.blocks, one.radius)
-            for one in build_algorithm(plan).rounds
-        ]
+        PlannedRound(step.name, trust, step.blocks, step.radius)
+        for step in build_algorithm(plan).rounds
     )
 
 
@@ -277,28 +313,32 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
     N and d in steps, so the smallest and the largest are both looked at.
     """
     config = plan.config
-    known = plan.n_features or (
-        len(config.settings.bounds[0]) if len(config.settings.bounds[0]) > 1 else None
-    )
-    widths = (1, _WIDE) if known is None else (known,)
-    counts = (
-        (max(config.task.least_rows, 3), _MANY)
-        if plan.n_examples is None
-        else (plan.n_examples,)
-    )
     longest = RunConfig(config.settings, config.task.longest())
-    continued: list[Plan] = []
+    counts: tuple[int, ...] = (max(config.task.least_rows, 3), _MANY)
+    if plan.n_examples is not None:
+        counts = (plan.n_examples,)
+    continuations: list[Plan] = []
     refused: LocalMisuseError | None = None
-    for width, n_examples in itertools.product(widths, counts):
+    for width, n_examples in itertools.product(_possible_widths(plan), counts):
         final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
         final = _with_preliminary_rounds(final)
         try:
             final = replace(final, rounds=_planned(final))
             check_plan(final)
-            continued.append(final)
+            continuations.append(final)
         except LocalMisuseError as error:
             # Such as too few rows to choose k from: the count may still find more.
             refused = error
-    if refused is not None and not continued:
+    if refused is not None and not continuations:
         raise refused
-    return tuple(continued)
+    return tuple(continuations)
+
+
+def _possible_widths(plan: Plan) -> tuple[int, ...]:
+    """Widths that tables may turn out to have: the plan's, that of its bounds, or any."""
+    if plan.n_features is not None:
+        return (plan.n_features,)
+    lower, _ = plan.settings.bounds
+    if len(lower) > 1:
+        return (len(lower),)
+    return (1, _WIDE)

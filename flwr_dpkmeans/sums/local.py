@@ -1,6 +1,5 @@
-"""All parties of a run in this process, without Flower's messages.
-
-For experiments with thousands of virtual clients.
+"""All parties of a run in this process, without Flower's messages, for experiments with
+thousands of virtual clients.
 
 `run_direct` drives the same `Server` and `Client` as Flower does. They hand each other
 requests and replies as they are instead of bytes, one client after another, so that
@@ -9,7 +8,7 @@ requests and replies as they are instead of bytes, one client after another, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -36,18 +35,22 @@ from flwr_dpkmeans.sums.wire import Request
 logger = placed_logger("flwr_dpkmeans.local")
 
 FIRST_NODE_ID = 2
-"""As in the other engines, where node 1 is the SuperLink.
-
-Seeded noise depends on a client's id.
+"""As in the other engines, where node 1 is the SuperLink, since seeded noise depends on
+a client's id.
 """
 
 
-def run_direct(plan: Plan, parts: Sequence[Array], **options: Any) -> LocalRun:
+def run_direct(
+    plan: Plan,
+    parts: Sequence[Array],
+    **options: Any,
+) -> LocalRun:
     """Run a plan over clients in this process, one table (n_i, n_features) for each.
 
     See `LocalRun` for `options`.
     """
-    return LocalRun(plan, parts, **options).play()
+    run = LocalRun(plan, parts, **options)
+    return run.play()
 
 
 _MOST_WORDS = 1 << 22
@@ -59,9 +62,8 @@ Four times as many, as clients are asked along the circle.
 
 @dataclass(frozen=True)
 class Paired(Retry):
-    """A client whose peers are all in this process.
-
-    What the first of two computes, the second looks up.
+    """A client whose peers are all in this process: what the first of two computes, the
+    second looks up.
 
     X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it
     names the run and both ids. Masks and their keys are functions of arguments that
@@ -74,79 +76,96 @@ class Paired(Retry):
     """
 
     def _agreed_keys(
-        self, roster: Roster, peers: Iterable[int], known: Mapping[int, bytes]
+        self,
+        roster: Roster,
+        peers: Iterable[int],
+        known: Mapping[int, bytes],
     ) -> dict[int, bytes]:
-        own, asked = (
-            roster.keys[self.node_id],
-            [peer for peer in peers if peer not in known and peer != self.node_id],
-        )
-        pairs = {peer: b"".join(sorted((own, roster.keys[peer]))) for peer in asked}
-        found = {
+        new_peers = [
+            peer for peer in peers if peer not in known and peer != self.node_id
+        ]
+        public_key = roster.keys[self.node_id]
+        pairs: dict[int, bytes] = {}
+        for peer in new_peers:
+            ordered = sorted((public_key, roster.keys[peer]))
+            pairs[peer] = b"".join(ordered)
+        looked_up = {
             peer: self.agreed.pop(pair)
             for peer, pair in pairs.items()
             if pair in self.agreed
         }
-        keys = super()._agreed_keys(roster, asked, {**known, **found})
-        self.agreed.update(
-            {pair: keys[peer] for peer, pair in pairs.items() if peer not in found}
-        )
+        known_now = {**known, **looked_up}
+        keys = super()._agreed_keys(roster, new_peers, known_now)
+        for peer, pair in pairs.items():
+            if peer not in looked_up:
+                self.agreed[pair] = keys[peer]
         return keys
 
     def _shared(self, compute: Callable[..., Any], *arguments: Any) -> Any:
         # Both have as many neighbours and come to the same answer here, so that nothing
         # is left over.
-        if compute is stream and arguments[-1] * len(self.pair_keys) ** 2 > _MOST_WORDS:
-            return compute(*arguments)
-        if (found := self.agreed.pop((compute, *arguments), None)) is None:
-            found = self.agreed[compute, *arguments] = compute(*arguments)
-        return found
+        if compute is stream:
+            n_words = arguments[-1] * len(self.pair_keys) ** 2
+            if n_words > _MOST_WORDS:
+                return compute(*arguments)
+        key = (compute, *arguments)
+        if key in self.agreed:
+            return self.agreed.pop(key)
+        self.agreed[key] = compute(*arguments)
+        return self.agreed[key]
 
 
 class Virtual(Guard, Statistic):
-    """One client of this process while it answers.
-
-    Nothing is refused, charged or logged.
+    """One client of this process while it answers; nothing is refused, charged or
+    logged.
     """
 
     def __init__(self, run: LocalRun, node_id: int) -> None:
-        self.run_id, self.node_id, self.stream = run.plan.run_id, node_id, node_id
-        self._run, self._place, self._settings = (
-            run,
-            node_id - FIRST_NODE_ID,
-            run.plan.settings,
-        )
-        self._labels = None if run.labels is None else run.labels[self._place]
+        self.run_id = run.plan.run_id
+        self.node_id = node_id
+        self.stream = node_id
+        self._run = run
+        self._index = node_id - FIRST_NODE_ID
+        self._settings = run.plan.settings
+        self._labels = None if run.labels is None else run.labels[self._index]
 
     def _table(self) -> tuple[Array, Array]:
         """Points, and the columns of a profile beside them."""
-        table, n_beside = self._run.parts[self._place], self._settings.n_beside
-        return (
-            table[:, : table.shape[1] - n_beside],
-            table[:, table.shape[1] - n_beside :],
-        )
+        table = self._run.parts[self._index]
+        width = table.shape[1] - self._settings.n_beside
+        return table[:, :width], table[:, width:]
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        names, schema = self._settings.feature_names, planned_schema(self._settings)
-        return self._table()[0].shape[1], names, self._labels is not None, schema
+        points, _ = self._table()
+        names = self._settings.feature_names
+        has_labels = self._labels is not None
+        return points.shape[1], names, has_labels, planned_schema(self._settings)
 
     def compute(self, memory: Memory, index: int) -> Sequence[Array]:
-        plan, (points, beside) = memory.plan, self._table()
+        plan = memory.plan
+        points, beside = self._table()
         if plan.discovers(index):
             return plan.task.preliminary_statistic(
                 plan, index, points, memory.discoveries
             )
-        scaled = self._run.scaled.get(self._place)
-        if scaled is None:
-            scaled = self._run.scale(plan, points)
-            if isinstance(
-                self._run.parts, list
-            ):  # what is made anew each time is not kept either
-                self._run.scaled[self._place] = scaled
         assert memory.clusters is not None
         step = build_algorithm(plan).rounds[index - 1]
-        return step.arrays_of(
-            scaled, memory.clusters.view(step.reads), self._labels, beside
-        )
+        state = memory.clusters.view(step.reads)
+        scaled = self._scaled(plan, points)
+        return step.arrays_of(scaled, state, self._labels, beside)
+
+    def _scaled(self, plan: Plan, points: Array) -> Array:
+        """The points in the plan's box, made once where the tables are a list.
+
+        What is made anew each time is not retained either.
+        """
+        run = self._run
+        if self._index in run.scaled:
+            return run.scaled[self._index]
+        scaled = run.scale(plan, points)
+        if isinstance(run.parts, list):
+            run.scaled[self._index] = scaled
+        return scaled
 
     def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
         """The memory is the result."""
@@ -154,16 +173,15 @@ class Virtual(Guard, Statistic):
 
 
 class LocalRun(Server):
-    """A server that asks clients of its own process, and what its run leaves.
-
-    State, steps, attempts and plan.
+    """A server that asks clients of its own process, and what its run leaves: state,
+    steps, attempts and plan.
 
     The plan is final, or has its width and preliminary rounds; its ``config.masking``
     decides on masks. `scale` puts a table into the final plan's box, on the grid, where
     by default it is already, as `server_points` are, if the plan does not hold them.
-    `labels` are one array for each client; `on_step` is told of each aggregation.
+    `labels` are one array for each client; `on_step` hears of each aggregation.
     `parts` may be any sequence: what is no list is asked for a table when its client
-    is, and nothing made of it is kept.
+    is, and nothing made of it is retained.
 
     A plan that waits for what no round of its own finds, or is for another number of
     clients, is a `PlanError`.
@@ -192,14 +210,12 @@ class LocalRun(Server):
         super().__init__(
             plan,
             node_ids=range(FIRST_NODE_ID, FIRST_NODE_ID + len(parts)),
-            own_points=server_points,
+            server_points=server_points,
         )
-        self.parts, self.scale, self.labels, self._on_step = (
-            parts,
-            scale,
-            labels,
-            on_step,
-        )
+        self.parts = parts
+        self.scale = scale
+        self.labels = labels
+        self._on_step = on_step
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
         self._pairs: dict[Any, Any] = {}
@@ -211,42 +227,43 @@ class LocalRun(Server):
         """Ask and answer until nothing is due."""
         while self.due is not None:
             # One client after another, so that 10,000 clients need no 10,000 vectors.
-            step = self.take(
-                (node, self.ask(node, request)) for node, request in self.requests()
-            )
+            step = self.take(self._answers())
             if step is not None:
                 self.steps.append(step)
                 self._on_step(step)
         return self
 
-    @property
-    def asked(self) -> tuple[int, ...]:
-        """Along the circle on which neighbours are near each other.
+    def _answers(self) -> Iterator[tuple[int, Answer]]:
+        """Ask one client after another, when its answer is wanted."""
+        for node, request in self.requests():
+            yield node, self.ask(node, request)
 
-        What one computes, the other soon asks for.
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Along the circle on which neighbours are near each other: what one computes,
+        the other soon asks for.
         """
-        asked = super().asked
-        if (
-            self.due is not Stage.SUM
-            or not self.plan.settings.masking
-            or len(asked) <= ALL_PAIRS_UP_TO
-        ):
-            return asked
-        return tuple(
-            filter(frozenset(asked).__contains__, self.session.roster.hashed_order)
-        )
+        nodes = super().nodes
+        is_masked_sum = self.due is Stage.SUM and self.plan.settings.masking
+        if not is_masked_sum or len(nodes) <= ALL_PAIRS_UP_TO:
+            return nodes
+        due = frozenset(nodes)
+        circle = self.session.roster.hashed_order
+        return tuple(node for node in circle if node in due)
 
     def ask(self, node: int, request: Request) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
-        who = Virtual(self, node)
-        client = Client(who, who, self.memories.get(node))
+        virtual = Virtual(self, node)
+        client = Client(virtual, virtual, self.memories.get(node))
         memory, reply = client.handle(request)
-        assert memory is not None  # nobody is told that such a run is stopped
-        if request.stage is Stage.KEYS and isinstance(memory.protocol, Retry):
-            memory = changed(
-                memory, protocol=Paired(**vars(memory.protocol), agreed=self._pairs)
-            )
-        self.memories[node], self.unmasked_vector = memory, client.unmasked_vector
+        # Nobody is told that such a run is stopped.
+        assert memory is not None
+        protocol = memory.protocol
+        if request.stage is Stage.KEYS and isinstance(protocol, Retry):
+            paired = Paired(**vars(protocol), agreed=self._pairs)
+            memory = changed(memory, protocol=paired)
+        self.memories[node] = memory
+        self.unmasked_vector = client.unmasked_vector
         return lambda *_: reply
 
     @property
@@ -260,6 +277,6 @@ class LocalRun(Server):
 
         The server's has all that was computed, where it may have one.
         """
-        state = self.clusters or self.first.clusters
+        state = self.first.clusters if self.clusters is None else self.clusters
         assert state is not None
         return state

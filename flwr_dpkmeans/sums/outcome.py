@@ -47,7 +47,7 @@ class Result:
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     """Of some arrays, what each axis counts.
 
-    "column", "number" (a column of numbers), "class", "category" or "bin".
+    "column", "number" (a column of numbers), "cluster", "class", "category" or "bin".
     """
 
     def __getitem__(self, name: str) -> Array:

@@ -164,7 +164,7 @@ class Plan:
     None while unknown, or if bounds are declared.
     """
     columns_digest: str = ""
-    """Of the columns' names in the agreed order (`sums.plan`).
+    """Of the columns' names in the agreed order (`sums.checks.columns`).
 
     Empty while unknown, or if the tables have none.
     """

@@ -46,10 +46,11 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
 
 
 UNDECLARED_DELTA = 1e-6
+"""delta of a run whose number of rows nobody declares."""
 
 
 def resolve_delta(config: RunConfig, n_clients: int) -> float:
-    """delta: as given, else 1/(N ln N) where N is declared, else 1e-6.
+    """delta: as the user set it, else 1/(N ln N) where N is declared, else 1e-6.
 
     At client level also at most 1/(M ln M).
     """
@@ -57,14 +58,12 @@ def resolve_delta(config: RunConfig, n_clients: int) -> float:
     if settings.delta is not None:
         return settings.delta
     if settings.unit is PrivacyUnit.CLIENT:
-        return (
-            UNDECLARED_DELTA
-            if n_clients < 3
-            else min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
-        )
-    if settings.n_examples is None:
-        return UNDECLARED_DELTA
+        if n_clients < 3:
+            return UNDECLARED_DELTA
+        return min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
     n = settings.n_examples
+    if n is None:
+        return UNDECLARED_DELTA
     if n < 3:
         raise ConfigurationError(
             f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add"
@@ -74,9 +73,8 @@ def resolve_delta(config: RunConfig, n_clients: int) -> float:
 
 
 def whole_multiplier(config: RunConfig, delta: float) -> float:
-    """Gaussian noise multiplier of a release that takes the whole budget.
-
-    a share s of it gets this over sqrt(s).
+    """Gaussian noise multiplier of a release that takes the whole budget; a share s of
+    it gets this over sqrt(s).
 
     Beside Laplace noise all that is not the task's own shares one part of epsilon, on
     whose size it depends.
@@ -85,10 +83,10 @@ def whole_multiplier(config: RunConfig, delta: float) -> float:
     if config.task.noise is not NoiseShape.LAPLACE:
         return gaussian_noise_multiplier(settings.epsilon, delta)
     total = settings.reserved_share(counts=config.task.counts(settings.unit))
-    # A millionth of both is kept for what the discrete noise costs.
-    return gaussian_noise_multiplier(
-        settings.epsilon * total * (1 - 1e-6), delta * (1 - 1e-6)
-    ) * math.sqrt(total)
+    # A millionth of both is set aside for what the discrete noise costs.
+    epsilon = settings.epsilon * total * (1 - 1e-6)
+    multiplier = gaussian_noise_multiplier(epsilon, delta * (1 - 1e-6))
+    return multiplier * math.sqrt(total)
 
 
 COUNT_DEVIATIONS = 6.0
@@ -101,15 +99,13 @@ cost at the final delta.
 """
 
 
-def _multiplier_of(plan: Plan, share: float) -> float:
+def closing_multiplier(plan: Plan, share: float) -> float:
     """Noise multiplier of a closing round with a share of the budget."""
-    multiplier, rate = (
-        whole_multiplier(plan.config, plan.delta) / math.sqrt(share),
-        plan.settings.client_sampling_rate,
-    )
-    return (
-        multiplier if rate >= 1.0 else _sampled_multiplier(multiplier, rate, plan.delta)
-    )
+    multiplier = whole_multiplier(plan.config, plan.delta) / math.sqrt(share)
+    rate = plan.settings.client_sampling_rate
+    if rate >= 1.0:
+        return multiplier
+    return _sampled_multiplier(multiplier, rate, plan.delta)
 
 
 @lru_cache(maxsize=64)
@@ -117,9 +113,8 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it
     would over all with the other.
     """
-    epsilon = compose_epsilon(
-        [release.GaussianRelease("closing round", multiplier)], delta
-    )
+    over_all = release.GaussianRelease("closing round", multiplier)
+    epsilon = compose_epsilon([over_all], delta)
     return calibrate_scale(
         lambda scale: [release.GaussianRelease("closing round", scale, SAME, rate)],
         epsilon,
@@ -128,39 +123,34 @@ def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     )
 
 
-def _counted_delta(plan: Plan) -> float:
+def counted_delta(plan: Plan) -> float:
     """delta once N is counted: the first of the start's delta, a quarter of it, a
     sixteenth, ... that suits the table.
 
-    Suits: at most 1/(n ln n), or below 1/n where delta was given, n being the count and
-    six deviations of its noise. The plan before it has the largest of them, so that a
-    policy's limit holds for all [C15]. No step would leave the algorithm next to
+    Suits: at most 1/(n ln n), or below 1/n where the user set delta, n being the count
+    and six deviations of its noise. The plan before it has the largest of them, so that
+    a policy's limit holds for all [C15]. No step would leave the algorithm next to
     nothing of epsilon beside the preliminary rounds, whose noise is that of the first
     delta.
     """
-    config, start = plan.config, resolve_delta(plan.config, plan.n_clients)
+    settings = plan.settings
     counting = plan.count
-    if (
-        counting is None
-        or plan.n_examples is None
-        or config.settings.unit is not PrivacyUnit.RECORD
-    ):
-        return start
+    delta = resolve_delta(plan.config, plan.n_clients)
+    by_record = settings.unit is PrivacyUnit.RECORD
+    if counting is None or plan.n_examples is None or not by_record:
+        return delta
     std = max(
         plan.released_std(counting, block)
         for block in counting.blocks
         if block.name == COUNT
     )
     n = plan.n_examples + COUNT_DEVIATIONS * std
-    most = (
-        1.0 / (n * math.log(n))
-        if config.settings.delta is None
-        else math.nextafter(1.0 / n, 0.0)
-    )
-    spendable = (
-        _SPENT_BEFORE * (1.0 - config.settings.closing_share) * config.settings.epsilon
-    )
-    events, delta = plan.events(range(plan.first_round, 1)), start
+    if settings.delta is None:
+        most = 1.0 / (n * math.log(n))
+    else:
+        most = math.nextafter(1.0 / n, 0.0)
+    spendable = _SPENT_BEFORE * (1.0 - settings.closing_share) * settings.epsilon
+    events = plan.events(range(plan.first_round, 1))
     while delta > most and price_or_infinity(events, 0.25 * delta) <= spendable:
         delta *= 0.25
     return delta

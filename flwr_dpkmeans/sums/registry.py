@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.log import placed_logger
 
+_logger = placed_logger("flwr_dpkmeans.plugins")
 ItemT = TypeVar("ItemT")
 
 
@@ -26,13 +27,12 @@ class Registry(Mapping[str, ItemT]):
         option: str = "the name",
         require: Callable[..., None] = lambda *_: None,
     ) -> None:
-        self._group, self._option, self._require, self._complete = (
-            group,
-            option,
-            require,
-            False,
-        )
-        self._items, self._unusable = dict[str, ItemT](), dict[str, str]()
+        self._group = group
+        self._option = option
+        self._require = require
+        self._complete = False
+        self._items: dict[str, ItemT] = {}
+        self._unusable: dict[str, str] = {}
 
     def add(self, name: str, item: ItemT) -> None:
         """Make an item known.
@@ -46,10 +46,8 @@ class Registry(Mapping[str, ItemT]):
             )
 
     def find(self, name: str, *others: str) -> ItemT:
-        """The item of a name.
-
-        Another one is a `ConfigurationError` with the nearest that is known, or of
-        `others`.
+        """The item of a name; another name is a `ConfigurationError` with the nearest
+        that is known, or of `others`.
         """
         if name not in self._items and name not in self:
             if name in self._unusable:
@@ -60,9 +58,9 @@ class Registry(Mapping[str, ItemT]):
             offered = [
                 key for key, item in self.items() if not getattr(item, "door", "")
             ]
-            known = nearest(name, (*offered, *others))
+            suggestion = nearest(name, (*offered, *others))
             raise ConfigurationError(
-                f"{self._option} is {name!r}, which is not known: {known}"
+                f"{self._option} is {name!r}, which is not known: {suggestion}"
             )
         return self._items[name]
 
@@ -80,25 +78,22 @@ class Registry(Mapping[str, ItemT]):
         return len(self._items)
 
     def _load(self) -> None:
-        if not self._complete:
-            self._complete = True
-            for point in entry_points(group=self._group):
-                # One that cannot be used costs nobody the others.
-                try:
-                    self.add(point.name, point.load())
-                except Exception as error:
-                    is_sentence = isinstance(error, ConfigurationError)
-                    told = (
-                        str(error).rstrip(".")
-                        if is_sentence
-                        else f"{type(error).__name__}: {error}"
-                    )
-                    self._unusable[point.name] = (
-                        f"what is installed as {point.value!r} cannot be used ({told})"
-                    )
-                    _logger.warning(
-                        "%s %r: %s", self._group, point.name, self._unusable[point.name]
-                    )
+        if self._complete:
+            return
+        self._complete = True
+        for point in entry_points(group=self._group):
+            # One that cannot be used costs nobody the others.
+            try:
+                self.add(point.name, point.load())
+            except Exception as error:
+                self._note_unusable(point, error)
 
-
-_logger = placed_logger("flwr_dpkmeans.plugins")
+    def _note_unusable(self, point: EntryPoint, error: Exception) -> None:
+        """Say so where an installed package's item cannot be used."""
+        if isinstance(error, ConfigurationError):
+            why = str(error).rstrip(".")
+        else:
+            why = f"{type(error).__name__}: {error}"
+        sentence = f"what is installed as {point.value!r} cannot be used ({why})"
+        self._unusable[point.name] = sentence
+        _logger.warning("%s %r: %s", self._group, point.name, sentence)

@@ -238,7 +238,7 @@ class PrivateSum:
     admits: Callable[[State], bool] | None = None
     """``admits(state) -> bool``: whether what a server sent of these extras, all of
     which are there, fits the plan; None where there are none.
-    `draft.require_server_state` asks for it.
+    `checks.verify.require_server_state` asks for it.
     """
     labelled: Callable[[Array, State, Labels], Sequence[Array]] | None = None
     """``labelled(points, state, labels) -> arrays``.

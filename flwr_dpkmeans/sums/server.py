@@ -1,31 +1,27 @@
-"""One run as the server conducts it, without I/O.
+"""One run as the server conducts it, without I/O: it says whom to ask what, and takes in
+what came.
 
-It says whom to ask what, and takes in what came.
-
-=================  ========================================
-======================================================= what is asked      what follows
-when it fails
-=================  ========================================
-======================================================= keys               who agreed is
-the cohort; its width and   a refusal, another version, table or plan stops the run
-                   columns may complete the plan
-key shares         (recovered sums only)                     who is silent is left out
-vectors            repeated sums: the sum, or vectors again  too few, or retries used
-up: `CohortError`;
-                   without the silent; recovered sums: who   clients' states differ:
-                   `DisagreementError` survived is asked for shares
-shares             the sum, without anybody's masks          vectors again, without the
-silent the end            the result is confirmed                   nobody has it:
-`CohortError`
-=================  ========================================
-=======================================================
+==========  ==================================  ========================================
+asked for   what follows                        when it fails
+==========  ==================================  ========================================
+keys        who agreed is the cohort; its       a refusal, another version, table or
+            width and columns may complete the  plan stops the run
+            plan
+key shares  (recovered sums only)               who is silent is left out
+vectors     repeated sums: the sum, or vectors  too few, or retries used up:
+            again without the silent;           `CohortError`; clients' states differ:
+            recovered sums: who survived is     `DisagreementError`
+            asked for shares
+shares      the sum, without anybody's masks    vectors again, without the silent
+the end     the result is confirmed             nobody has it: `CohortError`
+==========  ==================================  ========================================
 
 After each sum the trust model says who adds noise and who may read it; what was
 released travels with the next request. `Server.requests` says what is due and
 `Server.take` takes answers in, in turn, until nothing is due:
 
-    while asked := list(server.requests()):
-        server.take(exchange(asked))
+    while due := list(server.requests()):
+        server.take(exchange(due))
 
 **The rules.** The server holds masked vectors and, where the trust model lets it,
 released sums; under ``oblivious`` it holds nothing that it could read. Answers may be
@@ -84,7 +80,7 @@ Called with what it was asked, and its id, it is the reply or a `Failure`; a
 class Server:
     """State machine of one run on the server.
 
-    `own_points`, (n_server, n_features), are the server's own, if clients do not see
+    `server_points`, (n_server, n_features), are the server's own, if clients do not see
     them; `started` and `app_hash` (of the FAB that is running, where Flower knows it)
     are for the report's provenance.
     """
@@ -94,14 +90,15 @@ class Server:
         plan: Plan,
         *,
         node_ids: Sequence[int],
-        own_points: Any = None,
+        server_points: Any = None,
         started: str = "",
         app_hash: str = "",
     ) -> None:
         self.joined = tuple(node_ids)
         """Who is asked for keys."""
-        self._own_points = own_points
-        self._started, self._app_hash = started, app_hash
+        self._server_points = server_points
+        self._started = started
+        self._app_hash = app_hash
         self._cohort: tuple[str, ...] = ()
         self._plan_blob = dump_plan(plan)
         # What clients parse is what the server works with.
@@ -111,7 +108,7 @@ class Server:
         self.due: Stage | None = Stage.KEYS
         """What is asked for now; None once the run is over."""
         self.clusters: State | None = None
-        """The clustering state, where the trust model lets the server know it."""
+        """The state, where the trust model lets the server know it."""
         self.confirmed: tuple[int, ...] = ()
         self.digest = plan_digest(self._plan_blob)
         """Of the plan that clients agree to before anything is released."""
@@ -120,7 +117,7 @@ class Server:
         self._release: Release | None = None
         self.attempts: tuple[tuple[int, int], ...] = ()
         """Every aggregation that was asked for."""
-        self._found = Discoveries()
+        self._discoveries = Discoveries()
         self._credentials: dict[int, Credential] = {}
         self._is_repeated = False
         self._to_open: int | None = None
@@ -143,14 +140,12 @@ class Server:
     @property
     def report(self) -> PrivacyReport:
         """What the run guarantees, so far."""
-        signed = told("unsigned", so=told("not_pinned"))
-        if self._credentials:
-            signed = told(
-                "signed", n=len(self._credentials), n_clients=len(self.joined)
-            )
-        state = self.clusters if self.has_ended else None
         report = build_report(
-            self.plan, self.attempts, signed, state=state, unclear=self._found.unclear
+            self.plan,
+            self.attempts,
+            self._identities(),
+            state=self.clusters if self.has_ended else None,
+            unclear=self._discoveries.unclear,
         )
         # Its end is the moment at which the last release went out.
         provenance = Provenance.of(
@@ -164,67 +159,80 @@ class Server:
         )
         return replace(report, provenance=provenance)
 
+    def _identities(self) -> str:
+        """What the report says of the clients' identities."""
+        if not self._credentials:
+            return told("unsigned", so=told("not_pinned"))
+        return told("signed", n=len(self._credentials), n_clients=len(self.joined))
+
     @property
-    def asked(self) -> tuple[int, ...]:
-        """Nodes that are asked now."""
+    def nodes(self) -> tuple[int, ...]:
+        """Whom something is asked of now."""
         if self._session is None:
             return self.joined
-        return (
-            self._session.roster.node_ids
-            if self.due is Stage.FINISH
-            else self._session.recipients
-        )
+        if self.due is Stage.FINISH:
+            return self._session.roster.node_ids
+        return self._session.recipients
 
     def requests(self) -> Iterator[tuple[int, Request]]:
         """Whom to ask what; nothing once the run is over."""
         if self._to_open is not None:
-            self.session.open_round(
-                self._to_open, self.plan.round_at(self._to_open).length
-            )
+            length = self.plan.round_at(self._to_open).length
+            self.session.open_round(self._to_open, length)
             self._to_open = None
         if self.due is Stage.SUM:
             self._begin_attempt()
+        # A generator's effects would wait until somebody looks: these have taken place.
         return self._requests()
 
     def _requests(self) -> Iterator[tuple[int, Request]]:
-        """See `requests`, whose effects do not wait until somebody looks."""
-        stage = self.due
-        if stage is Stage.KEYS:
-            for node in self.joined:
-                yield (
-                    node,
-                    Request(stage, plan=self._plan_blob, versions=installed_versions()),
-                )
-            return
-        if stage is None:
-            return
+        """One request for each node, by what is due."""
+        if self.due is Stage.KEYS:
+            return self._keys_requests()
+        if self.due is Stage.FINISH:
+            return self._finish_requests()
+        if self.due is None:
+            return iter(())
+        return self._aggregation_requests(self.due)
+
+    def _keys_requests(self) -> Iterator[tuple[int, Request]]:
+        """Send the plan to everybody."""
+        request = Request(
+            Stage.KEYS, plan=self._plan_blob, versions=installed_versions()
+        )
+        for node in self.joined:
+            yield node, request
+
+    def _finish_requests(self) -> Iterator[tuple[int, Request]]:
+        """Send the last release, after which clients have the result."""
         session = self.session
-        if stage is Stage.FINISH:
-            assert self._release is not None
-            release, state = self._release, self._state_for(None)
-            for node in self.asked:
-                yield (
-                    node,
-                    Request(
-                        stage,
-                        session.finish_request(node, release, state),
-                        run_id=self.plan.run_id,
-                    ),
-                )
-            return
-        # What was released, and what follows from it, travels with the next round's
-        # first request.
-        has_news = stage is Stage.SUM and not self._is_repeated
-        plan, news = (self._new_plan, self._release) if has_news else (None, None)
-        state = self._state_for(session.round_index) if has_news else b""
-        run_id = self.plan.run_id if stage is Stage.SUM else None
-        for node in self.asked:
-            yield (
-                node,
-                Request(
-                    stage, session.request(node, news, state), plan=plan, run_id=run_id
-                ),
-            )
+        release = self._release
+        assert release is not None
+        state = self._state_for(None)
+        for node in self.nodes:
+            message = session.finish_request(node, release, state)
+            yield node, Request(Stage.FINISH, message, run_id=self.plan.run_id)
+
+    def _aggregation_requests(self, stage: Stage) -> Iterator[tuple[int, Request]]:
+        """Ask for key shares, vectors or shares.
+
+        What was released, and what follows from it, travels with the next round's first
+        request.
+        """
+        session = self.session
+        run_id = None
+        plan = None
+        release = None
+        state = b""
+        if stage is Stage.SUM:
+            run_id = self.plan.run_id
+            if not self._is_repeated:
+                plan = self._new_plan
+                release = self._release
+                state = self._state_for(session.round_index)
+        for node in self.nodes:
+            message = session.request(node, release, state)
+            yield node, Request(stage, message, plan=plan, run_id=run_id)
 
     def _begin_attempt(self) -> None:
         """Note that one more aggregation is asked for, and whether the same one was
@@ -250,16 +258,21 @@ class Server:
         return None
 
     def require_answers(
-        self, asked: Sequence[int], heard: Collection[int], timeout: float, option: str
+        self,
+        nodes: Sequence[int],
+        answering: Collection[int],
+        timeout: float,
+        option: str,
     ) -> None:
         """Stop by a `CohortError` if so many nodes sent nothing in time that no sum can
         follow.
 
-        `heard` are those from whom anything came at all within `timeout` seconds, which
-        `option` bounds.
+        `answering` are those from whom anything came at all within `timeout` seconds,
+        which `option` bounds.
         """
-        silent = [node for node in asked if node not in heard]
-        n_answered, least = len(asked) - len(silent), max(2, self.plan.min_cohort)
+        silent = [node for node in nodes if node not in answering]
+        n_answered = len(nodes) - len(silent)
+        least = max(2, self.plan.min_cohort)
         if not silent or n_answered >= least:
             return
         charged = (
@@ -268,44 +281,44 @@ class Server:
             else "nobody has charged anything"
         )
         raise CohortError(
-            f"{n_answered} of {len(asked)} nodes answered within {timeout:.0f} s"
+            f"{n_answered} of {len(nodes)} nodes answered within {timeout:.0f} s"
             f" (silent: nodes {silent[:20]}), but at least {least} are needed, and"
             f" {charged}: see whether the silent ones are off, overloaded or busy with"
             f" another run, then start a new run, or raise {option}."
         )
 
-    def _heard(
+    def _replies(
         self, answers: Iterable[tuple[int, Answer]], stage: Stage
     ) -> Iterator[tuple[int, Any]]:
         """Replies of nodes that were asked, or the `Failure` or `VersionError` that
         came instead; others are logged.
         """
-        asked = frozenset(self.asked)
+        nodes = frozenset(self.nodes)
         for node, answer in answers:
-            if node not in asked:
+            if node not in nodes:
                 logger.warning("node %d was not asked: its message is ignored", node)
                 continue
             try:
-                heard = answer(stage, node)
+                reply = answer(stage, node)
             except VersionError as error:
-                heard = error
+                reply = error
             except ProtocolError as error:
                 logger.warning("node %d: %s", node, error)
                 continue
-            yield node, heard
+            yield node, reply
 
     def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Collect public keys.
-
-        a refusal, another version or a table of another width stops the run with a
-        sentence.
+        """Collect public keys; a refusal, another version or a table of another width
+        stops the run with a sentence.
         """
         agreed = self._agreed(answers)
         missing = sorted(set(self.joined) - set(agreed))
         if missing:
-            names = list(map(str, missing))
-            told = "nodes %s did not answer the plan and are left out"
-            logger.warning(told, missing, extra=event("left out", missing=names))
+            logger.warning(
+                "nodes %s did not answer the plan and are left out",
+                missing,
+                extra=event("left out", missing=[str(node) for node in missing]),
+            )
         if len(agreed) < self.plan.min_cohort:
             raise CohortError(
                 f"{len(agreed)} of {len(self.joined)} clients answered the plan, but at"
@@ -320,51 +333,43 @@ class Server:
                 )
         agreed_plan = self.plan
         self._take_schema(agreed)
-        signed = {node: reply.credential for node, reply in agreed.items()}
+        credentials = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
-        require_known_peers(signed, marks, self.plan.run_id)
+        require_known_peers(credentials, marks, self.plan.run_id)
         self._credentials = {
             node: credential
-            for node, credential in signed.items()
+            for node, credential in credentials.items()
             if credential is not None
         }
-        roster = Roster.of(
-            0, {node: reply.public_key for node, reply in agreed.items()}
-        )
+        public_keys = {node: reply.public_key for node, reply in agreed.items()}
+        roster = Roster.of(0, public_keys)
         self._cohort = fingerprints(roster, self._credentials)
         self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
         self.due = self._session.due
         self._to_open = self.plan.first_round if self.due is Stage.SUM else None
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
-        """Who agreed to the plan.
-
-        a node that refuses it, or speaks another version, stops the run.
+        """Who agreed to the plan; a node that refuses it, or speaks another version,
+        stops the run.
         """
         agreed: dict[int, KeysReply] = {}
         stopping: dict[int, Exception] = {}
         foreign: dict[int, VersionError] = {}
-        for node, reply in self._heard(answers, Stage.KEYS):
+        for node, reply in self._replies(answers, Stage.KEYS):
             if isinstance(reply, VersionError):
-                logger.warning(
-                    "%s",
-                    reply,
-                    extra=event("refused", by=str(node), kind=type(reply).__name__),
-                )
+                _log_refusal(node, reply, type(reply).__name__)
                 foreign.setdefault(node, reply)
             elif isinstance(reply, Failure):
                 error = reply.stop(node, always=True)
-                logger.warning(
-                    "%s", error, extra=event("refused", by=str(node), kind=reply.code)
-                )
+                _log_refusal(node, error, reply.code)
                 stopping.setdefault(node, error)
             else:
                 agreed.setdefault(node, reply)
         # What comes from a node that agreed besides, such as a refusal of the plan's
         # copy, changes nothing.
-        for node, difference in (stopping | foreign).items():
+        for node, refusal in (stopping | foreign).items():
             if node not in agreed:
-                raise difference
+                raise refusal
         return agreed
 
     def _take_part(self, answers: Iterable[tuple[int, Answer]]) -> Step | None:
@@ -374,24 +379,13 @@ class Server:
         """
         session = self.session
         stage = session.due
-        for node, reply in self._heard(answers, stage):
-            try:
-                if isinstance(reply, Failure):
-                    raise reply.stop(node, always=False)
-                session.take(node, reply)
-            except ProtocolError as error:
-                kind = (
-                    reply.code if isinstance(reply, Failure) else type(error).__name__
-                )
-                logger.warning(
-                    "%s", error, extra=event("refused", by=str(node), kind=kind)
-                )
-        # Keys are shared before any round.
-        model = (
-            self.plan.model
-            if stage is Stage.SHARE
-            else self.plan.round_at(session.round_index).model
-        )
+        for node, reply in self._replies(answers, stage):
+            self._take_one(node, reply)
+        if stage is Stage.SHARE:
+            # Keys are shared before any round.
+            model = self.plan.model
+        else:
+            model = self.plan.round_at(session.round_index).model
         aggregate, silence = session.close(
             self._plan_in_force, blinded=model.hides_sums()
         )
@@ -400,82 +394,92 @@ class Server:
         self.due = session.due
         if stage is Stage.SHARE:
             self._to_open = self.plan.first_round
-        return (
-            None
-            if aggregate is None
-            else self._finish_round(aggregate, session.n_summed)
-        )
+        if aggregate is None:
+            return None
+        return self._finish_round(aggregate, session.n_summed)
+
+    def _take_one(self, node: int, reply: Any) -> None:
+        """Hand one node's part to the session, or log why it is refused."""
+        try:
+            if isinstance(reply, Failure):
+                raise reply.stop(node, always=False)
+            self.session.take(node, reply)
+        except ProtocolError as error:
+            is_failure = isinstance(reply, Failure)
+            kind = reply.code if is_failure else type(error).__name__
+            _log_refusal(node, error, kind)
 
     def _log_silence(self, silence: Silence) -> None:
         """Log who fell silent, and whether the sum goes on without them or is repeated."""
         if silence.why:
             logger.warning("%s", silence.why)
-        session, nodes = self.session, silence.nodes
+        session = self.session
+        nodes = silence.nodes
         names = [str(node) for node in nodes]
         if silence.left_out is None:
             n_left = len(session.roster.members)
-            left = f"attempt {session.attempt} without them, with the {n_left} that did"
-            details = event(
-                "retry", missing=names, next_attempt=session.attempt, n_left=n_left
-            )
+            next_attempt = session.attempt
             logger.warning(
-                "nodes %s did not answer: %s", list(nodes), left, extra=details
+                "nodes %s did not answer: attempt %d without them, with the %d that did",
+                list(nodes),
+                next_attempt,
+                n_left,
+                extra=event(
+                    "retry",
+                    missing=names,
+                    next_attempt=next_attempt,
+                    n_left=n_left,
+                ),
             )
         elif nodes:
-            shown = ", ".join(names[:_NODES_SHOWN]) + (
-                ", ..." if len(nodes) > _NODES_SHOWN else ""
-            )
-            details = event("left out", missing=names)
+            shown = ", ".join(names[:_NODES_SHOWN])
+            if len(nodes) > _NODES_SHOWN:
+                shown += ", ..."
             logger.warning(
                 "%d node(s) %s and are left out: %s",
                 len(nodes),
                 silence.left_out,
                 shown,
-                extra=details,
+                extra=event("left out", missing=names),
             )
 
     def _finish_round(self, aggregate: AggregateVector, n_clients: int) -> Step:
-        """Add noise if this trust model has the server do it, and keep what may be
+        """Add noise if this trust model has the server do it, and retain what may be
         known.
         """
         session = self.session
+        plan = self.plan
         index = session.round_index
-        planned = self.plan.round_at(index)
-        broadcast = self._broadcast(aggregate, planned)
+        broadcast = self._broadcast(aggregate, plan.round_at(index))
         if broadcast.released is not None:
-            n_sharers = (
-                None if session.sharers is None else len(session.sharers.members)
-            )
-            require_plausible(
-                self.plan, index, broadcast.released, n_clients, n_sharers
-            )
-        # Where the server goes on by itself, clients are sent its state and need no
-        # release.
-        needs_none = self.plan.server_advances and not self.plan.discovers(index)
-        self._release = Release(
-            index,
-            session.attempt,
-            broadcast.values[:0] if needs_none else broadcast.values,
-        )
+            sharers = session.sharers
+            n_sharers = None if sharers is None else len(sharers.members)
+            require_plausible(plan, index, broadcast.released, n_clients, n_sharers)
+        values = broadcast.values
+        if plan.server_advances and not plan.discovers(index):
+            # Where the server goes on by itself, clients are sent its state and need no
+            # release.
+            values = values[:0]
+        self._release = Release(index, session.attempt, values)
         self._new_plan = None
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
-        movement = (
-            self.clusters.movements[-1]
-            if self.clusters is not None and self.clusters.movements
-            else None
-        )
+        movement = None
+        if self.clusters is not None and self.clusters.movements:
+            movement = self.clusters.movements[-1]
         step = describe_step(self.plan, self.attempts, n_clients, movement)
         following = self.plan.round_after(index, self.clusters)
         if self.plan.is_final and following > self.plan.last_round:
             self.due = Stage.FINISH
         else:
-            self.due, self._to_open = Stage.SUM, following
+            self.due = Stage.SUM
+            self._to_open = following
         return step
 
     def _broadcast(
         self, aggregate: AggregateVector, planned: PlannedRound
     ) -> Broadcast:
+        """What the trust model has the server send on, and lets it read."""
         return planned.model.broadcast(
             aggregate, planned.blocks, self.plan.fraction_bits, self._noise
         )
@@ -485,7 +489,7 @@ class Server:
         confirmed.
         """
         tags: dict[int, bytes] = {}
-        for node, reply in self._heard(answers, Stage.FINISH):
+        for node, reply in self._replies(answers, Stage.FINISH):
             if isinstance(reply, Failure):
                 logger.warning(
                     "node %d could not take its result (%s): %s",
@@ -496,7 +500,7 @@ class Server:
             else:
                 tags.setdefault(node, reply.tag)
         require_equal_tags(tags, self.plan.last_round + 1)
-        missing = [node for node in self.asked if node not in tags]
+        missing = [node for node in self.nodes if node not in tags]
         if missing:
             logger.warning(
                 "nodes %s did not confirm that they have the result", missing
@@ -507,39 +511,41 @@ class Server:
                 " and the server has none: look at the clients' logs and output"
                 " folders, and start a new run if they are empty."
             )
-        self.confirmed, self.due = tuple(sorted(tags)), None
+        self.confirmed = tuple(sorted(tags))
+        self.due = None
 
     def _learn(self, index: int, released: ReleasedSum) -> None:
         """Use a released sum: the last preliminary one makes the plan final, the others
         move the centroids.
         """
-        if self.plan.discovers(index):
-            self._found = self.plan.task.take_preliminary(
-                self.plan, index, released, self._found
-            )
-            if COUNT in released.arrays:
-                logger.info("private count: about %d rows", self._found.n_examples)
-            if index == 0:
-                found, width = self._found, self.plan.n_features
-                self._next_plan(
-                    redraft_plan(
-                        self.plan,
-                        n_features=width,
-                        n_examples=found.n_examples,
-                        box=found.box,
-                    )
-                )
+        plan = self.plan
+        if plan.discovers(index):
+            self._discover(index, released)
         elif self.clusters is not None:
-            self.clusters = (
-                build_algorithm(self.plan)
-                .rounds[index - 1]
-                .advance(self.clusters, released)
+            step = build_algorithm(plan).rounds[index - 1]
+            self.clusters = step.advance(self.clusters, released)
+
+    def _discover(self, index: int, released: ReleasedSum) -> None:
+        """Add what a preliminary sum tells, of which the last makes the plan final."""
+        plan = self.plan
+        discoveries = plan.task.take_preliminary(
+            plan, index, released, self._discoveries
+        )
+        self._discoveries = discoveries
+        if COUNT in released.arrays:
+            logger.info("private count: about %d rows", discoveries.n_examples)
+        if index == 0:
+            final = redraft_plan(
+                plan,
+                n_features=plan.n_features,
+                n_examples=discoveries.n_examples,
+                box=discoveries.box,
             )
+            self._next_plan(final)
 
     def _take_schema(self, agreed: Mapping[int, KeysReply]) -> None:
-        """Learn the tables' width and columns if they were not declared.
-
-        All must be equal.
+        """Learn the tables' width and columns, which must be equal, if they were not
+        declared.
         """
         widths = {reply.n_features for reply in agreed.values()}
         if len(widths) > 1:
@@ -551,22 +557,25 @@ class Server:
                 " use the same."
             )
         columns = {node: reply.columns for node, reply in agreed.items()}
-        names = _common_columns(columns, allow_unnamed=self.plan.settings.allow_unnamed)
-        if not names:
+        digest = _common_columns(
+            columns, allow_unnamed=self.plan.settings.allow_unnamed
+        )
+        if not digest:
             logger.info(
                 "the clients' tables have no column names: columns are matched by"
                 " position"
             )
-        unknown = names and not self.plan.columns_digest
-        if self.plan.n_features is None or unknown:
-            plan = redraft_plan(self.plan, n_features=widths.pop(), columns=names)
-            if plan.is_final or plan.settings.private_bounds or unknown:
-                # Histograms are as wide as the tables, so clients need the width before
-                # the first of them; and each compares the columns before it is charged.
-                self._next_plan(plan)
-            else:
-                # The width joins the plan together with the count.
-                self.plan = replace(self.plan, n_features=plan.n_features)
+        is_news = bool(digest) and not self.plan.columns_digest
+        if self.plan.n_features is not None and not is_news:
+            return
+        plan = redraft_plan(self.plan, n_features=widths.pop(), columns=digest)
+        if plan.is_final or plan.settings.private_bounds or is_news:
+            # Histograms are as wide as the tables, so clients need the width before the
+            # first of them; and each compares the columns before it is charged.
+            self._next_plan(plan)
+        else:
+            # The width joins the plan together with the count.
+            self.plan = replace(self.plan, n_features=plan.n_features)
 
     def _next_plan(self, plan: Plan, *, announce: bool = True) -> None:
         """Put a plan in force; a later one is announced with the next request."""
@@ -575,48 +584,56 @@ class Server:
             plan = load_plan(self._new_plan)
         self.plan = plan
         if plan.is_final and plan.model.server_has_result() and self.clusters is None:
-            self.clusters = initial_state(plan, self._own_points)
+            self.clusters = initial_state(plan, self._server_points)
 
     def _state_for(self, index: int | None) -> bytes:
         """What clients need to know for a round, or (None) of the result, where the
         server alone can compute it.
         """
-        if not self.plan.server_advances or self.clusters is None:
-            return b""
         plan = self.plan
-        reads = (
-            plan.task.result_arrays(plan.config)
-            if index is None
-            else build_algorithm(plan).rounds[index - 1].reads
-        )
+        if not plan.server_advances or self.clusters is None:
+            return b""
+        if index is None:
+            reads = plan.task.result_arrays(plan.config)
+        else:
+            reads = build_algorithm(plan).rounds[index - 1].reads
         return self.clusters.view(reads).packed
 
 
+def _log_refusal(
+    node: int,
+    error: Exception,
+    kind: str,
+) -> None:
+    """Log what a node refused, or what was refused of it."""
+    logger.warning("%s", error, extra=event("refused", by=str(node), kind=kind))
+
+
 def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:
-    """The digest of column names that all clients sent.
+    """The digest of column names that all clients sent; empty without names.
 
     The sentence about others names nodes and no columns.
     """
     unnamed = sorted(node for node, digest in columns.items() if not digest)
-    named = sorted(set(columns.values()) - {""})
-    if unnamed and named and not allow_unnamed:
+    digests = sorted(set(columns.values()) - {""})
+    if unnamed and digests and not allow_unnamed:
         raise RefusalError(
             f"the tables of nodes {unnamed[:_NODES_SHOWN]} have no column names, but"
             " others have: name their columns, or let them be matched by position with"
             " allow_unnamed."
         )
-    if len(named) > 1:
+    if not digests:
+        return ""
+    if len(digests) > 1:
         groups = [
-            sorted(node for node, digest in columns.items() if digest == one)
-            for one in named
+            sorted(node for node, other in columns.items() if other == digest)
+            for digest in digests
         ]
-        listed = "; ".join(
-            f"nodes {group[:_NODES_SHOWN]}"
-            for group in sorted(groups, key=len)[:_NODES_SHOWN]
-        )
+        smallest = sorted(groups, key=len)[:_NODES_SHOWN]
+        listed = "; ".join(f"nodes {group[:_NODES_SHOWN]}" for group in smallest)
         raise RefusalError(
             "the clients' tables have columns of different names, or an order that"
             f" cannot be made the same ({listed}): use the same names everywhere, and a"
             " bounds file with names where bounds differ."
         )
-    return named[0] if named else ""
+    return digests[0]

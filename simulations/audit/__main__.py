@@ -28,7 +28,7 @@ from rich.progress import (
 )
 
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.audit.audit import (
     ONE_RUN,
     AuditOptions,

@@ -29,10 +29,10 @@ from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.accounting import Totals, add_up
 from flwr_dpkmeans.sums.build import build_algorithm
-from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.round import State
+from simulations.audit.cases import SEED, draft_audited
 from simulations.audit.watched import Seen, run_watched
 
 Array = NDArray[np.float64]
@@ -50,7 +50,6 @@ Held back from the pool, and the server's own where an algorithm needs some.
 _CANDIDATES = 100
 _PILOTS = 8
 _NEARLY = 0.02
-_START = 7
 _OPTIONS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
         "proxy_lloyd": MappingProxyType({"n_init": 2}),
@@ -170,7 +169,7 @@ def load_pool(name: str) -> Pool:
     >>> load_pool("iris").rows.shape, load_pool("iris").server_rows.shape
     ((120, 4), (30, 4))
     """
-    generator = np.random.default_rng(_START)
+    generator = np.random.default_rng(SEED)
     if name == BLOBS:
         centres = np.array([(-0.6, -0.6), (0.6, -0.5), (0.1, 0.6), (-0.6, 0.4)])
         points = np.concatenate(
@@ -238,21 +237,13 @@ def make_game(
         noise=noise,
         trust="oblivious",
         masking=False,
-        random_state=_START,
+        random_state=SEED,
         **_OPTIONS.get(algorithm, {}),
     )
     points: HeldPoints | None = None
     if needs_server_data:
         points = hold_points(config, pool.server_rows)
-    plan = draft_plan(
-        config,
-        run_id=1,
-        n_clients=2,
-        seed=_START,
-        n_features=pool.rows.shape[1],
-        server=None if points is None else points.facts,
-        public_points=None if points is None else points.public,
-    )
+    plan = draft_audited(config, 2, pool.rows.shape[1], points)
     totals = add_up(plan.events())
     draft = Game(
         algorithm=algorithm,
@@ -332,7 +323,7 @@ def _round_of(seen: Seen, plan: Plan) -> Round:
 
 
 def _with_targets(game: Game) -> Game:
-    """Choose a typical row, an outlier and a canary, and take the rows out of the pool."""
+    """Choose a typical row, an outlier and a canary; take the rows out of the pool."""
     from sklearn.cluster import KMeans
 
     pool = game.pool
@@ -362,7 +353,7 @@ def _canary(game: Game) -> Array:
     """
     rows = game.pool.rows
     half = (_CANDIDATES // 2, rows.shape[1])
-    generator = np.random.default_rng(_START)
+    generator = np.random.default_rng(SEED)
     inside = generator.uniform(-1.0, 1.0, half)
     corners = np.unique(np.sign(generator.uniform(-1.0, 1.0, half)), axis=0)
     candidates = round_to_grid(np.concatenate([inside, corners, rows[:20]]))

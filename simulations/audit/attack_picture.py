@@ -162,7 +162,7 @@ def _panel(axes: Any, cell: Cell, rows: Sequence[Row]) -> None:
 
 
 def _shown(false: Array, true: Array, n_absent: int) -> tuple[Array, Array]:
-    """A curve from where it rests on some runs, thinned evenly on the logarithmic axis."""
+    """A curve from where it rests on some runs, thinned evenly on the log axis."""
     least = max(_LEAST, _FEWEST / n_absent)
     grid = np.logspace(np.log10(least), 0.0, 80)
     places = np.searchsorted(false, grid, side="right") - 1

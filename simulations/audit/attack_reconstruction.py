@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from simulations.audit.attack_games import Game, Played, Round, contribution, play
+from simulations.audit.attack_games import (
+    Game,
+    Played,
+    Round,
+    contribution,
+    play,
+)
 
 Array = NDArray[np.float64]
 

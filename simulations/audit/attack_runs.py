@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.audit.attack_games import TARGETS, Game, load_pool, make_game, play
 from simulations.audit.attack_scores import (
     ATTACKS,

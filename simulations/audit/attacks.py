@@ -1,5 +1,6 @@
-"""Attacks on what is released: ``python -m simulations.audit.attacks [algorithm=...]
-[epsilon=...] [output=FOLDER]``.
+"""Attacks on what is released.
+
+``python -m simulations.audit.attacks [algorithm=...] [epsilon=...] [output=FOLDER]``.
 
 Membership inference on released centroids and sums in FastLloyd's threat model (clients
 read them, the server does not), by six attacks on three targets, each beside the bound
@@ -7,19 +8,20 @@ that the guarantee implies; and the reconstruction of a row by somebody who know
 others. Non-private Lloyd shows that the attacks work at all.
 
 key=value (commas separate several values of the first two)
-  algorithm        fastlloyd,glloyd,proxy_lloyd,feddp_kmeans,lloyd epsilon
-  0.5,2,8: total of a run (lloyd has none) data             blobs (400 rows in the
-  plane), or iris, wine, breast_cancer, digits trials           4000: games with and
-  without each target; a true positive rate at 0.001 needs 3,700 or more shadows
-  500: further ones that attacks are made from reconstructions  150: runs in which a row
-  is estimated; 0 for none noise            seeded (the same table each time), or secure
-  workers          processes; 0 is this one, and nothing said one per core output
-  outputs/attacks: attacks.csv, attacks.json, reconstruction.csv, attacks.png; scores/
-  keeps those of
-                   finished algorithms, so that the same command continues one that was
-                   stopped
-  other_code       false; true: scores that other sources of this project left there are
-  taken, else they are refused
+  algorithm        fastlloyd,glloyd,proxy_lloyd,feddp_kmeans,lloyd
+  epsilon          0.5,2,8: total of a run (lloyd has none)
+  data             blobs (400 rows in the plane), or iris, wine, breast_cancer, digits
+  trials           4000: games with and without each target; a true positive rate at
+                   0.001 needs 3,700 or more
+  shadows          500: further ones that attacks are made from
+  reconstructions  150: runs in which a row is estimated; 0 for none
+  noise            seeded (the same table each time), or secure
+  workers          processes; 0 is this one, and no number is one per core
+  output           outputs/attacks: attacks.csv, attacks.json, reconstruction.csv,
+                   attacks.png; scores/ keeps those of finished algorithms, so that
+                   the same command continues one that was stopped
+  other_code       false; true: scores that other sources of this project left there
+                   are taken, else they are refused
 
 Exit code 0; 1 if an attack lies above its bound, beyond a confidence interval that
 holds for the whole table; 2 for a mistake of the caller, in one sentence; 130 if
@@ -50,14 +52,14 @@ from rich.progress import (
 from rich.table import Table
 
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.audit.attack_games import ALGORITHMS, DATA
 from simulations.audit.attack_picture import draw_curves
 from simulations.audit.attack_reconstruction import reconstruct
 from simulations.audit.attack_runs import RATES, Cell, Row, flat_row, game_of, run_cells
+from simulations.commands import RESUMES, exit_code, wide_console
 from simulations.experiments.job import log_quietly
 from simulations.experiments.workers import workers_of
-from simulations.mixture_runs import RESUMES, exit_code, wide_console
 
 CSV_FILE, JSON_FILE, RECONSTRUCTION_FILE, PICTURE_FILE = (
     "attacks.csv",

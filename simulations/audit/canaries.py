@@ -23,12 +23,11 @@ from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.sums.build import initial_state
-from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import epsilon_after
 from simulations.audit.audit import AuditOptions, AuditResult, resolve_method
 from simulations.audit.bounds import Method
-from simulations.audit.cases import SEED, Case, Neighbours
+from simulations.audit.cases import SEED, Case, Neighbours, draft_audited
 from simulations.audit.information import Truth, information_of
 from simulations.audit.one_run import OneRunMethod, count_guesses, one_run_bound
 from simulations.audit.runs import Engine
@@ -79,7 +78,7 @@ class Canaries:
     Parameters
     ----------
     plan : Plan
-    held : HeldPoints or None
+    server_points : HeldPoints or None
     rows : tuple of ndarray, (n_rows, n_features)
         What each canary adds: a row, or a client's table.
     per_client : bool
@@ -89,15 +88,15 @@ class Canaries:
     """
 
     plan: Plan
-    held: HeldPoints | None = field(repr=False)
+    server_points: HeldPoints | None = field(repr=False)
     rows: tuple[Array, ...] = field(repr=False)
     per_client: bool
     until: int
 
     @property
-    def kept(self) -> Array | None:
+    def private_points(self) -> Array | None:
         """The server's points, where it alone holds them."""
-        return None if self.held is None else self.held.kept
+        return None if self.server_points is None else self.server_points.kept
 
 
 def run_one_run_audit(
@@ -138,7 +137,7 @@ def run_one_run_audit(
     run = run_watched(
         plan,
         parts,
-        server_points=canaries.kept,
+        server_points=canaries.private_points,
         watch=seen.append,
     )
     claimed = run.steps[-1].epsilon
@@ -151,7 +150,7 @@ def run_one_run_audit(
     scores, share, bound_used = _scores(canaries, view.sums[: canaries.until])
     advance(1)
     n_guesses = int(_GUESSED * len(coins))
-    case = Case("canaries", plan, canaries.held, (_alone(canaries, 0),))
+    case = Case("canaries", plan, canaries.server_points, (_alone(canaries, 0),))
     setup = Setup(case, case.candidates[0], adversary, Engine.DIRECT)
     method = OneRunMethod.BINOMIAL
     if resolve_method("auto", setup) is Method.GDP:
@@ -216,20 +215,20 @@ def lay_canaries(options: AuditOptions) -> Canaries:
             )
         config = {**common, **_OF_CLIENTS, **options.values}
         points = _around_origin(_CLIENTS, 1)
-        plan, held = _drafted(config, _CLIENTS, _CLIENTS + 1, points)
+        plan, server_points = _drafted(config, _CLIENTS, _CLIENTS + 1, points)
         tables = tuple(np.eye(_CLIENTS)[:, None, :])
-        return Canaries(plan, held, tables, True, plan.last_round)
+        return Canaries(plan, server_points, tables, True, plan.last_round)
     if algorithm in ("fastlloyd", "glloyd"):
         config = {**common, **_OF_LLOYD, **options.values}
-        plan, held = _drafted(config, _LLOYD_FEATURES, 3, None)
+        plan, server_points = _drafted(config, _LLOYD_FEATURES, 3, None)
         start = np.asarray(initial_state(plan).centroids)
         rows = _around(start, plan.rounds[0].radius)
-        return Canaries(plan, held, tuple(rows), False, 1)
+        return Canaries(plan, server_points, tuple(rows), False, 1)
     if algorithm == "feddp_kmeans":
         config = {**common, **_OF_FEDDP, **options.values}
         points = _around_origin(2, _BINS // 2)
-        plan, held = _drafted(config, 2, 3, points)
-        return Canaries(plan, held, tuple(points[:, None, :]), False, 2)
+        plan, server_points = _drafted(config, 2, 3, points)
+        return Canaries(plan, server_points, tuple(points[:, None, :]), False, 2)
     raise ConfigurationError(
         f"there are no canaries for {algorithm!r}: choose 'fastlloyd' or"
         " 'feddp_kmeans', or 'sphere_packing' at client level."
@@ -248,19 +247,11 @@ def _drafted(
     config = read_config(has_server_data=needs_server_data, **values)
     if config.trust == "distributed" and config.max_silent is None:
         config = config.changed(max_silent=1)
-    held = None
+    server_points = None
     if needs_server_data and points is not None:
-        held = hold_points(config, points)
-    plan = draft_plan(
-        config,
-        run_id=1,
-        n_clients=n_clients,
-        seed=SEED,
-        n_features=n_features,
-        server=None if held is None else held.facts,
-        public_points=None if held is None else held.public,
-    )
-    return plan, held
+        server_points = hold_points(config, points)
+    plan = draft_audited(config, n_clients, n_features, server_points)
+    return plan, server_points
 
 
 def _around(start: Array, radius: float | None) -> list[Array]:

@@ -74,7 +74,7 @@ class Case:
         Of the layout.
     plan : Plan
         Drafted once.
-    held : HeldPoints or None
+    server_points : HeldPoints or None
         The server's own points, if it has any.
     candidates : tuple of Neighbours
         At least one.
@@ -82,13 +82,13 @@ class Case:
 
     name: str
     plan: Plan
-    held: HeldPoints | None = field(repr=False)
+    server_points: HeldPoints | None = field(repr=False)
     candidates: tuple[Neighbours, ...] = field(repr=False)
 
     @property
-    def kept(self) -> Array | None:
+    def private_points(self) -> Array | None:
         """The server's points, where it alone holds them."""
-        return None if self.held is None else self.held.kept
+        return None if self.server_points is None else self.server_points.kept
 
 
 @dataclass(frozen=True)
@@ -241,22 +241,34 @@ def _build(
         # tight against the server too.
         defaults |= {"max_silent": 1}
         config = read_config(has_server_data=needs_server_data, **(defaults | fields))
-    held = None
+    server_points = None
     if needs_server_data:
-        held = hold_points(config, _server_points(config.n_clusters, n_features))
-    plan = draft_plan(
+        server_points = hold_points(
+            config, _server_points(config.n_clusters, n_features)
+        )
+    plan = draft_audited(config, n_clients, n_features, server_points)
+    anchors = layout.anchors * _ANCHORS.get(algorithm, 2)
+    pairs = _neighbours(plan, config, server_points, n_features, anchors, layout.others)
+    candidates = tuple(_profiled(pair, config) for pair in pairs)
+    return Case(name, plan, server_points, candidates)
+
+
+def draft_audited(
+    config: RunConfig,
+    n_clients: int,
+    n_features: int,
+    server_points: HeldPoints | None,
+) -> Plan:
+    """Draft the plan of an audited run, with the public seed of all audits."""
+    return draft_plan(
         config,
         run_id=1,
         n_clients=n_clients,
         seed=SEED,
         n_features=n_features,
-        server=None if held is None else held.facts,
-        public_points=None if held is None else held.public,
+        server=None if server_points is None else server_points.facts,
+        public_points=None if server_points is None else server_points.public,
     )
-    anchors = layout.anchors * _ANCHORS.get(algorithm, 2)
-    pairs = _neighbours(plan, config, held, n_features, anchors, layout.others)
-    candidates = tuple(_profiled(pair, config) for pair in pairs)
-    return Case(name, plan, held, candidates)
 
 
 def _profiled(pair: Neighbours, config: RunConfig) -> Neighbours:
@@ -303,26 +315,26 @@ def _server_points(n_clusters: int, n_features: int) -> Array:
 def _start(
     plan: Plan,
     config: RunConfig,
-    held: HeldPoints | None,
+    server_points: HeldPoints | None,
     n_features: int,
 ) -> Array:
     """The public start, where there is one already; else the middle of the box."""
     if not plan.is_final:
         return np.zeros((config.n_clusters, n_features))
-    points = None if held is None else held.kept
+    points = None if server_points is None else server_points.kept
     return np.asarray(initial_state(plan, points).centroids)
 
 
 def _neighbours(
     plan: Plan,
     config: RunConfig,
-    held: HeldPoints | None,
+    server_points: HeldPoints | None,
     n_features: int,
     anchors: int,
     others: int,
 ) -> Iterator[Neighbours]:
     """Pairs for every candidate of a target."""
-    start = _start(plan, config, held, n_features)
+    start = _start(plan, config, server_points, n_features)
     if config.client_sampling_rate < 1.0:
         # Whether the other clients take part is unknown to everybody, so there they
         # have nothing to add.
@@ -366,7 +378,7 @@ def _target_tables(
     config: RunConfig,
     n_features: int,
 ) -> Iterator[tuple[str, Array]]:
-    """Tables of a client: one row, as many as declared, and rows in several clusters."""
+    """Tables of a client: one row, as many as declared, rows in several clusters."""
     corner = np.ones((1, n_features))
     yield "one row in a corner", corner
     many = np.repeat(corner, config.examples_per_client, axis=0)

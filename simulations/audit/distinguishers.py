@@ -1,6 +1,6 @@
 """From a view to numbers that tell "present" from "absent".
 
-Known optimal ones, and linear ones that are learnt.
+PublicFacts optimal ones, and linear ones that are learnt.
 
 ==================  ==============================================================
 name                what it does
@@ -269,7 +269,7 @@ class Observer:
         plan = self._case.plan
         state: State | Discoveries = Discoveries()
         if vector.round_index > 0:
-            state = initial_state(plan, self._case.kept)
+            state = initial_state(plan, self._case.private_points)
         try:
             return self._truth.part(plan, vector.round_index, state, vector.members)
         except DPKMeansError:

@@ -285,7 +285,8 @@ def information_of(
     Examples
     --------
     >>> from flwr_dpkmeans.options import parse_config
-    >>> from flwr_dpkmeans.sums.draft import draft_plan, initial_state
+    >>> from flwr_dpkmeans.sums.build import initial_state
+    >>> from flwr_dpkmeans.sums.draft import draft_plan
     >>> config = parse_config(
     ...     algorithm="glloyd",
     ...     n_clusters=1,

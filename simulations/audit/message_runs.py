@@ -159,7 +159,7 @@ def run_with_messages(
     clients = [KMeansClient(part) for part in parts]
     grid = _Watched([_node(client) for client in clients], run_id=secrets.randbits(62))
     grid.recorder = recorder
-    server_points = None if case.held is None else case.held.scaled
+    server_points = None if case.server_points is None else case.server_points.scaled
     strategy = PrivateKMeans.from_config(
         config,
         server_points=server_points,

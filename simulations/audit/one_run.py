@@ -162,7 +162,9 @@ def count_guesses(
 
     Examples
     --------
-    >>> count_guesses(np.array([2.0, -1.0, 0.1, 3.0]), np.array([True, False, True, False]), n_high=2, n_low=1)
+    >>> scores = np.array([2.0, -1.0, 0.1, 3.0])
+    >>> present = np.array([True, False, True, False])
+    >>> count_guesses(scores, present, n_high=2, n_low=1)
     Guesses(n_canaries=4, n_guesses=3, n_correct=2)
     """
     if scores.ndim != 1 or scores.shape != present.shape or np.isnan(scores).any():
@@ -256,8 +258,10 @@ def gdp_rejected(guesses: Guesses, mu: float, level: float) -> bool:
 
     Examples
     --------
-    >>> gdp_rejected(Guesses(100, 100, 95), 1.0, 0.05), gdp_rejected(Guesses(100, 100, 75), 1.0, 0.05)
-    (True, False)
+    >>> gdp_rejected(Guesses(100, 100, 95), 1.0, 0.05)
+    True
+    >>> gdp_rejected(Guesses(100, 100, 75), 1.0, 0.05)
+    False
     """
     mu = require_positive("mu", mu)
     return _rejected(
@@ -293,7 +297,8 @@ def one_run_bound(
     Examples
     --------
     >>> for method in OneRunMethod:
-    ...     print(round(one_run_bound(Guesses(1000, 1000, 841), 1e-5, method).epsilon, 2))
+    ...     bound = one_run_bound(Guesses(1000, 1000, 841), 1e-5, method)
+    ...     print(round(bound.epsilon, 2))
     1.52
     2.83
     """

@@ -71,7 +71,8 @@ def parse_request(arguments: Sequence[str]) -> Request:
     Parameters
     ----------
     arguments : sequence of str
-        Keys of `AuditOptions`, fields of `RunConfig`, ``workers``, ``output``, ``suite``;
+        Keys of `AuditOptions`, fields of `RunConfig`, ``workers``, ``output`` and
+        ``suite``;
         those in `_LISTS` take several values, separated by commas.
 
     Returns
@@ -192,7 +193,7 @@ def _grid() -> Iterator[AuditOptions]:
 
 
 def _besides() -> Iterator[AuditOptions]:
-    """Other adversaries, other releases, other noise, and attempts that are repeated."""
+    """Other adversaries, releases and noise, and attempts that are repeated."""
     base = AuditOptions("glloyd", trust="central", case="edge", trials=SUITE_TRIALS)
     yield replace(base, algorithm="fastlloyd", trust="oblivious", adversary="server")
     yield replace(

@@ -59,7 +59,7 @@ def renyi_epsilon(report: PrivacyReport, sampling_rate: float = 1.0) -> float:
     --------
     >>> from flwr_dpkmeans import FederatedKMeans
     >>> rows = np.linspace(-1.0, 1.0, 200).reshape(100, 2)
-    >>> km = FederatedKMeans(2, bounds=(-1.0, 1.0), algorithm="glloyd", random_state=0, engine="direct")
+    >>> km = FederatedKMeans(2, bounds=(-1.0, 1.0), algorithm="glloyd", random_state=0)
     >>> report = km.fit([rows, rows]).privacy_
     >>> 1.0 < renyi_epsilon(report) / report.epsilon < 1.3
     True

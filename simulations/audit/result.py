@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.audit.audit import AuditResult
 from simulations.audit.one_run import OneRunBound
 from simulations.audit.options import differences

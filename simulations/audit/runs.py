@@ -10,7 +10,7 @@ from enum import Enum
 from functools import partial
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.sums import statement as reporting
+from flwr_dpkmeans.sums.statement import steps
 from simulations.audit.cases import Case, Neighbours
 from simulations.audit.information import in_box
 from simulations.audit.views import Adversary, View, view_of
@@ -116,14 +116,18 @@ def run_directly(
     parts = neighbours.present if present else neighbours.absent
     try:
         run = run_watched(
-            case.plan, parts, scale=in_box, server_points=case.kept, watch=watch
+            case.plan,
+            parts,
+            scale=in_box,
+            server_points=case.private_points,
+            watch=watch,
         )
     except _Enough:
         attempts = tuple(
             (aggregation.round_index, aggregation.attempt) for aggregation in seen
         )
         # A run that is left early has no account of its own.
-        claimed = reporting.epsilon_after(seen[-1].plan, attempts)
+        claimed = steps.epsilon_after(seen[-1].plan, attempts)
         return view_of(seen, adversary, seen[-1].plan, None, attempts, claimed)
     return view_of(
         seen,

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.audit.attack_games import (
     ALGORITHMS,
     Game,
@@ -366,7 +366,7 @@ def _n_alone(view: View) -> int:
 
 
 def clear_views(played: Played) -> list[View]:
-    """What ten clients would send in the clear of a run's rows, from the run's start."""
+    """What ten clients would send in the clear of a run's rows, from its start."""
     return [
         in_the_clear(played.rows[part::_CLIENTS], played.iterates[0], _ROUNDS)
         for part in range(_CLIENTS)

@@ -33,11 +33,11 @@ class Seen:
     attempt: int
     """Which aggregation."""
     state: State | Discoveries = field(repr=False)
-    """What the clients' statistics were taken at; `Discoveries` in preliminary rounds."""
+    """What clients' statistics were taken at; `Discoveries` in preliminary rounds."""
     sent: tuple[Ring, ...] = field(repr=False)
     """Each client's vector before it is masked, with its share of the noise.
 
-    Known to that client alone.
+    PublicFacts to that client alone.
     """
     received: tuple[Ring, ...] = field(repr=False)
     """What the server gets of each client."""

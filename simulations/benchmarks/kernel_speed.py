@@ -31,7 +31,7 @@ from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
 from flwr_dpkmeans.privacy.noise import OpenDPNoise, SecureNoise
 from flwr_dpkmeans.threads import one_thread
-from simulations.mixture_runs import exit_code, wide_console
+from simulations.commands import exit_code, wide_console
 from simulations.sources.synthetic import draw_max_cover_mixture
 
 FloatArray = npt.NDArray[np.float64]
@@ -214,13 +214,18 @@ def fit_table(n_rows: int, repeats: int) -> Table:
     parts = np.array_split(rows, PARTIES)
 
     def private(algorithm: str, engine: str) -> Callable[[], object]:
-        given = {
-            "bounds": (-1.0, 1.0),
-            "random_state": 0,
-            "n_examples": n_rows,
-            "engine": engine,
-        }
-        return lambda: FederatedKMeans(K, algorithm=algorithm, **given).fit(parts)  # type: ignore[arg-type]
+        def fit() -> object:
+            model = FederatedKMeans(
+                K,
+                algorithm=algorithm,
+                bounds=(-1.0, 1.0),
+                random_state=0,
+                n_examples=n_rows,
+                engine=engine,
+            )
+            return model.fit(parts)
+
+        return fit
 
     cases: dict[str, Callable[[], object]] = {
         "ProxyLloyd, direct": private("proxy_lloyd", "direct"),

@@ -34,7 +34,7 @@ from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import message_of
 from flwr_dpkmeans.options import Cohort
 from flwr_dpkmeans.results.picture import new_figure, png_of
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.ring import Ring
@@ -42,7 +42,7 @@ from flwr_dpkmeans.sums.wire import Request
 from flwr_dpkmeans.threads import one_thread
 from simulations.benchmarks import kernel_speed
 from simulations.benchmarks.kernel_speed import Timing, timed
-from simulations.mixture_runs import wide_console
+from simulations.commands import wide_console
 from simulations.papers.fastlloyd.table3 import choose_cases
 
 ROWS, FEATURES, CLUSTERS, DEGREE = 50, 20, 10, 22
@@ -287,17 +287,18 @@ def growth_table(curves: Sequence[Growth]) -> Table:
 def draw_growth(curves: Sequence[Growth]) -> bytes:
     """The curves as a PNG, with what lies between the least and the most."""
     figure = new_figure(11, 3.2)
-    for axis, one in zip(
-        figure.subplots(1, len(curves), sharey=True), curves, strict=True
-    ):
-        medians = [timing.median for timing in one.timings]
-        low, high = (
-            [pick(timing.cpu) for timing in one.timings] for pick in (min, max)
-        )
-        axis.fill_between(one.sizes, low, high, alpha=0.2, linewidth=0)
-        axis.plot(one.sizes, medians, marker="o")
+    panels = figure.subplots(1, len(curves), sharey=True)
+    for axis, curve in zip(panels, curves, strict=True):
+        medians = [timing.median for timing in curve.timings]
+        low = [min(timing.cpu) for timing in curve.timings]
+        high = [max(timing.cpu) for timing in curve.timings]
+        axis.fill_between(curve.sizes, low, high, alpha=0.2, linewidth=0)
+        axis.plot(curve.sizes, medians, marker="o")
         axis.set(
-            xscale="log", yscale="log", title=f"slope {one.slope:.2f}", xlabel=one.name
+            xscale="log",
+            yscale="log",
+            title=f"slope {curve.slope:.2f}",
+            xlabel=curve.name,
         )
         axis.grid(alpha=0.25)
     figure.axes[0].set_ylabel("processor seconds of a fit")
@@ -363,22 +364,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # On a smaller circle neighbours would meet themselves, and aggregators of one
     # vector add none.
-    for name, least in {
+    least_values = {
         "repeats": 1,
         "clients": 2,
         "tree": DEGREE + 1,
         "fan": 2,
         "length": 1,
-    }.items():
-        if (value := getattr(options, name)) < least:
+    }
+    for name, least in least_values.items():
+        value = getattr(options, name)
+        if value < least:
             parser.error(f"{name} is {value}, but it must be at least {least}.")
-    console, n_rows = wide_console(), 1_000_000
+    console = wide_console()
+    n_rows = 1_000_000
     if options.quick:
-        n_rows, options.clients, options.tree = (
-            20_000,
-            min(options.clients, 100),
-            min(options.tree, 2000),
-        )
+        n_rows = 20_000
+        options.clients = min(options.clients, 100)
+        options.tree = min(options.tree, 2000)
     with warnings.catch_warnings(action="ignore"), one_thread():
         for table in kernel_speed.tables(n_rows, options.repeats):
             console.print(table)

@@ -1,1 +1,1 @@
-"""What one experiment is: its configuration, data, run, measures and table of results."""
+"""What one experiment is: configuration, data, run, measures, table of results."""

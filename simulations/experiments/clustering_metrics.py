@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from simulations.clustering_indices import METRICS, OF_PAIRS, Clustering
+from simulations.experiments.clustering_indices import METRICS, OF_PAIRS, Clustering
 
 Array = NDArray[np.float64]
 
@@ -147,15 +147,19 @@ def clustering_metrics(
     cluster or of a label that is left over count as wrong.
 
     References
-    ---------- FastLloyd, appendix D; Dunn 1974, "Well-separated clusters and optimal
-    fuzzy partitions".
+    ----------
+    FastLloyd, appendix D; Dunn 1974, "Well-separated clusters and optimal fuzzy
+    partitions".
 
     Examples
     --------
-    >>> found = clustering_metrics([[0.0], [1.0], [9.0], [9.0]], [[0.0], [9.0]], labels=[1, 2, 0, 0],
-    ...                            which=("nicv", "bcss", "dunn", "accuracy", "purity"))
-    >>> found.nicv, found.bcss, found.dunn, found.accuracy, found.purity
-    (0.25, 72.25, 8.0, 0.75, 0.75)
+    >>> points = [[0.0], [1.0], [9.0], [9.0]]
+    >>> names = ("nicv", "bcss", "dunn", "accuracy", "purity")
+    >>> metrics = clustering_metrics(
+    ...     points, [[0.0], [9.0]], labels=[1, 2, 0, 0], which=names
+    ... )
+    >>> [getattr(metrics, name) for name in names]
+    [0.25, 72.25, 8.0, 0.75, 0.75]
     """
     for name in which:
         if name not in METRICS:
@@ -264,7 +268,8 @@ def optimal_centroids(
 
     Examples
     --------
-    >>> sorted(optimal_centroids([[0.0], [1.0], [8.0]], 2, n_init=3, seed=0).ravel().tolist())
+    >>> points = [[0.0], [1.0], [8.0]]
+    >>> sorted(optimal_centroids(points, 2, n_init=3, seed=0).ravel().tolist())
     [0.5, 8.0]
     """
     import warnings

@@ -47,16 +47,17 @@ def code_version(row: Mapping[str, Any] = MappingProxyType({})) -> str:
 
 
 def require_this_code(
-    n_others: int, found: str, files: str, *, take_others: bool
+    n_others: int, results: str, files: str, *, take_others: bool
 ) -> None:
-    """Refuse results of which some were made by other sources than today's, or warn of
-    them if they are to be taken.
+    """Refuse results of which some were made by other sources than today's.
+
+    Or warn of them, if they are to be taken.
 
     Parameters
     ----------
     n_others : int
         How many.
-    found, files : str
+    results, files : str
         What they are among, and what is to be deleted, for the sentence.
     take_others : bool
 
@@ -67,7 +68,7 @@ def require_this_code(
     """
     if not n_others:
         return
-    sentence = f"{n_others} of {found} were made by other sources than today's"
+    sentence = f"{n_others} of {results} were made by other sources than today's"
     if not take_others:
         raise ConfigurationError(
             f"{sentence}: delete {files}, choose another output=..., or take them with"

@@ -117,7 +117,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Override]:
 
 
 def compose_template(overrides: Iterable[Override], folder: Path) -> Template:
-    """Compose with Hydra and resolve; what is unknown is refused with the nearest name."""
+    """Compose with Hydra and resolve; refuse what is unknown with the nearest name."""
     parsed = list(overrides)
     groups = groups_in(folder)
     chosen = [
@@ -144,11 +144,11 @@ def compose_template(overrides: Iterable[Override], folder: Path) -> Template:
             f"the configuration cannot be composed: {str(error).splitlines()[0]}"
         ) from error
     leaves = dict(_leaves(raw, ""))
-    links = {
-        name: match[1]
-        for name, value in leaves.items()
-        if (match := _LINK.fullmatch(str(value)))
-    }
+    links = {}
+    for name, value in leaves.items():
+        match = _LINK.fullmatch(str(value))
+        if match:
+            links[name] = match[1]
     assert isinstance(resolved, dict)
     return Template({str(key): value for key, value in resolved.items()}, links)
 

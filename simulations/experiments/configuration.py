@@ -96,9 +96,15 @@ def run_config_of(settings: Mapping[str, Any]) -> dict[str, Scalar]:
 
     Examples
     --------
-    >>> groups = {"algorithm": {"name": "glloyd", "max_iter": None}, "trust": {"name": "central"}, "seed": 3}
-    >>> groups |= {"privacy": {"epsilon": 0.5}, "data": {"n_clusters": 4}, "partition": {"kind": "iid", "seed": 3}}
-    >>> run_config_of(groups | {"n_clients": 2, "evaluation": "none"})["n-clusters"]
+    >>> groups = {
+    ...     "algorithm": {"name": "glloyd", "max_iter": None},
+    ...     "trust": {"name": "central"},
+    ...     "privacy": {"epsilon": 0.5},
+    ...     "data": {"n_clusters": 4},
+    ...     "partition": {"kind": "iid", "seed": 3},
+    ... }
+    >>> settings = groups | {"n_clients": 2, "seed": 3, "evaluation": "none"}
+    >>> run_config_of(settings)["n-clusters"]
     4
     """
     algorithm = dict(settings["algorithm"])
@@ -239,7 +245,7 @@ def federated_config(
 
 
 def _require_plain(settings: Mapping[str, Any]) -> None:
-    """Refuse values of a wrong type or range that only this package's simulations read."""
+    """Refuse values of a wrong type or range that only simulations read."""
     for name, least in _INTEGERS.items():
         group, _, leaf = name.rpartition(".")
         inner = settings[group] if group else settings
@@ -338,7 +344,8 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> flat({"seed": 1, "algorithm": {"name": "lloyd", "budget_shares": [0.5, 0.5]}, "output": "x"})
+    >>> algorithm = {"name": "lloyd", "budget_shares": [0.5, 0.5]}
+    >>> flat({"seed": 1, "algorithm": algorithm, "output": "x"})
     {'seed': 1, 'algorithm.name': 'lloyd', 'algorithm.budget_shares': '0.5 0.5'}
     """
     hidden = set(_NOT_OF_THE_RUN) - {"variant"}
@@ -431,9 +438,9 @@ def _files(data: Mapping[str, Any]) -> list[Path]:
     """Files that the group ``data`` names."""
     named = [data.get("path"), data["bounds"], data["server"]]
     paths = [
-        Path(one).expanduser()
-        for one in named
-        if isinstance(one, str) and one not in BUNDLED
+        Path(name).expanduser()
+        for name in named
+        if isinstance(name, str) and name not in BUNDLED
     ]
     inside = [
         inner for path in paths if path.is_dir() for inner in sorted(path.iterdir())

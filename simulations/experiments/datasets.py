@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.server_points import resolve_bounds
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, load_source
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.partition import MIXTURE, MIXTURE_BOUNDS, MixtureClients
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
@@ -279,7 +279,7 @@ def _server_points(
 
 
 def _mixture(data: Mapping[str, Any], n_clients: int) -> DataSet:
-    """The generated clients of FedDP-KMeans' experiments, as the Flower app draws them."""
+    """The drawn clients of FedDP-KMeans' experiments, as the Flower app draws them."""
     n_rows = int(data["rows_per_client"])
     mixture = MixtureClients(int(data["seed"]), n_rows)
     clients = [mixture.client_points(client) for client in range(n_clients)]

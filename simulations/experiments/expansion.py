@@ -29,8 +29,7 @@ from simulations.experiments.composition import (
 from simulations.experiments.configuration import job_key, require_valid
 from simulations.experiments.datasets import OWN, require_source
 
-_BESIDE = Path(__file__).resolve().parents[1] / "conf"
-CONFIGURATION = _BESIDE if _BESIDE.is_dir() else _BESIDE.parents[1] / "conf"
+CONFIGURATION = Path(__file__).resolve().parents[2] / "conf"
 EXPERIMENT, EPSILON = "experiment", "privacy.epsilon"
 _COMMON = (EXPERIMENT, "output", "workers", "data_dir", "other_code", "sweep.figures")
 """Keys that say something of a sweep as a whole."""
@@ -93,7 +92,8 @@ def expand(overrides: Sequence[str], folder: Path = CONFIGURATION) -> Sweep:
     Examples
     --------
     >>> sweep = expand(["algorithm=fastlloyd,lloyd", "data=iris", "seed=range(0,3)"])
-    >>> len(sweep.settings), sweep.settings[-1]["algorithm"]["name"], sweep.settings[-1]["seed"]
+    >>> last = sweep.settings[-1]
+    >>> len(sweep.settings), last["algorithm"]["name"], last["seed"]
     (6, 'lloyd', 2)
     """
     command_line = parse_overrides([_with_plus(override) for override in overrides])
@@ -189,8 +189,8 @@ def narrowed(
             epsilons = dict.fromkeys(itertools.chain(*joined.values()), swept_epsilon)
         narrower = []
         for index in chosen:
-            chosen_names = ",".join(values_of_grids[index])
-            of_group = parse_overrides([f"{group}={chosen_names}"])
+            text = ",".join(values_of_grids[index])
+            of_group = parse_overrides([f"{group}={text}"])
             narrower.append({**epsilons.get(index, {}), **left[index], **of_group})
         left = narrower
         original = [original[place] for place in chosen]

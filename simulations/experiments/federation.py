@@ -230,16 +230,15 @@ def reference_box(settings: Mapping[str, Any], data: DataSet) -> Bounds:
         The same for every method, also for one that finds bounds itself or takes them
         from the server's points.
     """
-    given, width = settings["data"]["bounds"], data.points.shape[1]
-    if given not in (None, RANGE, PRIVATE):
-        if read_ranges(given).names and not data.names:
+    bounds = settings["data"]["bounds"]
+    width = data.points.shape[1]
+    if bounds not in (None, RANGE, PRIVATE):
+        if read_ranges(bounds).names and not data.names:
             raise ConfigurationError(
-                f"data.bounds is {given!r}, whose rows have the names of columns, but"
+                f"data.bounds is {bounds!r}, whose rows have the names of columns, but"
                 " the data have none: leave the names out of it."
             )
-        return read_ranges(given).matched(data.names or None).for_features(width)
-    return (
-        own_range(data.points)
-        if given == RANGE or data.bounds is None
-        else data.bounds.for_features(width)
-    )
+        return read_ranges(bounds).matched(data.names or None).for_features(width)
+    if bounds == RANGE or data.bounds is None:
+        return own_range(data.points)
+    return data.bounds.for_features(width)

@@ -1,4 +1,4 @@
-"""One run of a sweep: load, cluster, look at the result, return one row of the table."""
+"""One run of a sweep: load, cluster, look at the result, return a row of the table."""
 
 from __future__ import annotations
 
@@ -90,46 +90,51 @@ def rehearsed_row(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> settings = {"algorithm": {"name": "lloyd"}, "data": {"n_clusters": 3}, "privacy": {"epsilon": 1}}
-    >>> row = rehearsed_row({**settings, "metrics": ["dunn"], "evaluation": "none", "n_clients": 2})
-    >>> row["algorithm.name"], row["nicv"], row["dunn"], row["epsilon"], row["cost_curve"]
-    ('lloyd', 1.0, 1.0, None, None)
+    >>> settings = {
+    ...     "algorithm": {"name": "lloyd"},
+    ...     "data": {"n_clusters": 3},
+    ...     "privacy": {"epsilon": 1},
+    ...     "metrics": ["dunn"],
+    ...     "evaluation": "none",
+    ...     "n_clients": 2,
+    ... }
+    >>> row = rehearsed_row(settings)
+    >>> row["algorithm.name"], row["nicv"], row["dunn"], row["epsilon"]
+    ('lloyd', 1.0, 1.0, None)
     """
     epsilon = float(settings["privacy"]["epsilon"])
-    private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(
-        epsilon
-    )
-    chooses = settings["data"]["n_clusters"] == "auto"
-    evaluated = (
-        []
-        if settings["evaluation"] == "none"
-        else [f"evaluation_{name}" for name in EVALUATED]
-    )
-    evaluated += [f"{name}_noise" for name in evaluated]
-    columns = dict.fromkeys(
-        (*_FOUND_NUMBERS, "nicv", *settings["metrics"], *evaluated), 1.0
-    )
-    texts = dict.fromkeys(
-        ("trust", "noise", "version", "flwr_version", "code", "job"), ""
-    )
-    spent = {"epsilon": epsilon if private else None, "delta": 0.0 if private else None}
+    is_private = _is_private(settings, epsilon)
+    chooses_k = settings["data"]["n_clusters"] == "auto"
+    names = [*_FOUND_NUMBERS, "nicv", *settings["metrics"]]
+    if settings["evaluation"] != "none":
+        for name in EVALUATED:
+            names += [f"evaluation_{name}", f"evaluation_{name}_noise"]
+    texts = ("trust", "noise", "version", "flwr_version", "code", "job")
     return {
         **flat(settings),
         "status": "done",
         "reason": None,
-        **texts,
-        **spent,
-        **columns,
+        **dict.fromkeys(texts, ""),
+        "epsilon": epsilon if is_private else None,
+        "delta": 0.0 if is_private else None,
+        **dict.fromkeys(names, 1.0),
         "n_clients": settings["n_clients"] or 1,
-        "cost_curve": [1.0] if chooses else None,
+        "cost_curve": [1.0] if chooses_k else None,
     }
+
+
+def _is_private(settings: Mapping[str, Any], epsilon: float) -> bool:
+    """Whether a run's algorithm has noise, at an epsilon that is finite."""
+    name = settings["algorithm"]["name"]
+    return name not in NOT_PRIVATE and math.isfinite(epsilon)
 
 
 def measured(
     settings: Mapping[str, Any], outcome: Outcome, data: DataSet
 ) -> dict[str, Any]:
-    """Result columns: what the run says of itself, and metrics on the exact data (not
-    private).
+    """Result columns: what the run says of itself, and metrics on the exact data.
+
+    The metrics are not private.
 
     Parameters
     ----------
@@ -147,19 +152,17 @@ def measured(
     scaler = reference_box(settings, data)
     # Clipping here would hide what was released outside the box, and measure a
     # truncation that no run did.
-    points, centers = (
-        in_box_units(scaler, data.points),
-        in_box_units(scaler, outcome.centers),
-    )
-    private = settings["algorithm"]["name"] not in NOT_PRIVATE and math.isfinite(
-        outcome.privacy.epsilon
-    )
+    points = in_box_units(scaler, data.points)
+    centers = in_box_units(scaler, outcome.centers)
+    report = outcome.privacy
+    is_private = _is_private(settings, report.epsilon)
+    cost_curve = outcome.cost_curve
     columns: dict[str, Any] = {
-        "epsilon": outcome.privacy.epsilon if private else None,
-        "delta": outcome.privacy.delta if private else None,
+        "epsilon": report.epsilon if is_private else None,
+        "delta": report.delta if is_private else None,
         "n_clients": n_clients_of(settings, data),
-        "trust": outcome.privacy.trust,
-        "noise": outcome.privacy.noise,
+        "trust": report.trust,
+        "noise": report.noise,
         "version": __version__,
         "flwr_version": flwr_version(),
         "n_iterations": outcome.n_iterations,
@@ -168,9 +171,7 @@ def measured(
         "n_found_clusters": len(centers),
         "seconds": outcome.seconds,
         "cost_per_point": cost_per_point(data.points, outcome.centers),
-        "cost_curve": (
-            None if outcome.cost_curve is None else outcome.cost_curve.tolist()
-        ),
+        "cost_curve": None if cost_curve is None else cost_curve.tolist(),
         **outcome.columns,
     }
     wanted = tuple(dict.fromkeys(("nicv", *settings["metrics"])))
@@ -178,23 +179,22 @@ def measured(
     if {"nicv_optimum", "centroid_error"} & set(wanted):
         reference, optimum = _reference(data, scaler, _n_clusters(settings, data))
         columns["nicv_optimum"] = optimum
-    measured = clustering_metrics(
+    names = tuple(name for name in wanted if name != "nicv_optimum")
+    metrics = clustering_metrics(
         points,
         centers,
-        labels=_known_labels(data, wanted),
+        labels=_labels_for(data, names),
         reference_centroids=reference,
-        which=tuple(name for name in wanted if name != "nicv_optimum"),
+        which=names,
         sample_size=int(settings["sample_size"]),
         rng=np.random.default_rng([int(settings["seed"]), 2]),
     )
-    return columns | {
-        name: getattr(measured, name) for name in wanted if name != "nicv_optimum"
-    }
+    return columns | {name: getattr(metrics, name) for name in names}
 
 
-def _known_labels(data: DataSet, wanted: Sequence[str]) -> NDArray[np.generic] | None:
+def _labels_for(data: DataSet, metrics: Sequence[str]) -> NDArray[np.generic] | None:
     """Labels, only where a metric asks for them."""
-    return data.labels if {"accuracy", "purity"} & set(wanted) else None
+    return data.labels if {"accuracy", "purity"} & set(metrics) else None
 
 
 def _n_clusters(settings: Mapping[str, Any], data: DataSet) -> int:
@@ -211,7 +211,8 @@ def in_box_units(box: Bounds, values: Array) -> Array:
     What is compared with released values.
     """
     fitted = box.for_features(values.shape[1])
-    lower, upper = np.array(fitted.lower), np.array(fitted.upper)
+    lower = np.array(fitted.lower)
+    upper = np.array(fitted.upper)
     return np.asarray((values - lower) / (upper - lower) * 2.0 - 1.0)
 
 
@@ -222,11 +223,9 @@ def _reference(data: DataSet, scaler: Bounds, n_clusters: int) -> tuple[Array, f
     Once for all runs on the same data.
     """
     points = in_box_units(scaler, data.points)
-    start = (
-        ()
-        if data.means is None or len(data.means) != n_clusters
-        else (in_box_units(scaler, data.means),)
-    )
+    start: tuple[Array, ...] = ()
+    if data.means is not None and len(data.means) == n_clusters:
+        start = (in_box_units(scaler, data.means),)
     centroids = optimal_centroids(
         points, n_clusters, n_init=OPTIMUM_STARTS, seed=0, init=start
     )

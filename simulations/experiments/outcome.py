@@ -49,8 +49,8 @@ def evaluation_columns(evaluation: Mapping[str, Any]) -> dict[str, float | None]
 
     Examples
     --------
-    >>> evaluation_columns({"cost": {"value": 0.5, "noise": 0.01}, "clipped": {"value": 0.0, "noise": 0.0}})
-    {'evaluation_cost': 0.5, 'evaluation_cost_noise': 0.01, 'evaluation_clipped': 0.0, 'evaluation_clipped_noise': 0.0}
+    >>> evaluation_columns({"cost": {"value": 0.5, "noise": 0.01}})
+    {'evaluation_cost': 0.5, 'evaluation_cost_noise': 0.01}
     """
     columns = {}
     for name in EVALUATED:

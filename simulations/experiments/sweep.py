@@ -172,9 +172,9 @@ def _finished(
 ) -> Iterator[list[Row]]:
     """Rows of runs as they finish, in chunks."""
     if workers == 0:
-        for one in settings:
+        for setting in settings:
             with one_thread():
-                rows = _run_chunk([one], run)
+                rows = _run_chunk([setting], run)
             yield rows
         return
     # Runs on the same data follow each other, so that a worker loads them once.
@@ -214,7 +214,8 @@ def _in_pool(
                 for future in done:
                     rows = future.result()
                     chunk = under_way.pop(future)
-                    if rest := chunk[len(rows) :]:
+                    rest = chunk[len(rows) :]
+                    if rest:
                         waiting.appendleft(rest)
                     yield rows
             except BrokenProcessPool:

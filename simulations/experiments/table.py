@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 
 TABLE_FILE = "table.parquet"
 JOURNAL_FILE = "journal.jsonl"
@@ -72,7 +72,8 @@ class Journal:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     journal = Journal(Path(folder))
-    ...     journal.add([{"job": "a", "status": "done", "davies_bouldin": float("inf")}])
+    ...     row = {"job": "a", "status": "done", "davies_bouldin": float("inf")}
+    ...     journal.add([row])
     ...     Journal(Path(folder)).finished()
     {'a': {'job': 'a', 'status': 'done', 'davies_bouldin': inf}}
     """
@@ -99,19 +100,16 @@ class Journal:
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows and make sure that they are on the disk.
 
-        a full one is a `LocalMisuseError`.
+        A full disk is a `LocalMisuseError`.
         """
         # Infinity and NaN are written as Python reads them, which is not JSON's
         # standard.
         text = "".join(json.dumps(row) + "\n" for row in rows)
         try:
-            torn = (
-                self.path.is_file()
-                and self.path.stat().st_size > 0
-                and not _ends_line(self.path)
-            )
+            if self.path.is_file() and not _ends_line(self.path):
+                text = "\n" + text
             with self.path.open("a") as journal:
-                journal.write(("\n" if torn else "") + text)
+                journal.write(text)
                 journal.flush()
                 os.fsync(journal.fileno())
         except OSError as error:
@@ -159,8 +157,11 @@ def write_table(
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as a table; where a row lacks a name, the cell is empty."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {}
+    for name in names:
+        columns[name] = _column([row.get(name) for row in rows])
+    return pa.table(columns)
 
 
 def read_table(path: Path) -> tuple[pd.DataFrame, str, list[Any]]:
@@ -185,7 +186,8 @@ def read_table(path: Path) -> tuple[pd.DataFrame, str, list[Any]]:
     DataError
         If there is no readable table.
     """
-    path = path / TABLE_FILE if path.is_dir() else path
+    if path.is_dir():
+        path = path / TABLE_FILE
     try:
         if path.suffix == ".csv":
             return pd.read_csv(path), "", []
@@ -196,8 +198,9 @@ def read_table(path: Path) -> tuple[pd.DataFrame, str, list[Any]]:
             f" {TABLE_FILE}, its folder or a CSV file."
         ) from error
     metadata = table.schema.metadata or {}
+    experiment = metadata.get(b"experiment", b"").decode()
     figures = json.loads(metadata.get(b"figures", b"[]"))
-    return table.to_pandas(), metadata.get(b"experiment", b"").decode(), figures
+    return table.to_pandas(), experiment, figures
 
 
 def missing_sets(path: Path) -> tuple[str, ...]:
@@ -205,8 +208,11 @@ def missing_sets(path: Path) -> tuple[str, ...]:
 
     None for CSV and tables that do not say it.
     """
-    path = path / TABLE_FILE if path.is_dir() else path
-    metadata = {} if path.suffix == ".csv" else pq.read_schema(path).metadata or {}
+    if path.is_dir():
+        path = path / TABLE_FILE
+    if path.suffix == ".csv":
+        return ()
+    metadata = pq.read_schema(path).metadata or {}
     return tuple(json.loads(metadata.get(b"missing", b"[]")))
 
 
@@ -223,17 +229,19 @@ def _column(values: Sequence[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        numbers = all(
-            value is None
-            or (isinstance(value, int | float) and not isinstance(value, bool))
-            for value in values
+        stated = [value for value in values if value is not None]
+        are_numbers = all(
+            isinstance(value, int | float) and not isinstance(value, bool)
+            for value in stated
         )
-        kind = float if numbers else str
+        kind = float if are_numbers else str
         return pa.array([None if value is None else kind(value) for value in values])
 
 
 def _ends_line(path: Path) -> bool:
-    """Whether the last line of a file is complete."""
+    """Whether the last line of a file, if it has some, is complete."""
+    if path.stat().st_size == 0:
+        return True
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"

@@ -45,7 +45,7 @@ def draw_lines(
     ----------
     spec : CurveSpec, AreaSpec, AblationSpec or ElbowSpec
         What is shown.
-    found : Numbers
+    shown : Numbers
         Its numbers; cells without x are lines across.
     looks : mapping of str to Look
         Of all series, in the order of the legend.
@@ -57,10 +57,11 @@ def draw_lines(
     matplotlib.figure.Figure
         Not attached to any display.
     """
-    cells, seen = shown.cells, series_seen(looks, shown.cells["series"].to_list())
-    across = cells["x"].isna().groupby(cells["series"]).all()
-    handles = [handle_of(look, marked=not across[name]) for name, look in seen.items()]
-    handles += _elbow_handles(cells) if isinstance(spec, ElbowSpec) else []
+    cells = shown.cells
+    seen = series_seen(looks, cells["series"].to_list())
+    handles = _series_handles(cells, seen)
+    if isinstance(spec, ElbowSpec):
+        handles += _elbow_handles(cells)
     sentences = [
         *_about(spec, looks),
         _spread_sentence(cells, _shown(cells)),
@@ -71,19 +72,16 @@ def draw_lines(
     for axes, panel in zip(frame.axes, panels, strict=True):
         in_panel = cells[cells["panel"] == panel]
         for name, look in seen.items():
-            _draw_series(
-                axes, _within(in_panel[in_panel["series"] == name], spec.y_scale), look
-            )
-        if isinstance(spec, ElbowSpec):
-            _mark_elbow(axes, in_panel, seen)
+            of_series = in_panel[in_panel["series"] == name]
+            _draw_series(axes, _within(of_series, spec.y_scale), look)
         if isinstance(spec, AblationSpec):
             axes.axhline(1.0, color="#777777", linewidth=1.0, zorder=1)
         if isinstance(spec, ElbowSpec):
+            _mark_elbow(axes, in_panel, seen)
             axes.xaxis.get_major_locator().set_params(integer=True)
         else:
-            scale_x(
-                axes, in_panel["x"].dropna().to_list(), spec.x_scale, frame.panel_width
-            )
+            values = in_panel["x"].dropna().to_list()
+            scale_x(axes, values, spec.x_scale, frame.panel_width)
         scale_y(axes, spec.y_scale)
     x_label = "clusters k" if isinstance(spec, ElbowSpec) else column_label(spec.x)
     dress(
@@ -91,6 +89,12 @@ def draw_lines(
     )
     add_legend(frame, handles)
     return frame.figure
+
+
+def _series_handles(cells: pd.DataFrame, seen: Looks) -> list[Any]:
+    """Legend of the series; lines across have no markers."""
+    is_across = cells["x"].isna().groupby(cells["series"]).all()
+    return [handle_of(look, marked=not is_across[name]) for name, look in seen.items()]
 
 
 def draw_fronts(
@@ -102,7 +106,7 @@ def draw_fronts(
     ----------
     spec : ParetoSpec
         What is shown.
-    found : Numbers
+    shown : Numbers
         Its numbers; cells without x are lines across.
     looks : mapping of str to Look
         Of all series, in the order of the legend.
@@ -114,35 +118,23 @@ def draw_fronts(
     matplotlib.figure.Figure
         Not attached to any display.
     """
-    cells, seen = shown.cells, series_seen(looks, shown.cells["series"].to_list())
-    across = cells["x"].isna().groupby(cells["series"]).all()
-    handles = [handle_of(look, marked=not across[name]) for name, look in seen.items()]
-    tops = {
-        panel: _top(spec, in_panel)
-        for panel, in_panel in cells.groupby("panel", sort=False)
-    }
-    above = int(
-        sum(
-            (in_panel["y"] > tops[panel]).sum()
-            for panel, in_panel in cells.groupby("panel", sort=False)
-        )
-    )
+    cells = shown.cells
+    seen = series_seen(looks, cells["series"].to_list())
+    handles = _series_handles(cells, seen)
+    tops = {}
+    n_above = 0
+    for panel, in_panel in cells.groupby("panel", sort=False):
+        tops[panel] = _top(spec, in_panel)
+        n_above += int((in_panel["y"] > tops[panel]).sum())
     sentences = [
-        (
-            "Lines: settings that no other one of the method beats (chosen by exact"
-            " costs, so what good settings can reach); pale marks: other settings."
-        ),
+        "Lines: settings that no other one of the method beats (chosen by exact"
+        " costs, so what good settings can reach); pale marks: other settings.",
         _spread_sentence(cells, "bars"),
-        *(
-            [
-                f"{above} {'setting lies' if above == 1 else 'settings lie'} above the"
-                " frame."
-            ]
-            if above
-            else []
-        ),
-        *notes,
     ]
+    if n_above:
+        lie = "setting lies" if n_above == 1 else "settings lie"
+        sentences.append(f"{n_above} {lie} above the frame.")
+    sentences += notes
     panels, frame = _panels(spec, shown, handles, sentences)
     for axes, panel in zip(frame.axes, panels, strict=True):
         shown_here = cells[cells["panel"] == panel]
@@ -174,14 +166,11 @@ def _panels(
     """The panels' values, and a figure for them."""
     panels = in_order(shown.cells["panel"].to_list())
     labels = [handle.get_label() for handle in handles]
-    caption = (
-        " ".join(sentence for sentence in (*sentences, *shown.notes) if sentence)
-        if spec.footer
-        else ""
-    )
-    return panels, make_frame(
-        len(panels), title=spec.title, labels=labels, caption=caption
-    )
+    caption = ""
+    if spec.footer:
+        caption = " ".join(filter(None, (*sentences, *shown.notes)))
+    frame = make_frame(len(panels), title=spec.title, labels=labels, caption=caption)
+    return panels, frame
 
 
 def _titles(spec: LineSpec | ParetoSpec, panels: Sequence[str]) -> list[str]:
@@ -221,18 +210,13 @@ def _about(spec: LineSpec, looks: Looks) -> list[str]:
 
 def _shown(cells: pd.DataFrame) -> str:
     """What intervals are drawn as: where a series has one x alone, as bars."""
-    alone = (
-        cells.groupby(["panel", "series"])["x"]
-        .transform("count")
-        .eq(1)[cells["high"].notna()]
-    )
-    return (
-        "bands or bars"
-        if alone.any() and not alone.all()
-        else "bars"
-        if alone.any()
-        else "bands"
-    )
+    n_x = cells.groupby(["panel", "series"])["x"].transform("count")
+    is_alone = n_x.eq(1)[cells["high"].notna()]
+    if not is_alone.any():
+        return "bands"
+    if is_alone.all():
+        return "bars"
+    return "bands or bars"
 
 
 def _spread_sentence(cells: pd.DataFrame, shown: str) -> str:
@@ -256,22 +240,21 @@ def _within(cells: pd.DataFrame, scale: Scale) -> pd.DataFrame:
 
 
 def _least(cells: pd.DataFrame) -> pd.Series:
-    """The end of a band that is as far below its mean, on a log axis, as the upper end
-    is above.
+    """The end of a band that is as far below its mean as the upper end is above.
+
+    On a log axis.
     """
     return cells["y"] ** 2 / cells["high"]
 
 
 def _cut_sentence(spec: LineSpec, cells: pd.DataFrame) -> str:
     """Say it where a band is cut."""
-    cut = spec.y_scale is not Scale.LINEAR and bool(
-        (cells["low"] < _least(cells) * (1.0 - 1e-9)).any()
-    )
-    return (
-        "Bands are drawn no farther below their mean than above it, as factors."
-        if cut
-        else ""
-    )
+    if spec.y_scale is Scale.LINEAR:
+        return ""
+    is_cut = cells["low"] < _least(cells) * (1.0 - 1e-9)
+    if not is_cut.any():
+        return ""
+    return "Bands are drawn no farther below their mean than above it, as factors."
 
 
 def _draw_series(axes: Any, cells: pd.DataFrame, look: Look) -> None:
@@ -288,26 +271,28 @@ def _draw_series(axes: Any, cells: pd.DataFrame, look: Look) -> None:
                 zorder=1,
             )
     line = cells[cells["x"].notna()].sort_values("x")
-    if len(line):
-        # A cell of one seed has no band, but must not cut that of its neighbours into
-        # pieces with gaps.
-        low, high = line["low"].fillna(line["y"]), line["high"].fillna(line["y"])
-        if (high > low).any() and len(line) > 1:
-            axes.fill_between(
-                line["x"],
-                low,
-                high,
-                color=look.colour,
-                alpha=0.18,
-                linewidth=0.0,
-                zorder=1,
-            )
-        elif (high > low).any():
-            # A band at one x would have no width.
-            axes.vlines(
-                line["x"], low, high, color=look.colour, linewidth=0.9, zorder=3
-            )
-        axes.plot(line["x"], line["y"], zorder=3, **line_style(look))
+    if not len(line):
+        return
+    x = line["x"]
+    # A cell of one seed has no band, but must not cut that of its neighbours into
+    # pieces with gaps.
+    low = line["low"].fillna(line["y"])
+    high = line["high"].fillna(line["y"])
+    has_band = (high > low).any()
+    if has_band and len(line) > 1:
+        axes.fill_between(
+            x,
+            low,
+            high,
+            color=look.colour,
+            alpha=0.18,
+            linewidth=0.0,
+            zorder=1,
+        )
+    elif has_band:
+        # A band at one x would have no width.
+        axes.vlines(x, low, high, color=look.colour, linewidth=0.9, zorder=3)
+    axes.plot(x, line["y"], zorder=3, **line_style(look))
 
 
 def _draw_front(axes: Any, cells: pd.DataFrame, look: Look, largest: float) -> None:
@@ -328,7 +313,8 @@ def _draw_front(axes: Any, cells: pd.DataFrame, look: Look, largest: float) -> N
         **style,
     )
     # A larger budget need not be spent, so a front goes on at its last cost.
-    x, y = [*front["x"], largest], [*front["y"], front["y"].iloc[-1]]
+    x = [*front["x"], largest]
+    y = [*front["y"], front["y"].iloc[-1]]
     axes.step(x, y, where="post", zorder=2, **line_style(look, marked=False))
     widths = (front["high"] - front["y"]).fillna(0.0)
     axes.errorbar(
@@ -375,8 +361,9 @@ def _elbow_handles(cells: pd.DataFrame) -> list[Any]:
         "markersize": 10.0,
         "markeredgewidth": 1.4,
     }
-    marks = [
-        Line2D(
+    handles = []
+    if cells["chosen"].any():
+        chosen = Line2D(
             [],
             [],
             label="chosen k (number of runs)",
@@ -384,12 +371,18 @@ def _elbow_handles(cells: pd.DataFrame) -> list[Any]:
             marker="o",
             **ring,
         )
-    ]
-    true = Line2D([], [], label="true k", color="#777777", linestyle=":", linewidth=1.6)
-    return [
-        *(marks if cells["chosen"].any() else []),
-        *([true] if cells["true"].any() else []),
-    ]
+        handles.append(chosen)
+    if cells["true"].any():
+        true = Line2D(
+            [],
+            [],
+            label="true k",
+            color="#777777",
+            linestyle=":",
+            linewidth=1.6,
+        )
+        handles.append(true)
+    return handles
 
 
 def _mark_elbow(axes: Any, cells: pd.DataFrame, looks: Looks) -> None:

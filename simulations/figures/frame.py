@@ -238,7 +238,7 @@ def scale_x(
     *,
     at_values: bool = True,
 ) -> None:
-    """Scale an x axis, with ticks at the values where there is room for their numbers."""
+    """Scale an x axis, with ticks at the values where their numbers have room."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_xscale(**_named(scale))

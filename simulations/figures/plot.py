@@ -22,7 +22,7 @@ import pandas as pd
 import yaml
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
 from simulations.figures.drawing import draw_fronts, draw_lines
 from simulations.figures.frame import encode
 from simulations.figures.heatmap import draw_heatmap
@@ -276,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _specs(options: argparse.Namespace, results: Results) -> tuple[Any, ...]:
-    """What is drawn: the command line's figure, those of a file, or those of the table."""
+    """What is drawn: the command line's figure, those of a file, or of the table."""
     keys: dict[str, Any] = {
         key: getattr(options, key) for key in _TEXT_OPTIONS if getattr(options, key)
     }

@@ -53,9 +53,9 @@ def parse_specs(listed_specs: object) -> tuple[FigureSpec, ...]:
     >>> [spec] = parse_specs([{"name": "fig2", "kind": "curve", "panel": "data.name"}])
     >>> spec.series, spec.panel
     (('algorithm.name',), ('data.name',))
-    >>> parse_specs([{"name": "fig2", "kind": "curv"}])
+    >>> parse_specs([{"name": "fig2", "kind": "curv"}])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    flwr_dpkmeans.errors.ConfigurationError: figure 'fig2' has kind 'curv', which is not known: did you mean 'curve'?
+    flwr_dpkmeans.errors.ConfigurationError: figure 'fig2' has kind 'curv', ...
     """
     if isinstance(listed_specs, Mapping) and isinstance(
         listed_specs.get("sweep"), Mapping
@@ -68,19 +68,16 @@ def parse_specs(listed_specs: object) -> tuple[FigureSpec, ...]:
                 " curve."
             )
         listed_specs = listed_specs["figures"]
-    listed = (
-        [listed_specs]
-        if isinstance(listed_specs, Mapping)
-        else []
-        if listed_specs is None
-        else listed_specs
-    )
-    if not isinstance(listed, list | tuple):
+    if isinstance(listed_specs, Mapping):
+        listed_specs = [listed_specs]
+    if listed_specs is None:
+        listed_specs = []
+    if not isinstance(listed_specs, list | tuple):
         raise ConfigurationError(
-            f"figures is {listed_specs!r}, but a list of mappings is needed: give each a name"
-            " and a kind."
+            f"figures is {listed_specs!r}, but a list of mappings is needed: give each"
+            " a name and a kind."
         )
-    specs = tuple(_parse(spec_text) for spec_text in listed)
+    specs = tuple(_parse(mapping) for mapping in listed_specs)
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:

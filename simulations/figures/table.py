@@ -85,11 +85,9 @@ def read_results(path: Path) -> Results:
 
 def plain(value: Any) -> str:
     """Write a value as text: 100.0 as 100, null as null."""
-    if (
-        value is None
-        or value is pd.NA
-        or (isinstance(value, float) and math.isnan(value))
-    ):
+    if value is None or value is pd.NA:
+        return NULL
+    if isinstance(value, float) and math.isnan(value):
         return NULL
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
@@ -125,11 +123,9 @@ def select(name: str, results: Results, where: Values) -> Selection:
         If no row is left.
     """
     wanted = rows_with(name, results.rows, where, at_any_epsilon=True)
-    failed = (
-        wanted["status"].eq("failed")
-        if "status" in wanted
-        else pd.Series(False, index=wanted.index)
-    )
+    failed = pd.Series(False, index=wanted.index)
+    if "status" in wanted:
+        failed = wanted["status"].eq("failed")
     if failed.all():
         raise DataError(
             f"figure {name!r} has no run to show, since {len(wanted)} of {len(wanted)}"
@@ -146,32 +142,32 @@ def rows_with(
     Also, if asked, those of methods that are run once for all epsilons.
     """
     for column, values in where:
-        keyed = (
-            _spending(rows)
-            if at_any_epsilon and column == ASKED
-            else pd.Series(True, rows.index)
-        )
-        texts, wanted = rows[column].map(plain), [plain(value) for value in values]
+        counts = pd.Series(True, rows.index)
+        if at_any_epsilon and column == ASKED:
+            counts = _spending(rows)
+        texts = rows[column].map(plain)
+        wanted = [plain(value) for value in values]
+        there = set(texts[counts])
         for value in wanted:
-            if keyed.any() and value not in set(texts[keyed]):
+            if there and value not in there:
                 raise ConfigurationError(
                     f"figure {name!r} asks for {column} {value!r}, which no row has:"
-                    f" {nearest(value, set(texts[keyed]))}"
+                    f" {nearest(value, there)}"
                 )
-        rows = rows[texts.isin(wanted) | ~keyed]
+        rows = rows[texts.isin(wanted) | ~counts]
     return rows
 
 
 def _spending(rows: pd.DataFrame) -> pd.Series:
-    """Tell which runs are of methods that spend an epsilon, also where a run failed and
-    states none.
+    """Tell which runs are of methods that spend an epsilon.
+
+    Also where a run failed and states none.
     """
     is_private = private(rows)
-    return (
-        is_private.groupby(rows["algorithm.name"], dropna=False).transform("any")
-        if "algorithm.name" in rows
-        else is_private
-    )
+    if "algorithm.name" not in rows:
+        return is_private
+    by_method = is_private.groupby(rows["algorithm.name"], dropna=False)
+    return by_method.transform("any")
 
 
 def joined(rows: pd.DataFrame, columns: Columns) -> pd.Series:
@@ -208,12 +204,8 @@ def private(rows: pd.DataFrame) -> pd.Series:
     """Tell which runs are private: their report states an epsilon."""
     for column in (SPENT, ASKED):
         if column in rows:
-            return pd.Series(
-                np.isfinite(
-                    pd.to_numeric(rows[column], errors="coerce").astype(np.float64)
-                ),
-                rows.index,
-            )
+            epsilons = pd.to_numeric(rows[column], errors="coerce").astype(np.float64)
+            return pd.Series(np.isfinite(epsilons), rows.index)
     return pd.Series(True, index=rows.index)
 
 
@@ -235,19 +227,13 @@ def tidy(
         an epsilon) and `y` as numbers, and `seed`; a table without seeds has a seed for
         each row.
     """
-    renamed = pd.DataFrame(
-        {
-            "panel": joined(rows, panel),
-            "series": joined(rows, series),
-            "y": numbers(name, rows, y) if y != "cost_curve" else 0.0,
-            "seed": (
-                rows["seed"]
-                if "seed" in rows and rows["seed"].notna().all()
-                else np.arange(len(rows))
-            ),
-        },
-        index=rows.index,
-    )
+    renamed = pd.DataFrame(index=rows.index)
+    renamed["panel"] = joined(rows, panel)
+    renamed["series"] = joined(rows, series)
+    renamed["y"] = numbers(name, rows, y) if y != "cost_curve" else 0.0
+    renamed["seed"] = np.arange(len(rows))
+    if "seed" in rows and rows["seed"].notna().all():
+        renamed["seed"] = rows["seed"]
     if x:
         renamed["x"] = numbers(name, rows, x)
         if x in (ASKED, SPENT):
@@ -266,21 +252,22 @@ def in_order(values: Sequence[str]) -> list[str]:
 
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def notes_of(selection: Selection) -> list[str]:
     """Sentences that every figure of these rows carries."""
-    rows, notes = selection.rows, []
+    rows = selection.rows
+    notes = []
     if "privacy.noise" in rows:
         is_private = private(rows)
-        seeded = int((is_private & rows["privacy.noise"].eq("seeded")).sum())
-        if seeded:
-            which = (
-                "all private runs"
-                if seeded == is_private.sum()
-                else f"{seeded} of {int(is_private.sum())} private runs"
-            )
+        is_seeded = is_private & rows["privacy.noise"].eq("seeded")
+        n_private = int(is_private.sum())
+        n_seeded = int(is_seeded.sum())
+        if n_seeded:
+            which = "all private runs"
+            if n_seeded < n_private:
+                which = f"{n_seeded} of {n_private} private runs"
             notes.append(f"Noise was seeded in {which}, so they protect nobody.")
     if selection.n_failed:
         are = "is" if selection.n_failed == 1 else "are"
@@ -320,8 +307,7 @@ def averaged_note(rows: pd.DataFrame, cell: Columns) -> list[str]:
 def left_out_note(left_out: Mapping[str, int]) -> list[str]:
     """Say how many values were not finite, by series."""
     parts = [f"{name} {number}" for name, number in left_out.items() if number]
-    return (
-        [f"Values left out because they are not finite or missing: {', '.join(parts)}."]
-        if parts
-        else []
-    )
+    if not parts:
+        return []
+    counts = ", ".join(parts)
+    return [f"Values left out because they are not finite or missing: {counts}."]

@@ -1,1 +1,1 @@
-"""Flower's own programs on this machine: simulations on Ray, and the app's bundle."""
+"""Flower's own programs on this machine: Ray, throw-away deployments, the bundle."""

@@ -149,7 +149,7 @@ def run_on_ray(
     --------
     >>> run_on_ray({"n-clusters": 3, "epsilom": 1.0}, n_nodes=2, folder=Path("nowhere"))
     Traceback (most recent call last):
-    flwr_dpkmeans.errors.ConfigurationError: there is no run-config key 'epsilom': did you mean 'epsilon'?
+    flwr_dpkmeans.errors.ConfigurationError: there is no run-config key 'epsilom': ...
     """
     folder = folder.absolute()
     text = app_file(_completed(run_config, folder))
@@ -223,7 +223,8 @@ def failure_of(output: str, log: Path) -> DPKMeansError:
 
     Examples
     --------
-    >>> failure_of("INFO: start\\nPlanError: epsilon is too small: raise it.\\n", Path("flwr.log"))
+    >>> output = "INFO: start\\nPlanError: epsilon is too small: raise it.\\n"
+    >>> failure_of(output, Path("flwr.log"))
     PlanError('epsilon is too small: raise it.')
     """
     plain = _COLOURS.sub("", output)

@@ -18,7 +18,7 @@ from pathlib import Path
 import flwr_dpkmeans
 from flwr_dpkmeans.deploy.findings import search_path
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.ray_processes import HOME_VARIABLE
+from simulations.flower.ray_processes import HOME_VARIABLE
 
 Scalar = str | int | float | bool
 
@@ -135,8 +135,8 @@ def federation_config(n_nodes: int, backend: RayBackend) -> str:
 
     Examples
     --------
-    >>> federation_config(3, RayBackend(init_args_num_cpus=2))
-    'num-supernodes=3 client-resources-num-cpus=1 client-resources-num-gpus=0.0 init-args-num-cpus=2'
+    >>> federation_config(3, RayBackend(init_args_num_cpus=2)).split()[::3]
+    ['num-supernodes=3', 'init-args-num-cpus=2']
     """
     if not isinstance(n_nodes, int) or isinstance(n_nodes, bool) or n_nodes < 2:
         raise ConfigurationError(
@@ -164,8 +164,9 @@ def app_file(run_config: Mapping[str, Scalar]) -> str:
 
     Examples
     --------
-    >>> print(app_file({"data": "it's \\\\ here", "epsilon": 1e-7, "verbose": True}).splitlines()[-3:])
-    ['"data" = "it\\'s \\\\\\\\ here"', '"epsilon" = 1e-07', '"verbose" = true']
+    >>> text = app_file({"data": "here", "epsilon": 1e-7, "verbose": True})
+    >>> text.splitlines()[-3:]
+    ['"data" = "here"', '"epsilon" = 1e-07', '"verbose" = true']
     """
     lines = [
         "[project]",

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from simulations import ray_processes
+from simulations.flower import ray_processes
+from simulations.flower.ray_processes import end_marked, is_supported, used_bytes
 from simulations.flower.ray_settings import (
     RayBackend,
     connection_file,
@@ -26,7 +27,6 @@ from simulations.flower.ray_settings import (
     federation_config,
     program,
 )
-from simulations.ray_processes import end_marked, is_supported, used_bytes
 
 _START_TIMEOUT = 180.0
 _END_TIMEOUT = 10.0
@@ -173,7 +173,7 @@ class RaySuperLink:
         return Finished(process.returncode, _text(log), time.monotonic() - start, peak)
 
     def stop(self) -> None:
-        """End the SuperLink and all that it started; the next run starts another one."""
+        """End the SuperLink and all that it started; the next run starts another."""
         process, self._process, self.port = self._process, None, None
         if process is not None:
             process.terminate()

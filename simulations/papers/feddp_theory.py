@@ -100,14 +100,14 @@ class Measured:
 
     @property
     def rows_bound(self) -> float:
-        """Rows that Theorem 3 asks for: k log^3(n) sqrt(d) sigma / (epsilon w_min)^2."""
+        """Rows of Theorem 3: k log^3(n) sqrt(d) sigma / (epsilon w_min)^2."""
         return (
             self.diameter_bound * math.log(self.n) / (self.epsilon * self.least_weight)
         )
 
     @property
     def lemma_distance(self) -> float:
-        """D of Lemma 17, up to which it connects server points: 4 log(n) sqrt(d) sigma."""
+        """D of Lemma 17, which connects server points: 4 log(n) sqrt(d) sigma."""
         return 4.0 * math.log(self.n) * math.sqrt(self.d) * self.deviation
 
     @property
@@ -183,14 +183,18 @@ def clear_rows(points: Array, centres: Array, margin: float) -> float:
     return float((nearest <= margin * second).mean())
 
 
-def told(measured: Measured) -> list[str]:
+def conditions(measured: Measured) -> list[str]:
     """The conditions, one in a line, each with what follows."""
     holds = {True: "holds", False: "does not hold"}
-    far = 2.0 * measured.radius > measured.lemma_distance
-    least, mean = (
-        2.0 * math.log(measured.n) / measured.epsilon,
-        measured.n / max(1, measured.n_server),
-    )
+    assumption_1 = holds[measured.radius <= measured.diameter_bound]
+    assumption_2 = holds[measured.n_server <= measured.server_bound]
+    definition_2 = holds[measured.apart >= measured.separation_bound]
+    theorem_3 = holds[measured.n >= measured.rows_bound]
+    least = 2.0 * math.log(measured.n) / measured.epsilon
+    mean = measured.n / max(1, measured.n_server)
+    connected = "all of them, so it changes nothing in"
+    if 2.0 * measured.radius > measured.lemma_distance:
+        connected = "it may part"
     return [
         (
             f"table 1: Delta = {measured.radius:.2f}, by the server's points"
@@ -198,23 +202,19 @@ def told(measured: Measured) -> list[str]:
             f" {measured.k}, sigma = {measured.deviation:.3g}, w_min ="
             f" {measured.least_weight:.3g}, epsilon = {measured.epsilon:g})"
         ),
+        (f"assumption (1), Delta <= {measured.diameter_bound:.4g}: {assumption_1}"),
         (
-            f"assumption (1), Delta <= {measured.diameter_bound:.4g}:"
-            f" {holds[measured.radius <= measured.diameter_bound]}"
-        ),
-        (
-            f"assumption (2), |Q| = {measured.n_server} <= {measured.server_bound:.4g}: "
-            f"{holds[measured.n_server <= measured.server_bound]}"
+            f"assumption (2), |Q| = {measured.n_server} <="
+            f" {measured.server_bound:.4g}: {assumption_2}"
         ),
         (
             f"definition 2, centres >= {measured.separation_bound:.4g} apart, here"
-            f" {measured.apart:.4g}: {holds[measured.apart >= measured.separation_bound]}"
+            f" {measured.apart:.4g}: {definition_2}"
         ),
-        f"theorem 3, n >= {measured.rows_bound:.4g}: {holds[measured.n >= measured.rows_bound]}",
+        f"theorem 3, n >= {measured.rows_bound:.4g}: {theorem_3}",
         (
             f"lemma 17 connects server points within {measured.lemma_distance:.4g}:"
-            f" {'it may part' if far else 'all of them, so it changes nothing in'} a"
-            f" set of diameter {2 * measured.radius:.4g}"
+            f" {connected} a set of diameter {2 * measured.radius:.4g}"
         ),
         (
             f"algorithm 4 needs {measured.simplify_rounds} rounds with"
@@ -253,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "\n".join(
                     [
                         settings["data"]["name"],
-                        *(f"  {line}" for line in told(measured)),
+                        *(f"  {line}" for line in conditions(measured)),
                     ]
                 )
             )

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.results.writer import write_whole
+from flwr_dpkmeans.results.whole_files import write_whole
+from simulations.commands import RESUMES, exit_code
 from simulations.experiments.configuration import flat, job_key
 from simulations.experiments.job import log_quietly
 from simulations.experiments.sweep import require_rows_of_this_code, run_sweep
 from simulations.experiments.table import Journal
 from simulations.experiments.workers import add_workers
-from simulations.mixture_runs import RESUMES, exit_code
 from simulations.rivals.rival_data import DPM, SETS, prepared
 from simulations.rivals.rival_figure import draw
 from simulations.rivals.rival_runs import METHODS, jobs, run
@@ -115,7 +115,8 @@ def _require_comparable(by_job: Mapping[str, Mapping[str, Any]]) -> list[Compare
     ConfigurationError
         If there is none.
     """
-    if sets := compared(list(by_job.values())):
+    sets = compared(list(by_job.values()))
+    if sets:
         return sets
     raise ConfigurationError(
         "no set has runs of 'optimal', 'proxy_lloyd' and a rival, in the folder or"

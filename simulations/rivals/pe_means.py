@@ -152,7 +152,7 @@ class HDPEMeansOptions(PEMeansOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class HDPEMeansTask(PEMeansTask):
-    """Votes for candidates in a random projection, then one sum of the rows themselves."""
+    """Votes for candidates in a random projection, then one sum of the rows."""
 
     name = "hdpe_means"
     options: HDPEMeansOptions = HDPEMeansOptions()
@@ -236,7 +236,7 @@ class HDPEMeansTask(PEMeansTask):
 
 
 class Evolution:
-    """Candidates over the generations, for a task, in as many dimensions as they have."""
+    """Candidates over the generations of a task, in as many dimensions as they have."""
 
     def __init__(
         self, task: PEMeansTask, public: PublicFacts, width: int, radius: float

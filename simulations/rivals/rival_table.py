@@ -112,7 +112,7 @@ def _area(epsilons: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def markdown(sets: Sequence[Compared]) -> str:
-    """The table of areas, one row a set, ours and the rivals', the least in bold type."""
+    """The table of areas, one row a set, ours and the rivals', the least in bold."""
     methods = [
         method
         for method in METHODS

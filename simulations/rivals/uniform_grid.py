@@ -71,8 +71,8 @@ class UniformGridTask(KMeansTask):
         )
         if side**public.n_features > MOST_CELLS:
             raise PlanError(
-                f"a grid of {side} cells in each of {public.n_features} columns has more"
-                f" than {MOST_CELLS}: choose 'proxy_lloyd' for so many columns, or"
+                f"a grid of {side} cells in each of {public.n_features} columns has"
+                f" more than {MOST_CELLS}: choose 'proxy_lloyd' for so many columns, or"
                 " fewer cells_per_column."
             )
         planned = [self._histogram(side, public.n_features)]

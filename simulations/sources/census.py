@@ -131,11 +131,17 @@ def load_census(
     --------
     >>> import pathlib, tempfile
     >>> header = "ST,AGEP,COW,SCHL,MAR,OCCP,POBP,RELP,WKHP,SEX,RAC1P,PINCP,PWGTP"
-    >>> rows = ["1,40,5,21,1,0120,001,00,40,1,1,90000,10", "1,50,5,16,2,0120,001,00,40,2,1,50000,10"]
+    >>> client = "1,40,5,21,1,0120,001,00,40,1,1,90000,10"
+    >>> server = "1,50,5,16,2,0120,001,00,40,2,1,50000,10"
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = (pathlib.Path(folder) / "psam_p01.csv").write_text("\\n".join([header, *rows]))
-    ...     rng = np.random.default_rng(0)
-    ...     data = load_census(folder, rng=rng, server_points_of_type=1, server_points_of_others=0)
+    ...     file = pathlib.Path(folder) / "psam_p01.csv"
+    ...     _ = file.write_text("\\n".join([header, client, server]))
+    ...     data = load_census(
+    ...         folder,
+    ...         rng=np.random.default_rng(0),
+    ...         server_points_of_type=1,
+    ...         server_points_of_others=0,
+    ...     )
     >>> data.client_names, data.clients[0].shape, int(data.clients[0].sum())
     (('AL',), (1, 819), 7)
     """

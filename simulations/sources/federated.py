@@ -28,7 +28,8 @@ class FederatedData:
 
     Examples
     --------
-    >>> data = FederatedData((np.zeros((3, 2)), np.ones((1, 2))), np.ones((5, 2)), ("AL", "AK"), ("x", "y"))
+    >>> clients = (np.zeros((3, 2)), np.ones((1, 2)))
+    >>> data = FederatedData(clients, np.ones((5, 2)), ("AL", "AK"), ("x", "y"))
     >>> data.n_clients, data.n_features, data.n_points
     (2, 2, 4)
     """

@@ -1,4 +1,4 @@
-"""The mixture of Gaussians of the experiments with FedDP-KMeans, all clients at once."""
+"""The mixture of Gaussians of FedDP-KMeans' experiments, all clients at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flwr_dpkmeans.errors import ConfigurationError, require_whole
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Clients' points from one mixture, and a server's points that only resemble them."""
+    """Clients' points of one mixture, and a server's points that only resemble them."""
 
     clients: tuple[NDArray[np.float64], ...]
     """The points (n_i, d) of each client: views of one array, so copy before changing
@@ -65,7 +65,10 @@ def draw_gaussian_mixture(
 
     Examples
     --------
-    >>> mixture = draw_gaussian_mixture(np.random.default_rng(0), n_clients=3, points_per_client=(5, 0, 2))
+    >>> generator = np.random.default_rng(0)
+    >>> mixture = draw_gaussian_mixture(
+    ...     generator, n_clients=3, points_per_client=(5, 0, 2)
+    ... )
     >>> [points.shape for points in mixture.clients], mixture.server_points.shape
     ([(5, 100), (0, 100), (2, 100)], (300, 100))
     """

@@ -1,13 +1,12 @@
-"""How far Gaussian clusters are apart: the separation index of Qiu and Joe, and what it
-needs.
+"""How far Gaussian clusters are apart: the separation index of Qiu and Joe.
 
 Projected on a direction ``a``, two clusters have means at distance ``a'(m2 - m1)`` and
 standard deviations ``s_i = sqrt(a' S_i a)``. With z the 0.975 quantile of the normal
 distribution, the index compares the inner ends of the clusters' central 95% with the
 outer ends (Qiu and Joe 2006, "Separation index and partial membership for clustering"):
 
-    J(a) = (L2 - U1) / (U2 - L1) = (r - z) / (r + z)   with   r(a) = a'(m2 - m1) / (s_1
-    + s_2)
+    J(a) = (L2 - U1) / (U2 - L1) = (r - z) / (r + z)
+    with r(a) = a'(m2 - m1) / (s_1 + s_2)
 
 J* is the largest J(a). 1/r is a sum of two norms on the plane ``a'(m2 - m1) = 1``,
 hence convex, and splitting ``(s_1 + s_2)^2 = min_w s_1^2 / w + s_2^2 / (1 - w)`` leaves

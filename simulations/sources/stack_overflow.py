@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files import UNREADABLE, locate_file
+from flwr_dpkmeans.data.files.reader import UNREADABLE, locate_file
 from flwr_dpkmeans.data.points import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
 from simulations.sources.federated import FederatedData
@@ -84,11 +84,18 @@ def load_stack_overflow(
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = pathlib.Path(folder) / "questions.npz"
-    ...     np.savez(file, embeddings=np.eye(4), user_ids=[7, 7, 3, 5], tags=["pdf|c", "c", "github", "c"])
-    ...     rng = np.random.default_rng(0)
-    ...     data = load_stack_overflow(file, rng=rng, server_points_per_tag=0, server_points_of_others=1)
-    >>> data.client_names, [len(points) for points in data.clients], data.server_points.tolist()
-    (('3', '7'), [1, 1], [[0.0, 0.0, 0.0, 1.0]])
+    ...     tags = ["pdf|c", "c", "github", "c"]
+    ...     np.savez(file, embeddings=np.eye(4), user_ids=[7, 7, 3, 5], tags=tags)
+    ...     data = load_stack_overflow(
+    ...         file,
+    ...         rng=np.random.default_rng(0),
+    ...         server_points_per_tag=0,
+    ...         server_points_of_others=1,
+    ...     )
+    >>> data.client_names, [len(points) for points in data.clients]
+    (('3', '7'), [1, 1])
+    >>> data.server_points.tolist()
+    [[0.0, 0.0, 0.0, 1.0]]
     """
     check_generator(rng)
     require_whole("server_points_per_tag", server_points_per_tag, 0)

@@ -126,8 +126,8 @@ def draw_separated_clusters(
 
     Notes
     -----
-    `draw_cluster_moments` with the same generator state gives the true moments. 32 clusters in 512 dimensions take about 5 seconds, 128 in 2 dimensions less than
-    one.
+    `draw_cluster_moments` with the same generator state gives the true moments. 32
+    clusters in 512 dimensions take about 5 seconds, 128 in 2 dimensions less than one.
 
     Examples
     --------

@@ -71,6 +71,7 @@ def test_oracle_of_gaussians_is_the_integral(mu: float) -> None:
             )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("mu", "rate"), [(0.4, 0.1), (2.0, 0.02), (1.0, 0.7)])
 def test_oracle_of_samples_is_the_integral(mu: float, rate: float) -> None:
     """One, two and three releases, by nested integrals.

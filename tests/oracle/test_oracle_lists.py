@@ -211,6 +211,7 @@ def test_what_is_set_aside_for_fourier_transforms_is_enough(
     verdict(draws, delta, compose_epsilon(events, delta)).require()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("laplace", "sampled"), [(False, False), (True, False), (False, True)]
 )

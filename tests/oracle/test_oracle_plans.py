@@ -56,6 +56,7 @@ def test_plans_cost_what_the_oracle_says(part: int) -> None:
     assert {"gaussian", "mixture", "pure"} <= set(harvest.smallest)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", range(PARTS))
 def test_plans_over_sampled_clients_cost_what_the_oracle_says(part: int) -> None:
     began = time.perf_counter()

@@ -82,6 +82,7 @@ def require_covered(
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_rounds", [7, 30, 100])
 def test_whoever_stops_a_run_gets_no_more_than_was_charged(n_rounds: int) -> None:
     federation = finished(n_rounds)

@@ -53,7 +53,7 @@ from test_hostile_server import (
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
 from flwr_dpkmeans.secagg.packing import MAX_BOXES
-from flwr_dpkmeans.sums import draft as planning
+from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import unpack_state
@@ -420,8 +420,8 @@ def test_a_plan_that_asks_for_minutes_of_work(
         config, run_id=before_keys.run.plan.run_id, n_clients=4, seed=1, n_features=2
     )
     monkeypatch.undo()
-    planning._built.cache_clear()
-    planning.build_algorithm.cache_clear()
+    building._built.cache_clear()
+    building.build_algorithm.cache_clear()
     require_quick_refusal(
         before_keys, request_content(Stage.KEYS, plan=dump_plan(plan))
     )

@@ -48,9 +48,9 @@ from flwr_dpkmeans.errors import (
     RefusalError,
 )
 from flwr_dpkmeans.secagg import packing
-from flwr_dpkmeans.sums import wire
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.statement import epsilon_after
+from flwr_dpkmeans.sums.wire import packet
 
 SIZES = (120, 80, 60, 40)
 VICTIM = 4
@@ -664,7 +664,7 @@ MALFORMED: dict[str, Callable[[Message], Message]] = {
 def test_a_malformed_reply_counts_as_a_dropout(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(wire, "MAX_BLOB_BYTES", 8000)
+    monkeypatch.setattr(packet, "MAX_BLOB_BYTES", 8000)
     parts = grid_parts(SIZES)
     federation = make_federation(parts)
     damaged: list[str] = []

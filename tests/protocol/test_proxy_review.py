@@ -27,7 +27,7 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.results import writer
+from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
@@ -348,9 +348,9 @@ def test_the_cost_curve_is_in_units_of_the_box_that_was_found(
     plan = plan_of(
         trust="distributed", private_bounds=True, n_examples=3000, max_iter=1
     )
-    seen: list[writer.RunResult] = []
+    seen: list[RunResult] = []
 
-    def files(result: writer.RunResult) -> dict[str, bytes]:
+    def files(result: RunResult) -> dict[str, bytes]:
         seen.append(result)
         return {}
 

@@ -111,7 +111,7 @@ def expected(
     return plain_lloyd(start_of(federation.plan), rounds)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_without_dropouts_it_equals_the_run_that_repeats(trust: str) -> None:
     parts = grid_parts(SIZES)
@@ -209,6 +209,7 @@ def test_noise_is_enough_without_those_that_are_lost_and_those_that_collude(
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "values",
     [{}, {"private_bounds": True, "bounds": ((-8.0,), (8.0,))}, {"n_features": None}],

@@ -84,6 +84,7 @@ def test_no_more_shares_are_counted_on_than_can_be_left(
             )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", TRUSTS[:2])
 def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     trust: str, monkeypatch: pytest.MonkeyPatch

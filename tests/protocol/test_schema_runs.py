@@ -125,6 +125,7 @@ def test_a_deployment_finds_the_groups_in_text_dates_and_gaps(folder: Path) -> N
     assert np.abs(found[:, 1:3] - np.rint(found[:, 1:3])).max() < 0.1
 
 
+@pytest.mark.nightly
 def test_order_and_other_columns_of_one_table_change_nothing(folder: Path) -> None:
     rows_of(0)[["since", "name", "ward", "age"]].assign(more="1,2").to_csv(
         folder / "rows0.csv", index=False
@@ -135,6 +136,7 @@ def test_order_and_other_columns_of_one_table_change_nothing(folder: Path) -> No
     )
 
 
+@pytest.mark.nightly
 def test_a_node_may_hold_its_rows_in_a_database(folder: Path) -> None:
     pytest.importorskip("sqlalchemy")
     with sqlite3.connect(folder / "rows.db") as database:
@@ -351,6 +353,7 @@ def profiled(folder: Path) -> None:
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", ["oblivious", "distributed", "central"])
 def test_nodes_release_a_profile_of_columns_that_are_not_clustered(
     folder: Path, trust: str
@@ -390,6 +393,7 @@ def test_nodes_release_a_profile_of_columns_that_are_not_clustered(
     ].tolist()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", ["oblivious", "distributed"])
 def test_nodes_show_centres_without_the_pull_of_gaps(folder: Path, trust: str) -> None:
     tables = [rows_of(0), rows_of(1)]

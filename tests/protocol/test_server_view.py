@@ -573,6 +573,7 @@ def with_one_stream_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "sabotage",
     [without_author_streams, without_pair_masks, with_one_stream_for_all_rounds],
@@ -608,6 +609,7 @@ def test_the_memory_checker_fires(
     assert any("server after round" in place for place in checker.found)
 
 
+@pytest.mark.nightly
 def test_the_memory_checker_fires_under_central(truth: Truth) -> None:
     """There the server is trusted with sums, so the checker must find them."""
     checker = MemoryChecker(truth)

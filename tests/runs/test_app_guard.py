@@ -630,17 +630,6 @@ def test_a_flower_that_works_in_another_way_runs_nothing(
         put_before_flower(guard_for(tmp_path))
 
 
-@pytest.mark.parametrize("name", guards._WRAPPED)
-def test_a_flower_that_answers_in_another_way_runs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.delattr(run_clientapp, name)
-    assert guards.missing_seams() == [name]
-    assert guards.missing_seams(guards.SERVER_APP) == []
-    with pytest.raises(GuardError, match=f"does not call {name}"):
-        put_before_flower(guard_for(tmp_path))
-
-
 def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> None:
     guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
     (tmp_path / "programs").mkdir()

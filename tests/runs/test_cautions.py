@@ -372,6 +372,7 @@ def test_what_one_clients_rows_say_stays_in_its_own_files(
 # -- who is told -----------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("trust", "server_knows"),
     [("oblivious", False), ("central", True), ("distributed", True)],
@@ -434,6 +435,7 @@ def test_what_the_last_release_says_is_told_at_once_and_what_was_known_before_th
     assert "mostly noise (number" in last
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("files", "n_elsewhere"), [("first", 0), ("all", 2), (None, 2)]
 )
@@ -479,7 +481,7 @@ def test_report_and_picture_show_the_same_list(monkeypatch: pytest.MonkeyPatch) 
     from matplotlib.figure import SubFigure
 
     from flwr_dpkmeans.results.picture import draw_summary
-    from flwr_dpkmeans.results.writer import RunResult
+    from flwr_dpkmeans.results.run_result import RunResult
 
     km = FederatedKMeans(3, bounds=(-1.0, 1.0), epsilon=1e-3, engine="direct")
     with pytest.warns(PrivacyWarning):
@@ -551,8 +553,8 @@ def test_private_bounds_that_no_histogram_supports_end_the_run(
     with pytest.raises(
         PlanError,
         match=(
-            rf"found no values of columns {name}.* give bounds, or a bounds_domain, or"
-            r" raise"
+            rf"found no values of columns {name}.* give bounds, or a domain of"
+            r" PrivateBounds, or raise"
         ),
     ):
         km.fit(parts)

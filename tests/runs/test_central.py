@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, algorithm_entry
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import FastLloyd
 
 CENTERS = np.array([[-6.0, -6.0], [6.0, 6.0], [6.0, -6.0]])

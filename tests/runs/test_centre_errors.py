@@ -65,7 +65,7 @@ def test_every_algorithm_says_how_far_its_centres_may_be_off(algorithm: str) -> 
     assert (errors <= WIDTHS).all()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("algorithm", BY_RECORD)
 def test_intervals_hold_the_exact_means_of_the_rows_with_their_labels(

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from support.cases import OF_PARTIES
 from support.flat import flat_estimator
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import own_options, read_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from simulations.sources.mixture import GaussianMixture, draw_gaussian_mixture
@@ -350,7 +350,8 @@ def test_algorithms_without_server_data_refuse_it(algorithm: str) -> None:
 @pytest.mark.parametrize("trust", SERVER_NOISE)
 def test_sampled_clients_need_gaussian_noise(trust: str) -> None:
     with pytest.raises(
-        PlanError, match="choose noise_kind='gaussian' or client_sampling_rate=1"
+        PlanError,
+        match=r"choose noise_kind='gaussian' or ClientLevel\(sampling_rate=1\)",
     ):
         fitted(("feddp_kmeans", trust, "client", "paper"), client_sampling_rate=0.5)
     with pytest.raises(

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import flwr_dpkmeans.deploy
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.deploy.certificates import write_node_key
 from flwr_dpkmeans.errors import (
@@ -36,12 +36,12 @@ from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limits import Proposal
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
-from simulations.deploy.__main__ import expected_duration, main, run_settings
-from simulations.deploy.collected import collect
-from simulations.deploy.credentials import make_credentials
-from simulations.deploy.sites import Site, default_policy, known_facts, make_sites
-from simulations.deployment import PROJECT
-from simulations.flower_processes import DeploymentError
+from simulations.flower.__main__ import expected_duration, main, run_settings
+from simulations.flower.collected import collect
+from simulations.flower.credentials import make_credentials
+from simulations.flower.deployment import PROJECT
+from simulations.flower.flower_processes import DeploymentError
+from simulations.flower.sites import Site, default_policy, known_facts, make_sites
 
 
 def handshake(authority: Path, certificate: Path, key: Path, name: str) -> None:
@@ -163,6 +163,7 @@ def test_a_site_says_which_columns_of_its_file_are_clustered(
     assert loaded.names == (("age", "height, cm") if header else ("x0", "x1"))
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,7 +179,7 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     # As it is typed; tests/runs/test_deployment_tls.py calls it.
     words = [
         "-m",
-        "simulations.deploy",
+        "simulations.flower",
         "--algorithm",
         "fastloyd",
         "--data",
@@ -196,6 +197,21 @@ def test_what_cannot_be_deployed_is_said_before_anything_is_started(
     assert done.returncode == 2
     assert "did you mean 'fastlloyd'?" in done.stderr
     assert not (tmp_path / "new" / "superlink").exists()
+
+
+def test_its_name_before_says_where_it_is_now(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "simulations.deploy", "--output", str(PROJECT)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "python -m simulations.deploy is now python -m simulations.flower"
+    )
+    assert "not empty" in done.stderr
 
 
 def test_run_configurations_are_read_as_flower_reads_them() -> None:

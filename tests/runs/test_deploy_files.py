@@ -29,7 +29,7 @@ from flwr.superlink.cli.flower_superlink import (
 import flwr_dpkmeans.deploy
 from flwr_dpkmeans.deploy.node_command import apps_command, supernode_command
 from flwr_dpkmeans.deploy.node_options import NodeOptions
-from simulations.flower_processes import free_ports
+from simulations.flower.flower_processes import free_ports
 
 HOST = Path(flwr_dpkmeans.deploy.__file__).parent / "host"
 UNITS = sorted(HOST.glob("*.service"))

@@ -21,17 +21,17 @@ from support.apps import app_files, write_app
 from flwr_dpkmeans.deploy.app_guard import digest_of
 from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations import deployment, flower_commands
-from simulations.deployment import Deployment, deployed
-from simulations.flower_commands import (
+from simulations.flower import deployment, flower_commands
+from simulations.flower.deployment import Deployment, deployed
+from simulations.flower.flower_commands import (
     Credentials,
     connection_text,
     superlink_command,
     supernode_command,
 )
-from simulations.flower_processes import DeploymentError, free_ports
-from simulations.ray_processes import is_supported, marked_processes
-from simulations.relay import HOST, Traffic, relayed
+from simulations.flower.flower_processes import DeploymentError, free_ports
+from simulations.flower.ray_processes import is_supported, marked_processes
+from simulations.flower.relay import HOST, Traffic, relayed
 
 linux = pytest.mark.skipif(not is_supported(), reason="processes are found in /proc")
 
@@ -217,8 +217,8 @@ def test_credentials_are_on_every_command_line(tmp_path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from simulations import deployment
-from simulations import flower_commands
+from simulations.flower import deployment
+from simulations.flower import flower_commands
 
 folder = pathlib.Path(sys.argv[1])
 for module in (deployment, flower_commands):

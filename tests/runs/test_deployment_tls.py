@@ -40,15 +40,15 @@ from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limits import Proposal
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
-from simulations.deploy.__main__ import main, run_settings
-from simulations.deploy.sites import Site
-from simulations.deployment import Deployment, LogLine
-from simulations.flower_commands import NodeConfig
-from simulations.flower_processes import flower_home
+from simulations.flower.__main__ import main, run_settings
+from simulations.flower.deployment import Deployment, LogLine
+from simulations.flower.flower_commands import NodeConfig
+from simulations.flower.flower_processes import flower_home
+from simulations.flower.ray_processes import is_supported, marked_processes
+from simulations.flower.relay import HOST
+from simulations.flower.sites import Site
 from simulations.papers.fastlloyd import superlink_cost
 from simulations.papers.fastlloyd.round_cost import Problem
-from simulations.ray_processes import is_supported, marked_processes
-from simulations.relay import HOST
 
 pytestmark = [
     pytest.mark.ray,

@@ -26,7 +26,7 @@ from pyarrow import feather
 from flwr_dpkmeans import Schema
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.bundled import load_source
-from flwr_dpkmeans.data.dialect import UNSTATED, Dialect
+from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.schema import say_once
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared
 from flwr_dpkmeans.errors import ConfigurationError, DataError
@@ -551,9 +551,9 @@ def test_a_separator_that_cannot_be_one_is_refused(separator: str) -> None:
 def test_a_header_may_be_longer_than_a_chunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flwr_dpkmeans.data import delimited
+    from flwr_dpkmeans.data.files import encoded_text
 
-    monkeypatch.setattr(delimited, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(encoded_text, "CHUNK_BYTES", 64)
     path = tmp_path / "wide.csv"
     names = [f"c{i}" for i in range(100)]
     path.write_text(
@@ -858,7 +858,7 @@ def test_no_record_decides_about_another_one_whatever_stands_in_it(
 def test_records_are_the_same_however_a_file_is_cut_into_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flwr_dpkmeans.data import delimited
+    from flwr_dpkmeans.data.files import encoded_text
 
     generator = np.random.default_rng(0)
     pieces = [
@@ -881,7 +881,7 @@ def test_records_are_the_same_however_a_file_is_cut_into_chunks(
         path.write_bytes(text.encode())
         found = []
         for size in (1 << 20, 64, 7):
-            monkeypatch.setattr(delimited, "CHUNK_BYTES", size)
+            monkeypatch.setattr(encoded_text, "CHUNK_BYTES", size)
             columns = {
                 name: {"kind": "number", "bounds": (-9, 9), "missing": "centre"}
                 for name in NAMES
@@ -895,9 +895,9 @@ def test_a_long_cell_is_passed_over_however_a_file_is_cut_into_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """Its lines looked like records, and whoever wrote the cell wrote 38,000 rows."""
-    from flwr_dpkmeans.data import delimited
+    from flwr_dpkmeans.data.files import encoded_text
 
-    monkeypatch.setattr(delimited, "CHUNK_BYTES", size)
+    monkeypatch.setattr(encoded_text, "CHUNK_BYTES", size)
     unclosed = '7,"' + "a,b\n" * 50_000
     others = [f"{line},x" for line in LINES]
     for long in (

@@ -71,7 +71,7 @@ PAIRS = [[0, 10], [5, 20]]
 SQUARE = [np.random.default_rng(seed).uniform(0, 20, (300, 2)) for seed in range(2)]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "bounds",
     [

@@ -49,5 +49,5 @@ def test_a_node_says_it_in_its_own_log(
     grid = InProcessGrid(nodes, run_id=5)
     with caplog.at_level(logging.WARNING, logger="flwr_dpkmeans"), grid.running():
         result = strategy.start(grid)
-    assert "Rows or persons seem to be numbered by column 'Obs'" in caplog.text
-    assert "numbered" not in str(result)
+    assert "what looks like an index is clustered in column 'Obs'" in caplog.text
+    assert "looks like" not in str(result)

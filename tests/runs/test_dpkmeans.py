@@ -308,6 +308,7 @@ EXCLUDED = {
 EXCLUDED_BY_NOISE = {"check_fit_idempotent": "secure noise is fresh in each fit"}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(
     not hasattr(sklearn.utils, "get_tags"),
     reason="older versions cannot leave checks out by name",

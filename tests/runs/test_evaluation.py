@@ -13,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.measure import (
@@ -25,19 +26,14 @@ from flwr_dpkmeans.algorithms.measure import (
     read_evaluation,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.planner import PlanningRequest
 from flwr_dpkmeans.planner.forecast import centroid_noise, deployment_of
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.results.writer import (
-    METRICS_FILE,
-    ClusterChoice,
-    RunResult,
-    result_files,
-    write_folder,
-)
+from flwr_dpkmeans.results.run_result import ClusterChoice, RunResult
+from flwr_dpkmeans.results.whole_files import write_folder
+from flwr_dpkmeans.results.writer import METRICS_FILE, result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -456,6 +452,7 @@ def test_the_total_is_exactly_epsilon(algorithm: str, share: float) -> None:
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rate", [0.3])
 def test_an_evaluation_over_sampled_clients_takes_about_its_share(rate: float) -> None:
     values = {

@@ -216,6 +216,7 @@ def require_sent(plan: Plan, index: int, state: State, names: Sequence[str]) -> 
         require_server_state(plan, index, unpack_state(state.view(names).packed))
 
 
+@pytest.mark.nightly
 def test_every_algorithm_is_tried() -> None:
     assert {plan_of(name)[0].task.name for name in MAKERS} == set(TASKS)
 

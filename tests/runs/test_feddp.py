@@ -25,8 +25,8 @@ from support.cases import OF_PARTIES, pairs
 from support.flat import flat_estimator
 from support.protocol_federation import all_bytes, make_federation
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    _without_noise_weights,
     centers_round,
     lloyd_rounds,
     outer_product_round,
@@ -41,7 +41,6 @@ from flwr_dpkmeans.algorithms.server_points import (
     hold_points,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle, triangle_size
 from flwr_dpkmeans.kmeans.cost import cost_per_point
@@ -523,6 +522,7 @@ def cost_per_row(km: FederatedKMeans, drawn: GaussianMixture) -> float:
     return cost_per_point(np.concatenate(drawn.clients), km.cluster_centers_)
 
 
+@pytest.mark.nightly
 def test_missing_components_degrade_gracefully() -> None:
     """The fewer components the server knows, the dearer.
 
@@ -553,6 +553,7 @@ def test_missing_components_degrade_gracefully() -> None:
     assert max(lloyd) < trivial
 
 
+@pytest.mark.nightly
 def test_client_level_finds_the_clusters_too() -> None:
     drawn = mixture(0, 800, 10)
     km = estimator(
@@ -564,7 +565,7 @@ def test_client_level_finds_the_clusters_too() -> None:
     assert np.sort(nearest)[:4].max() < 0.25
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [2, 5])
 def test_the_number_of_clusters_of_the_papers_mixture(seed: int) -> None:
     """Appendix H.3: 100 clients with 1000 rows each, ten components, epsilon 1."""
@@ -1212,22 +1213,3 @@ def test_direct_runs_refuse_what_they_cannot_run() -> None:
     with pytest.raises(PlanError, match="server points"):
         run_direct(plan, [np.zeros((1, 3))] * 20)
     assert direct.FIRST_NODE_ID == 2
-
-
-@pytest.mark.parametrize(
-    ("weights", "threshold", "kept"),
-    [
-        (
-            [5.0, 1.0, 0.5, -2.0],
-            2.0,
-            [5.0, 1.0, 0.0, 0.0],
-        ),  # 0.9 is the quantile of 0.6: the largest 40% stay
-        ([5.0, 1.0, 0.5, -2.0], 0.5, [5.0, 1.0, 0.5, 0.0]),
-        ([0.5, -1.0, -2.0, -3.0], 2.0, [0.5, 0.0, 0.0, 0.0]),
-        ([-1.0, -2.0], 2.0, [0.0, 0.0]),
-    ],
-)
-def test_weights_that_noise_alone_may_have_made_are_dropped(
-    weights: list[float], threshold: float, kept: list[float]
-) -> None:
-    assert _without_noise_weights(np.array(weights), threshold).tolist() == kept

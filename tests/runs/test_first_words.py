@@ -25,7 +25,7 @@ from flwr_dpkmeans.privacy.report import Provenance
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.page import HTML, MARKDOWN, page
 from flwr_dpkmeans.results.profile import profile
-from flwr_dpkmeans.results.writer import RunResult
+from flwr_dpkmeans.results.run_result import RunResult
 
 
 def with_counts(*counts: float, **values: Any) -> RunResult:
@@ -89,6 +89,7 @@ def test_a_server_that_may_not_see_says_where_to_look() -> None:
         assert ("The server does not see what came out" in sentence) == unseen
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("trust", ["oblivious", "central"])
 def test_the_last_lines_of_a_run_say_what_came_out_or_where_it_is(
     trust: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

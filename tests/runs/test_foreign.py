@@ -14,11 +14,11 @@ import pytest
 from numpy.typing import NDArray
 from support.flat import flat_estimator
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state
 from flwr_dpkmeans.algorithms.moments import MomentsTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.flower.engines import federate
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
@@ -610,7 +610,7 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
         FakePoint("moments", _Huber),
     ]
     monkeypatch.setattr(
-        "flwr_dpkmeans.sums.task.entry_points",
+        "flwr_dpkmeans.sums.registry.entry_points",
         lambda group: [*points, FakePoint("votes", Votes)],
     )
     registry: Registry[type[Task]] = Registry(
@@ -727,7 +727,7 @@ def test_installed_packages_are_asked_when_a_name_is_not_known(
         asked.append(group)
         return [FakePoint("elsewhere", Votes)]
 
-    monkeypatch.setattr("flwr_dpkmeans.sums.task.entry_points", points)
+    monkeypatch.setattr("flwr_dpkmeans.sums.registry.entry_points", points)
     registry: Registry[type[Task]] = Registry("flwr_dpkmeans.tasks")
     registry.add("votes", Votes)
     assert registry["votes"] is Votes

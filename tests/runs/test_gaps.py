@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import ClientLevel, DPKMeans, FederatedKMeans, Schema, federate
 from flwr_dpkmeans.errors import ConfigurationError, PrivacyWarning
+from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 from flwr_dpkmeans.results.model import Model
 
 N = 20_000
@@ -210,12 +211,14 @@ def test_console_page_and_files_show_the_means_and_the_shares_missing() -> None:
     shown = km.model_.shown()
     assert float(shown[1][old]) == pytest.approx(KILOS, abs=1.0)
     text = str(km.model_)
-    assert f" {shown[1][old]} " in text
+    error = km.model_.cell_means_error[old, 1]
+    mean = rounded_text(km.cell_means_[old, 1], error)
+    assert f" {mean} ± {error_text(error)} " in text
     assert "weight: missing" in text
     assert "age: missing" not in text
     for name in ("report.html", "report.md"):
         assert "weight: missing" in files()[name].replace("\\", "")
-        assert shown[1][old] in files()[name]
+        assert f"{mean} ± " in files()[name]
     assert "all,weight,missing," in files()["federated_profile.csv"]
     plain = json.loads(files()["model.json"])
     assert plain["version"] == 3
@@ -318,6 +321,7 @@ def test_clients_are_described_by_their_means() -> None:
     assert "S30" in line.theorem
 
 
+@pytest.mark.nightly
 def test_errors_are_of_the_size_that_is_printed() -> None:
     rows, errors = people()[1], list[float]()
     for seed in range(6):

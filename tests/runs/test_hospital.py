@@ -15,7 +15,7 @@ from support import hospital
 
 from flwr_dpkmeans import FederatedKMeans, Schema
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.files import open_table, whole_frame
+from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 from flwr_dpkmeans.data.tables import load_by_schema
 
 STATED = ["--decimal", ",", "--dates", "%d.%m.%Y", "--missing", "999"]
@@ -97,6 +97,7 @@ def test_kinds_of_patients_are_those_that_were_drawn(
     assert pd.read_csv(output)["label"].tolist() == km.predict(files[1]).tolist()
 
 
+@pytest.mark.nightly
 def test_a_node_reads_what_a_notebook_reads(schema_file: Path, tmp_path: Path) -> None:
     schema = Schema.load(schema_file)
     files, _ = hospital.write(tmp_path)
@@ -106,6 +107,7 @@ def test_a_node_reads_what_a_notebook_reads(schema_file: Path, tmp_path: Path) -
         )
 
 
+@pytest.mark.nightly
 def test_a_party_may_write_its_file_in_another_way(
     schema_file: Path, tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_party_may_write_its_file_in_another_way(
     )
 
 
+@pytest.mark.nightly
 def test_a_node_describes_its_own_rows_of_such_a_file(
     schema_file: Path, tmp_path: Path
 ) -> None:

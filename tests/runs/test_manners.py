@@ -28,10 +28,9 @@ from flwr_dpkmeans import (
     Evaluation,
     FederatedKMeans,
     FederatedNaiveBayes,
-    estimator,
     federate,
 )
-from flwr_dpkmeans.data.columns import Column
+from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -39,6 +38,7 @@ from flwr_dpkmeans.errors import (
     PrivacyWarning,
     warn_once,
 )
+from flwr_dpkmeans.estimators.progress_bar import progress_bar
 from flwr_dpkmeans.flower.engines import Tables
 from flwr_dpkmeans.sums.statement import Step
 
@@ -447,9 +447,8 @@ def test_a_bar_is_shown_in_a_terminal_when_it_takes_long(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], slow: bool, shown: bool
 ) -> None:
     monkeypatch.setattr(sys, "stderr", screen := stream())
-    monkeypatch.setattr(estimator, "_SECONDS_BEFORE_BAR", 0.0 if slow else 60.0)
     monkeypatch.setenv("TERM", "xterm")
-    with estimator._progress_bar() as on_step:
+    with progress_bar(seconds_before=0.0 if slow else 60.0) as on_step:
         on_step(STEP)
         time.sleep(0.3)
     assert "30%" in screen.getvalue() if shown else screen.getvalue() == ""

@@ -47,8 +47,8 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
-from simulations.deploy.credentials import make_credentials
-from simulations.flower_processes import free_ports
+from simulations.flower.credentials import make_credentials
+from simulations.flower.flower_processes import free_ports
 
 SCHEMA = (
     '[columns]\nage = { kind = "number", bounds = [0, 100] }\nheight = { kind ='
@@ -780,7 +780,6 @@ def test_a_node_that_runs_has_its_own_port_and_no_second_one_starts(
     assert place.found()["port"][0] is WRONG
 
 
-@pytest.mark.sample(13)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(place: Place, fault: str) -> None:
     plant, item, verdict, words = FAULTS[fault]

@@ -48,7 +48,14 @@ from flwr_dpkmeans.results.page import (
     summary,
 )
 from flwr_dpkmeans.results.profile import profile
-from flwr_dpkmeans.results.writer import RunResult, result_files
+from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.sureness import (
+    closeness_cautions,
+    column_cautions,
+    column_shades,
+    unsure_columns,
+)
+from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 
 HOSTILE = (
@@ -158,7 +165,7 @@ def test_the_table_by_hand() -> None:
         ["size in records", "500 ± 10", "29 ± 10", "1,200 ± 10"],
         ["told from noise", "yes", "mostly noise", "yes"],
         ["a", "15,000", "15,000", "5,000"],
-        ["b", "5,000", "15,000", "5,000"],
+        ["b (not told apart)", "5,000", "15,000", "5,000"],
         ["c", "10,000", "10,000", "12,500"],
     ]
     widths = {len(line) for line in told.splitlines() if line.startswith("|")}
@@ -236,10 +243,79 @@ def test_a_console_shows_what_differs_most_and_says_what_it_leaves_out() -> None
     assert "\n" not in repr(model)
 
 
-def test_shades_follow_the_difference_from_the_mean_of_all_centres() -> None:
-    """The means are (1/6, -1/6, 1/12), the largest difference 2/3."""
+def test_shades_compare_a_columns_centres_with_each_other() -> None:
+    """The means are (1/6, -1/6, 1/12), the largest clear differences 2/3 and 1/6; the
+    clear clusters do not differ in the second column.
+    """
     (table,) = page_module._centres(result_of().model, 10)
-    assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 2, -3], [-2, 3, -2], [0, 0, 1]]
+    assert table[3] == [[0, 0, 0], [0, 0, 0], [2, 1, -3], [4, 4, 4], [-1, 0, 3]]
+
+
+def test_the_pages_shades_are_those_of_the_picture() -> None:
+    """Also where bounds are a hundred times too wide for a column."""
+    result = result_of(feature_names=("a", "b", "c"))
+    scaled = result.model.scaled * [1.0, 1.0, 0.01]
+    model = replace(result.model, scaled=scaled, counts=np.full(3, 1e6))
+    (table,) = page_module._centres(model, 10)
+    drawn = np.rint(3.0 * column_shades(model)).astype(int)
+    assert table[3][2:] == drawn.tolist()
+    assert max(table[3][4]) == 3
+    content = page(HTML, result.report, replace(result, model=model)).decode()
+    assert "orange is above the mean of a column&#39;s centres" in content
+
+
+def test_one_unknown_mean_hides_no_column_that_tells_nothing_apart() -> None:
+    """The first cluster has no cell of the first column."""
+    number = {"kind": "number", "bounds": (0, 1)}
+    schema = Schema(columns={"a": number | {"missing": "centre"}, "b": number})
+    shares = (("all", 0.4), ("0", 1.0), ("1", 0.1), ("2", 0.1))
+    figures = tuple(
+        Figure(cluster, "a", "missing", "", share, 0.01, noise=False)
+        for cluster, share in shares
+    )
+    told = report_with(line_of("relative_sums", 5.0), line_of("counts", 10.0))
+    scaled = np.array([[0.0, 0.1], [-0.5, 0.11], [0.5, 0.12]])
+    counts, deviations = np.full(3, 1e4), np.full((3, 2), 0.05)
+    model = Model(scaled, counts, schema.bounds, told, (), schema, figures, deviations)
+    assert unsure_columns(model) == [1]
+    (caution,) = column_cautions(model)
+    assert caution.startswith("In column 'b' the centres differ by no more")
+
+
+def test_columns_that_noise_drowns_and_others_that_it_blurs_are_both_named() -> None:
+    """The first column holds a hundredth of the box."""
+    number = {"kind": "number", "bounds": (0, 1)}
+    schema = Schema(columns={"a": number | {"weight": 0.01}, "b": number})
+    told = report_with(line_of("relative_sums", 5.0), line_of("counts", 10.0))
+    scaled = np.array([[0.0, 0.1], [0.002, 0.2], [0.001, 0.9]])
+    model = Model(scaled, np.full(3, 500.0), schema.bounds, told, schema=schema)
+    (drowned,) = column_cautions(model)
+    assert drowned.startswith("Noise moves a centre in column 'a'")
+    deviations = np.full((3, 2), 0.5)
+    first, second = column_cautions(replace(model, deviations=deviations))
+    assert first == drowned
+    assert second.startswith("In column 'b' the centres differ by no more")
+
+
+def test_more_clusters_than_noise_tells_apart_are_named() -> None:
+    result = result_of(feature_names=("a", "b", "c"))
+    scaled = np.array([[0.5, 0.5, 0.0], [0.5, 0.505, 0.0], [-0.5, -0.5, 0.0]])
+    model = replace(result.model, scaled=scaled, counts=np.full(3, 1e3))
+    (caution,) = closeness_cautions(model)
+    assert caution.startswith("2 of 3 clusters are too close to another one")
+    assert "(number 0, 1)" in caution
+    assert "choose fewer clusters" in caution
+    assert closeness_cautions(replace(model, counts=np.full(3, 1e7))) == ()
+
+
+def test_what_is_not_known_of_errors_is_said() -> None:
+    model = result_of().model
+    (table,) = page_module._centres(model, 10)
+    assert "how far a centre may be off is not known" in table[0]
+    deviations = np.full((3, 3), 0.01)
+    (table,) = page_module._centres(replace(model, deviations=deviations), 10)
+    assert "not known" not in table[0]
+    assert table[1][2][2] == "15,000 ± 196"
 
 
 def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
@@ -262,7 +338,7 @@ def test_a_printed_page_has_room_for_ten_clusters_beside_each_other() -> None:
     )
     assert second[1][2] == ("feature 0", "0.818", "1")
     (cut,) = page_module._centres(model, 10)
-    assert cut[0].endswith("with noise; 10 of 12 clusters")
+    assert "with noise; 10 of 12 clusters" in cut[0]
     square = Model(
         np.eye(10),
         np.full(10, 1e4),
@@ -329,6 +405,27 @@ def test_a_partys_own_rows_by_hand() -> None:
         ("t", "x; z (66.7%)", "x; z (100.0%)", "y (100.0%)"),
         ("n", *["1,234 ± 0"] * 3),
     ]
+
+
+@pytest.mark.parametrize("form", [HTML, MARKDOWN])
+def test_one_cluster_is_at_no_distance_from_another(form: str) -> None:
+    result = result_of(feature_names=("a", "b", "c"))
+    model = replace(result.model, scaled=np.zeros((1, 3)), counts=np.array([900.0]))
+    content = page(form, result.report, replace(result, model=model)).decode()
+    assert "How far noise moves a centre" in content
+    assert "distance to the next centre" not in content
+    assert not re.search(r"\b(inf|nan)\b", content.partition("<body>")[2] or content)
+
+
+@pytest.mark.parametrize("form", [HTML, MARKDOWN])
+def test_a_page_says_which_columns_of_a_partys_own_are_described(form: str) -> None:
+    result = result_of(feature_names=("a", "b", "c"))
+    frame = pd.DataFrame(np.ones((3, 4)), columns=["a", "b", "c", "ward"])
+    sentence = "Only columns that were clustered are described"
+    for columns, is_told in ((["a", "b", "c"], True), ([*frame], False)):
+        own = profile(frame[columns], np.array([0, 1, 2]), 3)
+        content = page(form, result.report, replace(result, profile=own)).decode()
+        assert (sentence in content) == is_told
 
 
 def test_noise_of_a_centre_by_hand() -> None:
@@ -411,6 +508,7 @@ def test_bounds_ten_thousand_times_too_wide_are_warned_of() -> None:
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("places", "n_found", "warns"),
     [([(0, 0)], 1, True), ([(-3, -3), (3, 3)], 2, False)],
@@ -533,6 +631,7 @@ def test_centres_are_told_apart_three_times_their_noise_from_each_other() -> Non
     assert [row[1:] for row in page_module._sureness(wide)[1][1]] == [("0.02",) * 3] * 3
 
 
+@pytest.mark.nightly
 def test_noise_of_centres_is_what_repeated_runs_show() -> None:
     """With one start: 24 runs of two centres in two columns tell it to 7% (one standard
     deviation).
@@ -812,6 +911,7 @@ def test_sizes_say_what_they_count(
     )
 
 
+@pytest.mark.nightly
 def test_sizes_of_sampled_clients_say_so() -> None:
     """Half of the clients were shown as all of them."""
     km = FederatedKMeans(

@@ -19,12 +19,12 @@ import rich.console
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.cli import plan_command
-from flwr_dpkmeans.cli.plan_command import main
+from flwr_dpkmeans.cli.plan_options import PlanOptions
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.deploy.command_lines import parse
 from flwr_dpkmeans.errors import ColumnError, ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import cost_per_point
@@ -47,7 +47,6 @@ from flwr_dpkmeans.planner.simulate import (
     Simulator,
     draw_mixture,
     epsilon_for_target,
-    expected_points,
     n_clusters_for_target,
     n_clusters_grid,
     optimal_cost,
@@ -398,7 +397,7 @@ def test_clients_are_planned_for() -> None:
 def test_the_command_prints_json_and_writes_both_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*SMALL, "--json", "--output", str(tmp_path / "new")]) == 0
+    assert main(["plan", *SMALL, "--json", "--output", str(tmp_path / "new")]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == json.loads((tmp_path / "new" / "plan.json").read_text())
     assert (tmp_path / "new" / "plan.png").read_bytes().startswith(b"\x89PNG")
@@ -422,7 +421,7 @@ def test_the_command_prints_json_and_writes_both_files(
 def test_the_command_refuses_with_one_sentence(
     arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*SMALL, *arguments]) == 2
+    assert main(["plan", *SMALL, *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert sentence in err
@@ -653,45 +652,6 @@ def test_what_strict_json_cannot_hold_is_none_at_any_depth() -> None:
     assert _plain(given) == {"a": [1, None, [None, None, 0.5, "inf", None, True]]}
 
 
-def test_the_order_and_the_steps_of_a_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate without an excess comes last.
-
-    Steps are told once for each point and at the end.
-    """
-    means = {"fastlloyd": 0.5, "glloyd": 0.25, "sulloyd": None}
-
-    def made(
-        request: PlanningRequest, name: str, plan: Any, simulator: Simulator
-    ) -> AlgorithmForecast:
-        for _ in range(9):
-            simulator._on_point()
-        mean = means[name]
-        return one_of(
-            name, excess=None if mean is None else Excess(mean, 0.0, 0.0, 1.0)
-        )
-
-    monkeypatch.setattr(forecasts, "_forecast_one", made)
-    options = {"n_clusters": 3, "bounds": (-1.0, 1.0)}
-    request = PlanningRequest(
-        600, 2, 3, options, seeds=2, algorithms=("sulloyd", "fastlloyd", "glloyd")
-    )
-    steps: list[tuple[int, int]] = []
-    found = make_forecast(request, lambda done, total: steps.append((done, total)))
-    assert [one.algorithm for one in found.algorithms] == [
-        "glloyd",
-        "fastlloyd",
-        "sulloyd",
-    ]
-    # Three times seven epsilons, four numbers of clusters (2, 3, 6, 12) and four of a
-    # search.
-    assert expected_points(request, 3) == 45
-    assert steps == [(done, 45) for done in range(1, 28)] + [(45, 45)]
-    steps.clear()
-    monkeypatch.setattr(forecasts, "expected_points", lambda *asked: 20)
-    make_forecast(request, lambda done, total: steps.append((done, total)))
-    assert steps == [(min(done, 20), 20) for done in range(1, 28)] + [(20, 20)]
-
-
 @pytest.mark.parametrize(
     ("n", "d", "clients", "k", "unit", "expected"),
     [
@@ -748,16 +708,6 @@ def test_no_cost_at_all_is_the_smallest_one_that_is_divided_by() -> None:
     data = draw_mixture(request_of(3), 3, 0)
     exact = replace(data, points=data.centres)
     assert optimal_cost(exact) == 2.0**-32
-
-
-def test_excess_is_summed_up_over_seeds() -> None:
-    """What is below the optimum counts as the optimum.
-
-    Of 0, 0.25 and 0.5 the deviation is a quarter.
-    """
-    assert simulate._summary(iter([-0.5, 0.25, 0.5])) == Excess(
-        0.25, 0.25 / 3**0.5, 0.0, 0.5
-    )
 
 
 @pytest.mark.parametrize(
@@ -841,7 +791,7 @@ def test_sensible_numbers_of_clusters_are_those_that_meet_the_target(
         )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("n", "d", "k"), [(333, 4, 3), (200, 10, 5), (60, 3, 2)])
 def test_what_is_sensible_agrees_with_the_forecast(n: int, d: int, k: int) -> None:
     """Penguins (333 rows of 4 columns, 1% at k = 3) were once told to have at most two
@@ -884,6 +834,7 @@ def mixed(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_a_schema_says_the_columns_and_what_stands_in_them(mixed: Path) -> None:
     request = PlanningRequest(
         600,
@@ -974,20 +925,18 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
         plan_command, "make_forecast", lambda request, on_step: asked.append(request)
     )
 
-    def said_of(*arguments: str) -> str:
-        plan_command._forecast(
-            parse("plan", [*arguments, "--like", str(table), "--k", "2"])
-        )
+    def said_of(**values: Any) -> str:
+        plan_command.make_one(PlanOptions(like=str(table), n_clusters=2, **values))
         return capsys.readouterr().err
 
-    assert said_of("--n", "900").endswith(
+    assert said_of(n_examples=900).endswith(
         "names and kinds of columns; 3 are numbers, others take a schema: sex; nothing"
         " else\n"
     )
-    assert said_of("--count-rows").endswith(
+    assert said_of(count_rows=True).endswith(
         "sex; the number of rows, 7; nothing else\n"
     )
-    assert said_of("--n", "900", "--schema", str(mixed)).endswith(
+    assert said_of(n_examples=900, bounds=str(mixed)).endswith(
         "names and kinds of columns; nothing else\n"
     )
     assert [(one.n_examples, one.n_features) for one in asked] == [
@@ -996,10 +945,10 @@ def test_the_shape_of_a_table_is_read_and_no_more_than_that(
         (900, 5),
     ]
     with pytest.raises(ConfigurationError, match="and private_count that not"):
-        said_of("--count-rows", "--private-count")
+        said_of(count_rows=True, private_count=True)
     table.write_text("mass,sex,lenght,tagged\n400,F,40,1\n")
     with pytest.raises(ColumnError, match="did you mean 'lenght'"):
-        said_of("--n", "900", "--schema", str(mixed))
+        said_of(n_examples=900, bounds=str(mixed))
 
 
 def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
@@ -1012,20 +961,13 @@ def test_who_sees_no_bar_reads_at_once_that_it_takes_a_while(
 
     monkeypatch.setattr(simulate, "draw_mixture", simulated)
     with pytest.raises(ConfigurationError, match=SIMULATES):
-        plan_command._forecast(
-            parse(
-                "plan",
-                [
-                    "--n",
-                    "20000",
-                    "--d",
-                    "4",
-                    "--quick",
-                    "--clients",
-                    "400",
-                    "--unit",
-                    "client",
-                ],
+        plan_command.make_one(
+            PlanOptions(
+                n_examples=20_000,
+                n_features=4,
+                n_clients=400,
+                unit="client",
+                quick=True,
             )
         )
 
@@ -1035,40 +977,48 @@ def test_a_wanted_accuracy_is_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         plan_command, "make_forecast", lambda request, on_step: asked.append(request)
     )
-    plan_command._forecast(
-        parse("plan", ["--n", "900", "--d", "4", "--accuracy", "1.05"])
-    )
-    assert asked[0].target_excess == 0.05
-    for wrong in ("1", "nan"):
+    shape = {"n_examples": 900, "n_features": 4}
+    plan_command.make_one(PlanOptions(**shape, accuracy=1.05))
+    plan_command.make_one(PlanOptions(**shape, target_excess=0.2))
+    plan_command.make_one(PlanOptions(**shape))
+    assert [request.target_excess for request in asked] == [0.05, 0.2, 0.1]
+    for wrong in (1.0, math.nan):
         with pytest.raises(ConfigurationError, match="it must be above 1"):
-            plan_command._forecast(
-                parse("plan", ["--n", "900", "--d", "4", "--accuracy", wrong])
-            )
+            plan_command.make_one(PlanOptions(**shape, accuracy=wrong))
 
 
-def test_the_options_of_the_command_and_their_defaults() -> None:
-    plain = vars(parse("plan", ["--n", "900", "--d", "4"]))
-    assert parse("plan", ["--n", "900"]).n_features == 0
-    named = {
+def options_of(arguments: str, monkeypatch: pytest.MonkeyPatch) -> PlanOptions:
+    """What a command line is read as."""
+    asked: list[PlanOptions] = []
+    monkeypatch.setattr(plan_command, "print_forecast", asked.append)
+    assert main(["plan", *arguments.split()]) == 0
+    (options,) = asked
+    return options
+
+
+def test_the_options_of_the_command_and_their_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = options_of("--n 900", monkeypatch)
+    stated = {
         "n_examples": 900,
-        "n_features": 4,
+        "n_features": 0,
         "n_clusters": 10,
         "n_clients": 2,
         "epsilon": 1.0,
         "algorithm": [],
-    }
-    named |= {
-        "target_excess": 0.1,
         "spread": 0.15,
         "seeds": 20,
         "quick": False,
         "json": False,
         "private_count": False,
+        "count_rows": False,
     }
-    named["count_rows"] = False
-    assert {name: value for name, value in plain.items() if value is not None} == named
-    unset = {
+    values = vars(plain)
+    assert {name: values[name] for name in values if values[name] is not None} == stated
+    assert values.keys() - stated == {
         "accuracy",
+        "target_excess",
         "like",
         "delta",
         "unit",
@@ -1079,54 +1029,40 @@ def test_the_options_of_the_command_and_their_defaults() -> None:
         "output",
         "max_iter",
         "max_silent",
-    }
-    assert plain.keys() - named == unset | {
         "max_retries",
         "examples_per_client",
         "random_state",
     }
-    switched = vars(
-        parse(
-            "plan", ["--n", "900", "--d", "4", "--quick", "--json", "--private-count"]
-        )
-    )
-    assert [switched[name] for name in ("quick", "json", "private_count")] == [True] * 3
-    with pytest.raises(SystemExit):
-        parse("plan", ["--d", "4"])
+    line = "--n 900 --d 4 --quick --json --private-count"
+    switched = options_of(line, monkeypatch)
+    assert (switched.quick, switched.json, switched.private_count) == (True,) * 3
+    assert switched.n_features == 4
 
 
 @pytest.mark.parametrize(
     ("more", "seeds"),
     [
-        ((), 20),
-        (("--seeds", "7"), 7),
-        (("--quick",), 5),
-        (("--quick", "--seeds", "3"), 3),
+        ("", 20),
+        ("--seeds 7", 7),
+        ("--quick", 5),
+        ("--quick --seeds 3", 3),
     ],
 )
 def test_a_quick_forecast_has_five_data_sets_at_most(
-    more: tuple[str, ...], seeds: int, monkeypatch: pytest.MonkeyPatch
+    more: str, seeds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[PlanningRequest] = []
-    monkeypatch.setattr(
-        plan_command, "make_forecast", lambda request, on_step: asked.append(request)
+
+    def failing(request: PlanningRequest, on_step: object) -> Forecast:
+        asked.append(request)
+        raise ConfigurationError("nothing is forecast here")
+
+    monkeypatch.setattr(plan_command, "make_forecast", failing)
+    line = (
+        "plan --n 900 --d 4 --k 3 --spread 0.25 --target-excess 0.2 --private-count"
+        f" --algorithm glloyd --epsilon 2 {more}"
     )
-    arguments = [
-        "--n",
-        "900",
-        "--d",
-        "4",
-        "--k",
-        "3",
-        "--spread",
-        "0.25",
-        "--target-excess",
-        "0.2",
-        "--private-count",
-    ]
-    plan_command._forecast(
-        parse("plan", [*arguments, "--algorithm", "glloyd", "--epsilon", "2", *more])
-    )
+    assert main(line.split()) == 2
     (request,) = asked
     assert (
         request.n_examples,
@@ -1170,7 +1106,7 @@ def test_a_terminal_has_its_own_width_and_a_bar_and_a_pipe_has_neither(
 
     monkeypatch.setattr(plan_command, "Console", Screen)
     monkeypatch.setattr(plan_command, "make_forecast", made)
-    assert main(list(SMALL)) == 0
+    assert main(["plan", *SMALL]) == 0
     assert opened[0] == {"stderr": True}
     assert printed[-1:] == ([150] if terminal else [])
     out, err = capsys.readouterr()

@@ -23,7 +23,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.data.files import open_table, whole_frame
+from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
@@ -156,6 +156,7 @@ def caught() -> Iterator[list[str]]:
     logging.getLogger("flwr_dpkmeans").setLevel(own)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by_schema", [False, True])
 def test_a_nodes_own_file_is_profiled_and_stays_there(
     tmp_path: Path, caught: list[str], by_schema: bool
@@ -418,7 +419,7 @@ def table():
     frame = pd.DataFrame({"x0": points[:, 0], "x1": points[:, 1], "note": ["a"] * 300})
     if kind not in (".csv", ".parquet"):
         return frame
-    from flwr_dpkmeans.data.files import open_table, whole_frame
+    from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 
     file = folder / f"rows{kind}"
     frame.to_csv(file, index=False) if kind == ".csv" else frame.to_parquet(file)
@@ -438,7 +439,7 @@ print("CONFIRMED", len(result.confirmed), os.getpid(), flush=True)
 """
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
 @pytest.mark.parametrize(
     "kind", ["is fine", ".csv", ".parquet", "dies", "takes all memory", "takes long"]

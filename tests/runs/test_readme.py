@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from support.pages import PAGES, README, ROOT, name_of
 
 pytestmark = pytest.mark.ray
@@ -46,9 +47,13 @@ def test_the_pages_have_what_is_tested_here() -> None:
     assert len(RUN_CONFIGS) >= 3
 
 
-@pytest.mark.parametrize(
-    "code", [code for _, code in SNIPPETS], ids=[name for name, _ in SNIPPETS]
-)
+def snippet(page: str, code: str) -> ParameterSet:
+    """A case of its page; those that are not the README's are nightly."""
+    marks = [] if page == name_of(README) else [pytest.mark.nightly]
+    return pytest.param(code, marks=marks, id=page)
+
+
+@pytest.mark.parametrize("code", [snippet(*named) for named in SNIPPETS])
 def test_python_runs_as_it_stands(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +89,7 @@ def test_modules_to_run_exist() -> None:
 
 
 def test_commands_of_the_package_exist() -> None:
-    from flwr_dpkmeans.__main__ import COMMANDS
+    from flwr_dpkmeans.cli.app import COMMANDS
 
     named = {command for _, command in blocks(r"python -m flwr_dpkmeans ([a-z]+)")}
     assert named == set(COMMANDS)

@@ -27,17 +27,13 @@ from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from flwr_dpkmeans.results import picture, writer
+from flwr_dpkmeans.results import picture, whole_files, writer
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.picture import draw_rounds, draw_summary
-from flwr_dpkmeans.results.writer import (
-    RunResult,
-    metrics_of,
-    result_files,
-    write_folder,
-    write_report,
-    write_whole,
-)
+from flwr_dpkmeans.results.run_metrics import metrics_of
+from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.whole_files import write_folder, write_whole
+from flwr_dpkmeans.results.writer import result_files, write_report
 from flwr_dpkmeans.sums.round import State
 
 pytestmark = pytest.mark.drawn
@@ -235,6 +231,7 @@ def test_picture_has_a_size_that_a_person_can_read() -> None:
     assert height <= 3 * width
 
 
+@pytest.mark.nightly
 def test_picture_names_clusters_features_rounds_and_costs() -> None:
     words = drawn("two features").words
     assert {
@@ -311,12 +308,6 @@ def test_no_two_labels_of_ticks_or_counts_overlap(name: str) -> None:
         assert not any(
             one.overlaps(other) for one, other in itertools.combinations(boxes, 2)
         ), name
-
-
-def test_rounds_before_the_first_one_are_named_below_the_costs() -> None:
-    words = drawn("private bounds").words
-    assert "numbers are rounds; -1: count and magnitudes; 0: ranges" in words
-    assert "numbers are rounds" in drawn("two features").words
 
 
 def test_repeated_attempts_are_marked_and_others_are_not() -> None:
@@ -457,7 +448,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file(
     if before is not None:
         path.write_bytes(before)
     monkeypatch.setattr(
-        writer.os, step, failing(OSError(28, "No space left on device"))
+        whole_files.os, step, failing(OSError(28, "No space left on device"))
     )
     with pytest.raises(LocalMisuseError) as caught:
         write_whole(path, b"new" * 1000)
@@ -478,7 +469,7 @@ def test_an_interruption_leaves_no_temporary_file(
 ) -> None:
     path = tmp_path / "metrics.json"
     path.write_bytes(b"old")
-    monkeypatch.setattr(writer.os, "fsync", failing(error))
+    monkeypatch.setattr(whole_files.os, "fsync", failing(error))
     with pytest.raises(type(error)):
         write_whole(path, b"new")
     assert list(tmp_path.iterdir()) == [path]
@@ -489,7 +480,7 @@ def test_the_new_file_is_complete_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, seen = tmp_path / "metrics.json", []
-    replace = writer.os.replace
+    replace = whole_files.os.replace
 
     def looking(source: str, target: Path) -> None:
         assert not path.exists()
@@ -497,7 +488,7 @@ def test_the_new_file_is_complete_before_it_has_its_name(
         seen.append(Path(source).read_bytes())
         replace(source, target)
 
-    monkeypatch.setattr(writer.os, "replace", looking)
+    monkeypatch.setattr(whole_files.os, "replace", looking)
     assert write_whole(path, b"content") == path.absolute()
     assert seen == [b"content"]
     assert path.read_bytes() == b"content"
@@ -567,7 +558,7 @@ def test_runs_that_end_at_the_same_time_all_keep_their_results(tmp_path: Path) -
 def test_a_failure_leaves_no_part_of_a_folder(
     error: BaseException, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer.os, step, failing(error))
+    monkeypatch.setattr(whole_files.os, step, failing(error))
     with pytest.raises(
         LocalMisuseError if isinstance(error, OSError) else KeyboardInterrupt
     ):
@@ -744,14 +735,14 @@ def test_files_are_for_their_writer_alone_and_folders_are_made(tmp_path: Path) -
 def test_a_place_for_results_is_looked_at_before_it_is_paid_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer.require_writable(tmp_path / "not" / "there" / "yet")
+    whole_files.require_writable(tmp_path / "not" / "there" / "yet")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("not a folder")
     sentence = "is no folder that this user may write into"
     with pytest.raises(LocalMisuseError, match=sentence):
-        writer.require_writable(tmp_path / "file" / "run-1")
+        whole_files.require_writable(tmp_path / "file" / "run-1")
     asked: list[Any] = []
-    monkeypatch.setattr(writer.os, "access", lambda *how: bool(asked.append(how)))
+    monkeypatch.setattr(whole_files.os, "access", lambda *how: bool(asked.append(how)))
     with pytest.raises(LocalMisuseError, match=sentence):
-        writer.require_writable(tmp_path / "run-1")
-    assert asked == [(tmp_path, writer.os.W_OK | writer.os.X_OK)]
+        whole_files.require_writable(tmp_path / "run-1")
+    assert asked == [(tmp_path, whole_files.os.W_OK | whole_files.os.X_OK)]

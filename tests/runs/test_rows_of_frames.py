@@ -311,6 +311,7 @@ def decimal_frame(kind: str, frame: pd.DataFrame) -> Any:
     return table.to_pandas(types_mapper=pd.ArrowDtype)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "kind", ["pandas", "beside numbers", "polars", "pyarrow", "ArrowDtype"]
 )

@@ -53,6 +53,7 @@ def expected(estimator: Any) -> dict[str, str]:
     return reasons
 
 
+@pytest.mark.sample(40)
 @pytest.mark.skipif(
     not hasattr(sklearn.utils, "get_tags"),
     reason="older versions cannot leave checks out by name",

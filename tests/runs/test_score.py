@@ -68,6 +68,7 @@ def test_a_grid_over_bounds_picks_neither_the_widest_box_nor_the_narrowest() -> 
     assert costs[3] > costs[1]
 
 
+@pytest.mark.nightly
 def test_models_whose_private_boxes_differ_are_as_good_as_their_scores_say() -> None:
     rows = adults()
     fits = [

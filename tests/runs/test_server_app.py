@@ -1311,6 +1311,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.nightly
 def test_no_run_touches_the_result_of_another_one(tmp_path: Path) -> None:
     """Two runs with one output folder, and a third that has the first one's id."""
     first = run_app(tmp_path, run_id=31, data="iris", **{"n-clusters": 3})
@@ -1408,6 +1409,7 @@ def test_server_and_clients_write_one_model_with_its_schema(
     assert rows == 300
 
 
+@pytest.mark.nightly
 @pytest.mark.drawn
 def test_whole_run_under_central_trust_gives_the_server_a_picture(
     tmp_path: Path, log: list[str]
@@ -1432,6 +1434,7 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(
             )
 
 
+@pytest.mark.nightly
 def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ WAYS: tuple[Callable[[Any, Path], Any], ...] = (
 )
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_stored_model_labels_each_row_as_before(
@@ -223,6 +224,7 @@ def federated(name: str) -> FederatedKMeans:
     return FederatedKMeans(**{"n_clusters": 2} | run | PARAMETERS[name]).fit(parts)
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize(
     "way",
     [joblib_file, skops_file, enumerations_as_text, pickled, deep_copy],

@@ -22,7 +22,6 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.kernels import assignment
-from flwr_dpkmeans.kmeans import lloyd
 from flwr_dpkmeans.threads import _Libraries, _set, one_thread
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
@@ -116,7 +115,7 @@ def test_baselines_run_on_one_thread(
 def test_predictions_and_metrics_run_on_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen = watched(monkeypatch, lloyd, "_check_shapes")
+    seen = watched(monkeypatch, assignment, "_check_shapes")
     assignment.nearest_centroids(POINTS, POINTS[:2])
     assert seen == [{1}]
 
@@ -217,6 +216,7 @@ assert threads() == {1}
 """
 
 
+@pytest.mark.nightly
 def test_libraries_that_are_loaded_later_are_held_too_and_for_good_in_a_worker() -> (
     None
 ):

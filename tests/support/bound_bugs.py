@@ -15,8 +15,13 @@ from flwr_dpkmeans.algorithms import (
     proxy_plan,
     proxy_rounds,
 )
-from flwr_dpkmeans.kernels import clipping, cluster_sums, grid, residual_sums
-from flwr_dpkmeans.kmeans import lloyd, projected, residuals
+from flwr_dpkmeans.kernels import (
+    clipping,
+    cluster_sums,
+    grid,
+    projected_sums,
+    residual_sums,
+)
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, Sensitivity
 
 Array = NDArray[np.float64]
@@ -41,7 +46,7 @@ def residuals_not_divided_by_the_radius(patch: pytest.MonkeyPatch) -> None:
         np.trunc(rows, out=rows)
         return squares
 
-    patch.setattr(residuals, "_divide", unscaled)
+    patch.setattr(residual_sums, "_divide", unscaled)
 
 
 def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +102,7 @@ def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(projected, "clip_factor", lambda *_, **__: 1.0)
+    patch.setattr(projected_sums, "clip_factor", lambda *_, **__: 1.0)
 
 
 def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +114,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         scaled = np.asarray(values) * 2.0**16
         return np.copysign(np.ceil(np.abs(scaled)), scaled) / 2.0**16 + 0.0
 
-    for module in (lloyd, projected):
+    for module in (clipping, projected_sums):
         patch.setattr(module, "toward_zero", away)
     divided = residual_sums._divide
 
@@ -119,14 +124,14 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
         at_least = np.maximum(radius, residual_sums._SMALLEST_RADIUS)
         whole = (
             before
-            * (residuals.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[
+            * (clipping.SHADE * 2.0**16 / np.maximum(np.sqrt(squares), at_least))[
                 :, None
             ]
         )
         rows[:] = np.copysign(np.ceil(np.abs(whole)), whole)
         return squares
 
-    patch.setattr(residuals, "_divide", divided_away)
+    patch.setattr(residual_sums, "_divide", divided_away)
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
@@ -154,21 +159,18 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
     def relative(
         points: Any, centroids: Any, radius: float | None
     ) -> tuple[Array, Array]:
-        largest = None if radius is None else clipping.largest_square_within(radius)
-        sums, counts = cluster_sums._summed(points, centroids, largest)
-        return sums - counts[:, None] * np.roll(centroids, 1, axis=0), counts
+        sums, counts = cluster_sums.relative_statistics(points, centroids, radius)
+        moved = centroids - np.roll(centroids, 1, axis=0)
+        return sums + counts[:, None] * moved, counts
 
     patch.setattr(lloyd_family, "relative_statistics", relative)
 
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
     """A row that is nearly as near to the next centroid counts there as well."""
-    summed = cluster_sums._summed
 
-    def twice(
-        points: Any, centroids: Array, largest: float | None
-    ) -> tuple[Array, Array]:
-        sums, counts = summed(points, centroids, largest)
+    def twice(points: Any, centroids: Array) -> tuple[Array, Array]:
+        sums, counts = cluster_sums.absolute_statistics(points, centroids)
         rows = np.asarray(points, dtype=np.float64).reshape(-1, centroids.shape[1])
         if len(rows):
             squares = np.square(rows[:, None] - centroids[None]).sum(axis=2)
@@ -176,20 +178,22 @@ def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
             np.add.at(counts, second, 1.0)
         return sums, counts
 
-    patch.setattr(lloyd, "_summed", twice)
+    patch.setattr(lloyd_family, "absolute_statistics", twice)
 
 
 def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
     """Before sums are taken relative to the centroids, against a division by zero that
     is not there.
     """
-    summed = cluster_sums._summed
 
-    def at_least_one(*args: Any) -> tuple[Array, Array]:
-        sums, counts = summed(*args)
-        return sums, np.maximum(counts, 1.0)
+    def at_least_one(
+        points: Any, centroids: Any, radius: float | None
+    ) -> tuple[Array, Array]:
+        sums, counts = cluster_sums.relative_statistics(points, centroids, radius)
+        larger = np.maximum(counts, 1.0)
+        return sums + (counts - larger)[:, None] * centroids, larger
 
-    patch.setattr(lloyd, "_summed", at_least_one)
+    patch.setattr(lloyd_family, "relative_statistics", at_least_one)
 
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,12 @@ from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.privacy import calibration
 from flwr_dpkmeans.privacy.report import EVALUATION_ROUND
-from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums import plan as plan_module
+from flwr_dpkmeans.sums import build as building
+from flwr_dpkmeans.sums import price as pricing
+from flwr_dpkmeans.sums import public_facts
 from flwr_dpkmeans.sums import server as server_run
-from flwr_dpkmeans.sums import statement as reporting
-from flwr_dpkmeans.sums import task
 from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.statement import run_report
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -32,9 +32,9 @@ def _once(attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def report_by_round(patch: pytest.MonkeyPatch) -> None:
-    honest = reporting.run_epsilon
+    honest = run_report.run_epsilon
     patch.setattr(
-        reporting, "run_epsilon", lambda plan, attempts: honest(plan, _once(attempts))
+        run_report, "run_epsilon", lambda plan, attempts: honest(plan, _once(attempts))
     )
 
 
@@ -69,7 +69,7 @@ def _uncharged(patch: pytest.MonkeyPatch, is_free: Callable[[Plan, int], bool]) 
 
 def evaluation_not_charged(patch: pytest.MonkeyPatch) -> None:
     _uncharged(patch, lambda plan, index: plan.round_at(index).name == EVALUATION_ROUND)
-    patch.setattr(planning, "round_events", lambda *_: ())
+    patch.setattr(building, "round_events", lambda *_: ())
 
 
 def count_not_charged(patch: pytest.MonkeyPatch) -> None:
@@ -81,17 +81,17 @@ def delta_counted_twice(patch: pytest.MonkeyPatch) -> None:
     stated.
     """
     calibrate, compose, compose_too = (
-        task.calibrate_gaussian,
-        plan_module.compose_epsilon,
+        public_facts.calibrate_gaussian,
+        pricing.compose_epsilon,
         calibration.compose_epsilon,
     )
     patch.setattr(
-        task,
+        public_facts,
         "calibrate_gaussian",
         lambda e, delta, *rest: calibrate(e, 2 * delta, *rest),
     )
     patch.setattr(
-        plan_module, "compose_epsilon", lambda events, delta: compose(events, 2 * delta)
+        pricing, "compose_epsilon", lambda events, delta: compose(events, 2 * delta)
     )
     patch.setattr(
         calibration,

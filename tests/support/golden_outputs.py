@@ -21,7 +21,8 @@ from flwr.app import Message
 from test_contract import estimator, mixture
 
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.results.writer import RunResult, result_files
+from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.wire import dump_plan
 from support.golden_runs import rounded

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulations.ray_processes import end_marked
+from simulations.flower.ray_processes import end_marked
 
 PROJECT = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT = 900.0

@@ -136,19 +136,19 @@ def plan_blob(content: RecordDict) -> bytes | None:
 
 
 def parse_sum_request(content: RecordDict) -> SumRequest:
-    return wire._read(wire._FORMS[Stage.SUM][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_share_request(content: RecordDict) -> ShareRequest:
-    return wire._read(wire._FORMS[Stage.SHARE][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_unmask_request(content: RecordDict) -> UnmaskRequest:
-    return wire._read(wire._FORMS[Stage.UNMASK][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_finish_request(content: RecordDict) -> Any:
-    return wire._read(wire._FORMS[Stage.FINISH][0], packet_of(content))
+    return wire.decode_request(packet_of(content)).body
 
 
 def parse_keys_reply(content: RecordDict) -> KeysReply:
@@ -227,7 +227,7 @@ class ServerRun(Server):
             public_points=None if held is None else held.public,
         )
         super().__init__(
-            plan, node_ids=nodes, own_points=None if held is None else held.kept
+            plan, node_ids=nodes, server_points=None if held is None else held.kept
         )
 
     def keys_messages(self) -> list[Message]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from flwr_dpkmeans.node.identity import Identity
-from simulations.deploy.sites import default_policy
-from simulations.flower_processes import free_ports
+from simulations.flower.flower_processes import free_ports
+from simulations.flower.sites import default_policy
 
 SOME_APP = "0123456789abcdef" * 4
 

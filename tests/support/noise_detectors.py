@@ -108,7 +108,11 @@ def noise_of_run(
     parts = tuple(grid_parts([40] * n_clients, case.plan.n_features or 1))
     seen: list[Seen] = []
     found = run_watched(
-        case.plan, parts, scale=in_box, server_points=case.kept, watch=seen.append
+        case.plan,
+        parts,
+        scale=in_box,
+        server_points=case.private_points,
+        watch=seen.append,
     )
     view = view_of(
         seen,

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums import draft as planning
-from flwr_dpkmeans.sums import plan as plan_module
+from flwr_dpkmeans.sums import price as pricing
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -39,12 +40,12 @@ def planted(bug: Bug, *, in_plans: bool = True) -> Iterator[None]:
 def forget_plans() -> None:
     """Empty the caches of what is computed from plans."""
     drafting = (
-        planning._built,
+        building._built,
         planning._planned,
-        planning.build_algorithm,
-        planning._started,
+        building.build_algorithm,
+        building._started,
     )
-    for cached in (*drafting, planning._sampled_multiplier, plan_module.price):
+    for cached in (*drafting, pricing._sampled_multiplier, pricing.price):
         cached.cache_clear()
 
 

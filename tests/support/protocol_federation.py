@@ -214,7 +214,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     """Wrap the places where exact values exist."""
     kept = Truth()
     last: list[Words] = []
-    encode, read = mod_module.encode, mod_module._accepted
+    encode, read = mod_module.encode, mod_module._as_released
     with_noise = trust_base.draw_noise
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
@@ -249,7 +249,7 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     monkeypatch.setattr(mod_module, "encode", recording_encode)
     for party in (Retry, Recover):
         monkeypatch.setattr(party, "answer", recording(party.answer))
-    monkeypatch.setattr(mod_module, "_accepted", recording_read)
+    monkeypatch.setattr(mod_module, "_as_released", recording_read)
     monkeypatch.setattr(trust_base, "draw_noise", recording_noise)
     return kept
 

@@ -10,7 +10,7 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.writer import RunResult
+from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
 

@@ -15,8 +15,8 @@ import pytest
 from scipy.special import ndtr
 from support.cases import pairs
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import GaussianRelease, PureRelease
 from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan

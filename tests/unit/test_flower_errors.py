@@ -6,9 +6,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 
-from flwr_dpkmeans.flower import exchange
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import error_text
 
@@ -40,18 +38,3 @@ def failed(code: int, source: int) -> Message:
 )
 def test_the_sentence_names_node_and_cause(code: int, source: int, text: str) -> None:
     assert error_text(failed(code, source)) == f"{text} (Flower's error code {code})"
-
-
-def test_each_of_flowers_error_codes_has_the_words_of_its_name() -> None:
-    words = {
-        "LOAD_CLIENT_APP_EXCEPTION": "could not load the app",
-        "CLIENT_APP_RAISED_EXCEPTION": "its app failed",
-        "MESSAGE_UNAVAILABLE": "the message was no longer there",
-        "REPLY_MESSAGE_UNAVAILABLE": "its reply was not complete",
-        "NODE_UNAVAILABLE": "no sign of life",
-        "INVALID_FAB": "does not trust the app",
-        "CLIENT_APP_CRASHED": "its app ended without a reply",
-    }
-    told = {getattr(ErrorCode, name): part for name, part in words.items()}
-    assert exchange._ERRORS.keys() == told.keys()
-    assert all(part in exchange._ERRORS[code] for code, part in told.items())

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deploy.credentials import make_credentials
+from simulations.flower.credentials import make_credentials
 
 NAMES = ("ward-7", "ward-8", "ward-9")
 

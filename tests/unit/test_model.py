@@ -21,7 +21,7 @@ from support.results import report_of
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data import raw_table
+from flwr_dpkmeans.data.files import raw_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError

@@ -409,33 +409,6 @@ def test_start_waits_for_the_others_and_the_superlink_and_says_for_what(
 
 
 @pytest.mark.parametrize(
-    ("key", "knows", "ahead", "waits"),
-    [
-        (True, False, 1.9, True),
-        (True, False, -1.9, True),
-        (True, True, 1.9, False),
-        (False, False, 1.9, False),
-        (
-            True,
-            False,
-            2.0,
-            False,
-        ),  # a clock that is wrong is a finding of its own, and no reason to wait
-        (True, False, -2.0, False),
-    ],
-)
-def test_a_superlink_is_waited_for_until_it_knows_the_key(
-    key: bool, knows: bool, ahead: float, waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = NodeOptions.model_construct(
-        invitation=None, superlink="host:1", key=Path("k") if key else None
-    )
-    monkeypatch.setattr(node_command, "ask", lambda _: Answer(knows, ahead, ()))
-    what = "superlink host:1 to register the key k.pub" if waits else ""
-    assert node_command._missing(options, apps=False) == what
-
-
-@pytest.mark.parametrize(
     ("isolation", "apps", "missing"),
     [
         ("subprocess", False, "ward-8, ward-9"),

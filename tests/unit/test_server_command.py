@@ -46,7 +46,7 @@ from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, RoundTrip, kept
 from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
-from simulations.ray_processes import is_supported, marked_processes
+from simulations.flower.ray_processes import is_supported, marked_processes
 
 FAB = packed(app_files())
 NAMES = ("ward-7", "ward-8", "ward-9")

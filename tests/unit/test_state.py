@@ -15,7 +15,7 @@ from support.states import with_extras
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.errors import PlanError, ProtocolError
-from flwr_dpkmeans.sums.round import PrivateSum, State, _size, unpack_state
+from flwr_dpkmeans.sums.round import PrivateSum, State, unpack_state
 
 
 def example() -> State:
@@ -151,19 +151,6 @@ def test_a_states_header_ends_within_ten_thousand_bytes(end: int, fits: bool) ->
             unpack_state(blob)
     with pytest.raises(ProtocolError, match="header is malformed"):
         unpack_state(b"\n")
-
-
-def test_sizes_are_whole_numbers_up_to_two_to_the_31() -> None:
-    for size in (0, 2**31):
-        assert _size(size) == size
-    for wrong in (-1, 2**31 + 1, 1.0, True, "1"):
-        with pytest.raises(ValueError, match="is no size"):
-            _size(wrong)
-    assert unpack_state(header(arrays={"p": [0, 3], "q": [1]}) + bytes(8))[
-        "p"
-    ].shape == (0, 3)
-    with pytest.raises(ProtocolError, match="do not have the sizes"):
-        unpack_state(header(arrays={"p": []}) + bytes(8))
 
 
 @pytest.mark.parametrize("in_blocks", [True, False])

@@ -101,29 +101,25 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
 def schema_agreement(
     digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]
 ) -> str:
-    """What all sides of a run must have alike.
-
-    a schema's digest, and what follows from it (`planned_schema`).
+    """What all sides of a run must have alike: a schema's digest, and what follows from
+    it (`planned_schema`); empty without a schema.
     """
-    return (
-        hashlib.sha256(
-            json.dumps([digest, *names, *bounds, *columns]).encode()
-        ).hexdigest()
-        if digest
-        else ""
-    )
+    if not digest:
+        return ""
+    text = json.dumps([digest, *names, *bounds, *columns])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def planned_schema(settings: Settings) -> str:
     """The same as a run's settings have it."""
-    columns = (
+    return schema_agreement(
+        settings.schema_digest,
+        settings.feature_names,
+        settings.bounds,
         settings.standard_columns,
         settings.profile_widths,
         (settings.profile_share,),
-    )
-    names, bounds = settings.feature_names, settings.bounds
-    return schema_agreement(
-        settings.schema_digest, names, bounds, *columns, settings.gap_columns
+        settings.gap_columns,
     )
 
 
@@ -131,20 +127,17 @@ def require_schema(plan: Plan, schema: str) -> None:
     """Refuse a plan of another schema than this client's own, or one whose names or
     bounds do not follow from it.
     """
-    own = plan.settings
-    if schema != planned_schema(own):
-        said = (
-            f"follows the schema {own.schema_digest[:12]}"
-            if own.schema_digest
-            else "has no schema"
-        )
-        here = (
-            f"follows {'another one' if own.schema_digest else 'one'}"
-            if schema
-            else "has none"
-        )
-        told = "use the same schema file on every node, and as bounds of the run"
-        raise RefusalError(f"the plan {said}, but this client's table {here}: {told}.")
+    settings = plan.settings
+    if schema == planned_schema(settings):
+        return
+    planned = "has no schema"
+    other = "one"
+    if settings.schema_digest:
+        planned = f"follows the schema {settings.schema_digest[:12]}"
+        other = "another one"
+    here = f"follows {other}" if schema else "has none"
+    mend = "use the same schema file on every node, and as bounds of the run"
+    raise RefusalError(f"the plan {planned}, but this client's table {here}: {mend}.")
 
 
 def require_columns(plan: Plan, names: tuple[str, ...]) -> str:

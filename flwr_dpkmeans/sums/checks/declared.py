@@ -1,6 +1,5 @@
-"""What is declared of the rows, held against the counts that a run released.
-
-Post-processing, so it costs nothing.
+"""What is declared of the rows, held against the counts that a run released:
+post-processing, so it costs nothing.
 
 A true declaration is hardly ever doubted: the difference must be of five standard
 deviations of the noise, and large enough to matter.
@@ -33,15 +32,27 @@ class _Total:
 
     def is_above(self, least: float) -> bool:
         """Whether the exact number is clearly larger."""
-        return self.rows - _DEVIATIONS * self.deviation > least
+        margin = _DEVIATIONS * self.deviation
+        return self.rows - margin > least
 
     def is_below(self, most: float) -> bool:
         """Whether the exact number is clearly smaller."""
-        return self.rows + _DEVIATIONS * self.deviation < most
+        margin = _DEVIATIONS * self.deviation
+        return self.rows + margin < most
+
+    def words(self, declared: int) -> dict[str, float]:
+        """What sentences say of it."""
+        return {
+            "declared": declared,
+            "rows": max(0.0, self.rows),
+            "deviation": self.deviation,
+        }
 
 
 def declared_cautions(
-    plan: Plan, report: PrivacyReport, state: State
+    plan: Plan,
+    report: PrivacyReport,
+    state: State,
 ) -> tuple[str, ...]:
     """Say so where the counts in a run's last state do not agree with the numbers of
     rows that were declared.
@@ -58,60 +69,76 @@ def declared_cautions(
         if counts_rows(line.array, line.sensitivity):
             return _against_rows_of_a_client(plan, total, line.sensitivity)
         return ()
-    if plan.settings.n_examples is None:
+    declared = plan.settings.n_examples
+    if declared is None:
         return ()
     # Who falls silent takes rows along.
-    is_whole = report.n_attempts == len({line.round_index for line in report.releases})
-    return _against_rows(plan, total, counted, is_whole=is_whole)
+    rounds = {release.round_index for release in report.releases}
+    is_whole = report.n_attempts == len(rounds)
+    if is_whole:
+        fewer = _fewer_than_declared(plan, total, counted, declared)
+        if fewer:
+            return fewer
+    return _more_than_declared(plan, total, declared)
 
 
 def _last_line(report: PrivacyReport, array: str) -> ReleaseLine | None:
+    """The last release of an array."""
     lines = [line for line in report.releases if line.array == array]
-    return lines[-1] if lines else None
+    if not lines:
+        return None
+    return lines[-1]
 
 
-def _against_rows(
-    plan: Plan, total: _Total, counted: CountedRows, *, is_whole: bool
+def _fewer_than_declared(
+    plan: Plan,
+    total: _Total,
+    counted: CountedRows,
+    declared: int,
 ) -> tuple[str, ...]:
-    declared = plan.settings.n_examples or 0
-    values = {
-        "declared": declared,
-        "rows": max(0.0, total.rows),
-        "deviation": total.deviation,
-    }
-    least = min(1.0 - _PART, counted.least_part) * declared
-    if is_whole and total.is_below(least):
-        silent = "" if plan.model.alone else told("silent")
-        reasons = " or ".join(filter(None, [counted.others, silent]))
-        unless = told("unless", reasons=reasons) if reasons else ""
-        return (told("fewer_counted", unless=unless, **values),)
+    """What is said of clearly fewer rows than were declared."""
+    least_part = min(1.0 - _PART, counted.least_part)
+    if not total.is_below(least_part * declared):
+        return ()
+    reasons = [counted.others] if counted.others else []
+    if not plan.model.alone:
+        reasons.append(told("silent"))
+    unless = told("unless", reasons=" or ".join(reasons)) if reasons else ""
+    return (told("fewer_counted", unless=unless, **total.words(declared)),)
+
+
+def _more_than_declared(
+    plan: Plan,
+    total: _Total,
+    declared: int,
+) -> tuple[str, ...]:
+    """What is said of clearly more rows than were declared."""
     if not total.is_above((1.0 + _PART) * declared):
         return ()
     is_large = plan.delta * total.rows >= 1.0
     delta = told("large_delta", delta=plan.delta) if is_large else ""
-    return (told("more_counted", delta=delta, **values),)
+    return (told("more_counted", delta=delta, **total.words(declared)),)
 
 
 def _against_rows_of_a_client(
-    plan: Plan, total: _Total, bound: float
+    plan: Plan,
+    total: _Total,
+    bound: float,
 ) -> tuple[str, ...]:
-    """Of counts that were clipped to the norm `bound`.
-
-    a client with as many rows as declared reaches either.
+    """What is said of counts that were clipped to the norm `bound`, which a client with
+    as many rows as declared reaches either.
     """
-    declared = plan.settings.examples_per_client
-    n_clients = plan.n_clients * plan.settings.client_sampling_rate
+    settings = plan.settings
+    declared = settings.examples_per_client
+    rate = settings.client_sampling_rate
+    n_clients = plan.n_clients * rate
     # Which clients a round samples is chance, too.
-    chance = math.sqrt(n_clients * (1.0 - plan.settings.client_sampling_rate))
+    chance = math.sqrt(n_clients * (1.0 - rate))
     deviation = math.hypot(total.deviation, chance * declared)
     average = _Total(total.rows / n_clients, deviation / n_clients)
-    values = {
-        "declared": declared,
-        "rows": max(0.0, average.rows),
-        "deviation": average.deviation,
-    }
-    if average.is_below((1.0 - _PART_OF_A_CLIENT) * min(declared, bound)):
-        return (told("fewer_of_a_client", **values),)
+    least = (1.0 - _PART_OF_A_CLIENT) * min(declared, bound)
+    if average.is_below(least):
+        return (told("fewer_of_a_client", **average.words(declared)),)
     if average.is_above((1.0 + _PART) * declared):
-        return (told("more_of_a_client", **values),)
+        return (told("more_of_a_client", **average.words(declared)),)
     return ()

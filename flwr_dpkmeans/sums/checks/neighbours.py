@@ -19,10 +19,10 @@ from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit
 from flwr_dpkmeans.sums.round import Array
 
 _STEPS = 2**16
-_SIZES, _MANY = (
-    (0, 1, 4, 40),
-    4000,
-)  # rows; the many of a client show whether it is clipped at all
+_SIZES = (0, 1, 4, 40)
+"""Rows of the tables."""
+_MANY = 4000
+"""Rows of one more where a client is protected, to see whether it is clipped at all."""
 
 
 def check_sensitivity(
@@ -72,64 +72,80 @@ def check_sensitivity(
     >>> check_sensitivity([rows], lambda points: [np.array([float(len(points))])], n_features=2)
     {'rows': 1.0}
     """
-    generator, largest = (
-        np.random.default_rng(seed),
-        dict.fromkeys((block.name for block in blocks), 0.0),
-    )
-    for before, after in _neighbours(
-        blocks[0].sensitivity.unit, n_features, n_tables, generator
-    ):
-        pairs = zip(
-            blocks,
-            _in_steps(blocks, statistic(before)),
-            _in_steps(blocks, statistic(after)),
-            strict=True,
-        )
-        for block, old, new in pairs:
-            largest[block.name] = max(
-                largest[block.name], _share_of_bound(block, (new - old).ravel())
-            )
+    generator = np.random.default_rng(seed)
+    largest = {block.name: 0.0 for block in blocks}
+    unit = blocks[0].sensitivity.unit
+    for before, after in _neighbours(unit, n_features, n_tables, generator):
+        steps_before = _in_steps(blocks, statistic(before))
+        steps_after = _in_steps(blocks, statistic(after))
+        for block, old, new in zip(blocks, steps_before, steps_after, strict=True):
+            share = _share_of_bound(block, (new - old).ravel())
+            largest[block.name] = max(largest[block.name], share)
     return largest
 
 
 def _neighbours(
-    unit: PrivacyUnit, n_features: int, n_tables: int, generator: np.random.Generator
+    unit: PrivacyUnit,
+    n_features: int,
+    n_tables: int,
+    generator: np.random.Generator,
 ) -> Iterator[tuple[Array, Array]]:
     """Pairs of tables: with and without one row, or, where a client is protected, with
     and without all of them.
     """
     by_client = unit is PrivacyUnit.CLIENT
-    for size in (*_SIZES, *[_MANY] * by_client) * n_tables:
+    sizes = (*_SIZES, _MANY) if by_client else _SIZES
+    for size in sizes * n_tables:
         for table in _tables(size, n_features, generator):
             if by_client:
                 yield table, table[:0]
                 continue
-            # One like the others, one in a corner, one close to the middle.
-            others = (_tables(1, n_features, generator) for _ in range(2))
-            rows = [
-                *table[:1],
-                *(row for group in others for one in group for row in one),
-            ]
-            for row in rows:
+            for row in _rows_beside(table, n_features, generator):
                 yield table, np.vstack([table, row])
 
 
-def _tables(size: int, n_features: int, generator: np.random.Generator) -> list[Array]:
+def _rows_beside(
+    table: Array,
+    n_features: int,
+    generator: np.random.Generator,
+) -> list[Array]:
+    """Rows that join a table: one like the others, some in corners, some close to the
+    middle.
+    """
+    rows = list(table[:1])
+    for _ in range(2):
+        for small_table in _tables(1, n_features, generator):
+            rows.extend(small_table)
+    return rows
+
+
+def _tables(
+    size: int,
+    n_features: int,
+    generator: np.random.Generator,
+) -> list[Array]:
     """Rows anywhere, in corners, close to the middle, and all alike."""
     shape = (size, n_features)
-    anywhere = np.rint(generator.uniform(-1.0, 1.0, shape) * _STEPS) / _STEPS
+    uniform = generator.uniform(-1.0, 1.0, shape)
+    anywhere = np.rint(uniform * _STEPS) / _STEPS
     corners = generator.choice([-1.0, 1.0], shape)
     middle = generator.integers(-2, 3, shape) / _STEPS
-    return [anywhere, corners, middle, np.repeat(corners[:1], size, axis=0)]
+    alike = np.repeat(corners[:1], size, axis=0)
+    return [anywhere, corners, middle, alike]
 
 
 def _in_steps(
-    blocks: Sequence[Block], arrays: Sequence[Array]
+    blocks: Sequence[Block],
+    arrays: Sequence[Array],
 ) -> list[NDArray[np.int64]]:
-    found = []
+    """Arrays in steps of the grid; one off the grid, of another shape, or below 0 where
+    it must not be, is a `PlanError`.
+    """
+    in_steps = []
     for block, array in zip(blocks, arrays, strict=True):
-        steps = np.rint(array * _STEPS)
-        if array.shape != block.shape or not np.array_equal(steps, array * _STEPS):
+        scaled = array * _STEPS
+        steps = np.rint(scaled)
+        if array.shape != block.shape or not np.array_equal(steps, scaled):
             raise PlanError(
                 f"{block.name!r} has shape {array.shape}, or entries between multiples"
                 f" of 2^-16, but it is declared with shape {block.shape} and noise on"
@@ -140,21 +156,29 @@ def _in_steps(
                 f"{block.name!r} has an entry below 0, but it is declared nonnegative:"
                 " leave that out."
             )
-        found.append(steps.astype(np.int64))
-    return found
+        in_steps.append(steps.astype(np.int64))
+    return in_steps
 
 
 def _share_of_bound(block: Block, change: NDArray[np.int64]) -> float:
-    """Norm of a change over the bound, or an error if it is more, however little."""
+    """Norm of a change over the bound, or an error if it is more, however little.
+
+    The comparison is exact: integers and fractions, no roots.
+    """
     moved = [abs(int(step)) for step in change[change != 0]]
     bound = Fraction(block.sensitivity.bound) * _STEPS
-    in_l1 = block.sensitivity.norm is Norm.L1
-    within = (
-        sum(moved) <= bound if in_l1 else sum(step**2 for step in moved) <= bound**2
-    )
-    norm = float(sum(moved)) if in_l1 else math.sqrt(sum(step**2 for step in moved))
+    if block.sensitivity.norm is Norm.L1:
+        total = sum(moved)
+        is_within = total <= bound
+        norm = float(total)
+    else:
+        squares = sum(step**2 for step in moved)
+        is_within = squares <= bound**2
+        norm = math.sqrt(squares)
+    largest_entry = max(moved, default=0)
     # A client's sum that is rounded to the grid may add a step.
-    if not within or max(moved, default=0) > block.entry_bound * _STEPS + 1.0:
+    most = block.entry_bound * _STEPS + 1.0
+    if not is_within or largest_entry > most:
         raise PlanError(
             f"{block.name!r} moves by {norm / _STEPS:.9g} between two neighbouring"
             f" tables, but its sensitivity is declared as {block.sensitivity.bound:.9g}"

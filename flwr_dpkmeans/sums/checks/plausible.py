@@ -29,7 +29,7 @@ DECLARED_ROOM = 2.0
 def require_plausible(
     plan: Plan,
     index: int,
-    found: ReleasedSum,
+    released: ReleasedSum,
     n_clients: int,
     n_sharers: int | None = None,
 ) -> None:
@@ -47,16 +47,17 @@ def require_plausible(
     all of the plan).
     """
     planned = plan.round_at(index)
-    rows = _most_rows(plan, index, n_clients)
+    most_rows = _most_rows(plan, index, n_clients)
     for block in planned.blocks:
-        units = (
-            rows if block.sensitivity.unit is PrivacyUnit.RECORD else float(n_clients)
-        )
+        sensitivity = block.sensitivity
+        by_record = sensitivity.unit is PrivacyUnit.RECORD
+        n_units = most_rows if by_record else float(n_clients)
         room = _room(plan, planned, block, n_clients, n_sharers)
-        most = block.entry_bound * units + room
-        least = 0.0 - room if block.sensitivity.nonnegative else -most
-        values = found[block.name]
-        outside = int(np.count_nonzero(~((values >= least) & (values <= most))))
+        most = block.entry_bound * n_units + room
+        least = 0.0 - room if sensitivity.nonnegative else -most
+        values = released[block.name]
+        is_inside = (values >= least) & (values <= most)
+        outside = int(np.count_nonzero(~is_inside))
         if outside:
             raise ProtocolError(
                 f"{outside} of {values.size} entries of {block.name!r} in round {index}"
@@ -67,9 +68,8 @@ def require_plausible(
 
 
 def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
-    """Rows that this many clients can have.
-
-    By declaration or count if there is one, and in any case by their limit.
+    """Rows that this many clients can have: by declaration or count if there is one,
+    and in any case by their limit.
     """
     limit = float(MAX_ROWS_PER_CLIENT * n_clients)
     if plan.settings.n_examples is not None:
@@ -79,10 +79,8 @@ def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
         return limit
     # The count itself was noisy.
     block = next(block for block in counting.blocks if block.name == COUNT)
-    return min(
-        limit,
-        DECLARED_ROOM * (plan.n_examples + _room(plan, counting, block, n_clients)),
-    )
+    most = plan.n_examples + _room(plan, counting, block, n_clients)
+    return min(limit, DECLARED_ROOM * most)
 
 
 def _room(
@@ -95,11 +93,10 @@ def _room(
     """How far noise can move an entry."""
     if block.noise is NoiseShape.NONE:
         return 0.0
-    scales = _LAPLACE_ROOM if block.noise is NoiseShape.LAPLACE else _GAUSSIAN_ROOM
+    is_laplace = block.noise is NoiseShape.LAPLACE
+    n_scales = _LAPLACE_ROOM if is_laplace else _GAUSSIAN_ROOM
     # A cohort of more clients than those whose shares arrived made the shares smaller,
     # not larger.
-    return (
-        scales
-        * block.noise_scale
-        * planned.model.released_factor(plan.shares_of(n_clients, n_sharers))
-    )
+    shares = plan.shares_of(n_clients, n_sharers)
+    factor = planned.model.released_factor(shares)
+    return n_scales * block.noise_scale * factor

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.privacy.release import as_released
+from flwr_dpkmeans.privacy.release import ReleasedSum, as_released
 from flwr_dpkmeans.sums.outcome import Result
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
@@ -27,7 +27,9 @@ _FIRST_ROUNDS, _LAST_ROUNDS = 2, 3
 
 def is_foreign(task: Task) -> bool:
     """Whether a task is of another package, whose tests are not ours."""
-    return type(task).__module__.split(".")[0] != __name__.split(".")[0]
+    package = type(task).__module__.split(".")[0]
+    this_package = __name__.split(".")[0]
+    return package != this_package
 
 
 @lru_cache(maxsize=16)
@@ -36,56 +38,81 @@ def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
     by a `PlanError`.
     """
     task = plan.task
-    algorithm = build(plan)
-    state = _called(task, "initial_state", lambda: _beginning(plan, algorithm))
-    rounds = list(enumerate(algorithm.rounds))
-    for index, step in rounds[:_FIRST_ROUNDS] + rounds[_FIRST_ROUNDS:][-_LAST_ROUNDS:]:
-        blocks = plan.rounds[index].blocks
-        size = sum(block.size for block in blocks)
-        nothing = as_released(
-            np.zeros(size, dtype=np.uint64), blocks, plan.fraction_bits
-        )
-        before = state
-        state = _called(task, "advance", lambda: step.advance(before, nothing))  # noqa: B023
-        if not isinstance(state, State):
-            raise _refused(task, "advance", f"it returns {state!r}, which is no State")
-    _require_sentences(
-        task, "cautions", _called(task, "cautions", lambda: task.cautions(plan))
-    )
+    state = _last_state(plan, build(plan))
     names = plan.settings.feature_names
-    _require_sentences(
-        task, "doubts", _called(task, "doubts", lambda: task.doubts(plan, state, names))
-    )
-    result = _called(task, "result", lambda: task.result(plan, state))
+    cautions = _called(task, "cautions", task.cautions, plan)
+    _require_sentences(task, "cautions", cautions)
+    doubts = _called(task, "doubts", task.doubts, plan, state, names)
+    _require_sentences(task, "doubts", doubts)
+    result = _called(task, "result", task.result, plan, state)
     if not isinstance(result, Result):
         raise _refused(task, "result", f"it returns {result!r}, which is no Result")
 
 
-def _beginning(plan: Plan, algorithm: Algorithm) -> State:
-    """The start; points that the server keeps are taken to be zeros."""
-    points = None if plan.public_points is None else plan.public_points.table
-    if points is None and plan.server is not None and plan.server.n_points:
-        points = np.zeros((plan.server.n_points, plan.n_features or 1))
-    return algorithm.initial_state(plan.seed, points).frozen()
+def _last_state(plan: Plan, algorithm: Algorithm) -> State:
+    """The state after the first and the last rounds, whose releases are all zeros."""
+    task = plan.task
+    state = _called(task, "initial_state", _first_state, plan, algorithm)
+    rounds = list(enumerate(algorithm.rounds))
+    first_rounds = rounds[:_FIRST_ROUNDS]
+    last_rounds = rounds[_FIRST_ROUNDS:][-_LAST_ROUNDS:]
+    for index, step in first_rounds + last_rounds:
+        released = _zeros(plan, index)
+        state = _called(task, "advance", step.advance, state, released)
+        if not isinstance(state, State):
+            raise _refused(task, "advance", f"it returns {state!r}, which is no State")
+    return state
 
 
-def _called(task: Task, method: str, call: Callable[[], ValueT]) -> ValueT:
+def _zeros(plan: Plan, index: int) -> ReleasedSum:
+    """A release of one round in which everything is 0."""
+    blocks = plan.rounds[index].blocks
+    size = sum(block.size for block in blocks)
+    values = np.zeros(size, dtype=np.uint64)
+    return as_released(values, blocks, plan.fraction_bits)
+
+
+def _first_state(plan: Plan, algorithm: Algorithm) -> State:
+    """The start; points that the server does not show are taken to be zeros."""
+    points = None
+    if plan.public_points is not None:
+        points = plan.public_points.table
+    elif plan.server is not None and plan.server.n_points:
+        width = plan.n_features or 1
+        points = np.zeros((plan.server.n_points, width))
+    state = algorithm.initial_state(plan.seed, points)
+    return state.frozen()
+
+
+def _called(
+    task: Task,
+    method: str,
+    function: Callable[..., ValueT],
+    *arguments: object,
+) -> ValueT:
+    """What a function of the task answers; whatever it raises is a `PlanError`."""
     try:
-        return call()
+        return function(*arguments)
     except Exception as error:
-        raise _refused(task, method, f"{type(error).__name__}: {error}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise _refused(task, method, reason) from error
 
 
-def _require_sentences(task: Task, method: str, sentences: Iterable[str]) -> None:
-    if not isinstance(sentences, tuple) or not all(
-        isinstance(sentence, str) for sentence in sentences
-    ):
+def _require_sentences(
+    task: Task,
+    method: str,
+    sentences: Iterable[str],
+) -> None:
+    """Refuse what is no tuple of sentences."""
+    is_tuple = isinstance(sentences, tuple)
+    if not is_tuple or not all(isinstance(sentence, str) for sentence in sentences):
         raise _refused(
             task, method, f"it returns {sentences!r}, which is no tuple of sentences"
         )
 
 
 def _refused(task: Task, method: str, reason: str) -> PlanError:
+    """The error that says which method fails, and why."""
     return PlanError(
         f"the algorithm {task.name!r} fails in its {method!r} where releases are zeros"
         f" ({reason}), but noise may leave no more of a sum, after clients have paid"

@@ -12,6 +12,7 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.release import (
+    Block,
     NoiseShape,
     PrivacyUnit,
 )
@@ -88,43 +89,41 @@ def _check_round(plan: Plan, planned: PlannedRound) -> None:
             " of them could be read: give them names of their own."
         )
     planned.model.check(planned.blocks)
-    share, released = (
-        planned.model.drawn_factor(plan.shares),
-        planned.model.released_factor(plan.shares),
-    )
     for block in planned.blocks:
-        # After the run the report must say why each release is private.
-        if not block.sensitivity.proof[1].strip():
-            raise PlanError(
-                f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but"
-                " nothing says why it is no larger: give Sensitivity(because=...),"
-                " half a sentence for the report."
-            )
-        own, asked = block.sensitivity.unit.value, plan.settings.unit.value
-        if own != asked:
-            raise PlanError(
-                f"{block.name!r} is bounded for one {own}, but the run protects one"
-                f" {asked}: declare that."
-            )
-        # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
-        per_client = (
-            MAX_ROWS_PER_CLIENT if block.sensitivity.unit is PrivacyUnit.RECORD else 1
+        _check_block(plan, planned, block)
+
+
+def _check_block(plan: Plan, planned: PlannedRound, block: Block) -> None:
+    """Refuse an array without a reason, for another unit, or whose sum could wrap."""
+    sensitivity = block.sensitivity
+    # After the run the report must say why each release is private.
+    if not sensitivity.proof[1].strip():
+        raise PlanError(
+            f"the sensitivity of {block.name!r} is {block.sensitivity.bound:g}, but"
+            " nothing says why it is no larger: give Sensitivity(because=...),"
+            " half a sentence for the report."
         )
-        largest = block.entry_bound * per_client * plan.n_clients
-        require_no_wrap(
-            largest, block.standard_deviation * released, block.name, plan.fraction_bits
+    if sensitivity.unit is not plan.settings.unit:
+        raise PlanError(
+            f"{block.name!r} is bounded for one {sensitivity.unit.value}, but the run"
+            f" protects one {plan.settings.unit.value}: declare that."
         )
-        # Discrete noise of less than a grid step is no longer close to a continuous one
-        # [M3].
-        if (
-            block.noise is not NoiseShape.NONE
-            and block.noise_scale * share * 2.0**plan.fraction_bits < 1.0
-        ):
-            raise PlanError(
-                f"the noise on {block.name!r} would be {block.noise_scale * share:.3g},"
-                f" but the grid has steps of {2.0**-plan.fraction_bits:.3g}: lower"
-                f" epsilon (it is {plan.settings.epsilon:g})."
-            )
+    # Modulo 2^64 a sum that wraps would be a wrong answer without a word.
+    by_record = sensitivity.unit is PrivacyUnit.RECORD
+    per_client = MAX_ROWS_PER_CLIENT if by_record else 1
+    largest = block.entry_bound * per_client * plan.n_clients
+    released_std = block.standard_deviation * planned.model.released_factor(plan.shares)
+    require_no_wrap(largest, released_std, block.name, plan.fraction_bits)
+    # Discrete noise of less than a grid step is no longer close to a continuous one
+    # [M3].
+    scale = block.noise_scale * planned.model.drawn_factor(plan.shares)
+    is_noisy = block.noise is not NoiseShape.NONE
+    if is_noisy and scale * 2.0**plan.fraction_bits < 1.0:
+        raise PlanError(
+            f"the noise on {block.name!r} would be {scale:.3g},"
+            f" but the grid has steps of {2.0**-plan.fraction_bits:.3g}: lower"
+            f" epsilon (it is {plan.settings.epsilon:g})."
+        )
 
 
 def check_budget(plan: Plan, charged: float) -> None:

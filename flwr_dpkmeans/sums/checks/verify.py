@@ -20,15 +20,48 @@ from flwr_dpkmeans.sums.round import State
 
 @lru_cache(maxsize=4)
 def verify_plan(plan: Plan) -> None:
-    """Rebuild a received plan from its configuration.
-
-    One whose numbers do not follow is a `ProtocolError`.
+    """Rebuild a received plan from its configuration; one whose numbers do not follow
+    is a `ProtocolError`.
 
     Differences in the last digits are accepted; the plan's own numbers are then used by
     everybody. Virtual clients of one process share the answer.
     """
-    # It is printed, and compared with own digests: nothing but a digest may come this
-    # way.
+    _require_digests(plan)
+    _require_counts(plan)
+    _require_server_points(plan)
+    redrafted = redraft_plan(
+        plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box
+    )
+    differing = {
+        name
+        for name in _unlike_fields(redrafted, plan)
+        if not _agree(getattr(redrafted, name), getattr(plan, name))
+    }
+    if not differing:
+        return
+    n_redrafted = (len(redrafted.preliminary), len(redrafted.rounds))
+    n_received = (len(plan.preliminary), len(plan.rounds))
+    if differing - {"preliminary", "rounds"} or n_redrafted != n_received:
+        raise ProtocolError(
+            "the plan does not follow from its own configuration: stop the run and"
+            " check the server."
+        )
+    # A server that announces less noise, or a smaller sensitivity, than it uses would
+    # make reports and ledgers lie.
+    pairs = zip(redrafted.all_rounds, plan.all_rounds, strict=True)
+    name = next(theirs.name for mine, theirs in pairs if not _agree(mine, theirs))
+    raise ProtocolError(
+        f"round {name!r} of the plan has other sensitivities or noise than its"
+        " configuration implies: stop the run."
+    )
+
+
+def _require_digests(plan: Plan) -> None:
+    """Refuse a digest that is none.
+
+    It is printed, and compared with own digests: nothing but a digest may come this
+    way.
+    """
     for what, digest in (
         ("columns", plan.columns_digest),
         ("its schema", plan.settings.schema_digest),
@@ -38,26 +71,30 @@ def verify_plan(plan: Plan) -> None:
                 f"the plan's digest of {what} is no SHA-256 in hexadecimal: stop the"
                 " run."
             )
-    if plan.n_clients < 1 or (plan.n_examples is not None and plan.n_examples < 1):
+
+
+def _require_counts(plan: Plan) -> None:
+    """Refuse a plan for nobody, or with rows that nobody declared or counted."""
+    n_examples = plan.n_examples
+    if plan.n_clients < 1 or (n_examples is not None and n_examples < 1):
         raise ProtocolError(
             "the plan is for nobody, but it needs at least one client and one row: stop"
             " the run."
         )
-    if (
-        plan.n_examples is not None
-        and plan.settings.n_examples is None
-        and plan.count is None
-    ):
+    is_declared = plan.settings.n_examples is not None
+    if n_examples is not None and not is_declared and plan.count is None:
         # Neither declared nor released, so reports would not say that delta was held
         # against it.
         raise ProtocolError(
             f"the plan has N = {plan.n_examples}, which is neither declared nor"
             " counted: stop the run."
         )
-    if plan.server is not None and plan.n_features not in (
-        None,
-        len(plan.server.centre),
-    ):
+
+
+def _require_server_points(plan: Plan) -> None:
+    """Refuse server points of another shape, that are missing, or too many to bear."""
+    server = plan.server
+    if server is not None and plan.n_features not in (None, len(server.centre)):
         raise ProtocolError(
             "the server points' centre has another width than the plan: stop the run."
         )
@@ -72,47 +109,21 @@ def verify_plan(plan: Plan) -> None:
     # Before anything is computed from the points: a hostile plan must not cost hours of
     # work.
     plan.task.require_bearable(plan)
-    if plan.public_points is not None:
-        table = plan.public_points.table
-        if plan.server is None or table.shape != (
-            plan.server.n_points,
-            len(plan.server.centre),
-        ):
-            raise ProtocolError(
-                "the plan's server points have another shape than it says: stop the"
-                " run."
-            )
-    own = redraft_plan(
-        plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box
-    )
-    differing = {
-        name
-        for name in _unlike_fields(own, plan)
-        if not _agree(getattr(own, name), getattr(plan, name))
-    }
-    if not differing:
+    if plan.public_points is None:
         return
-    lengths = [(len(one.preliminary), len(one.rounds)) for one in (own, plan)]
-    if differing - {"preliminary", "rounds"} or lengths[0] != lengths[1]:
+    shape = plan.public_points.table.shape
+    if server is None or shape != (server.n_points, len(server.centre)):
         raise ProtocolError(
-            "the plan does not follow from its own configuration: stop the run and"
-            " check the server."
+            "the plan's server points have another shape than it says: stop the run."
         )
-    # A server that announces less noise, or a smaller sensitivity, than it uses would
-    # make reports and ledgers lie.
-    pairs = zip(own.all_rounds, plan.all_rounds, strict=True)
-    name = next(theirs.name for mine, theirs in pairs if not _agree(mine, theirs))
-    raise ProtocolError(
-        f"round {name!r} of the plan has other sensitivities or noise than its"
-        " configuration implies: stop the run."
-    )
 
 
 def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
+    """Names of the fields in which two plans are not equal."""
     return {
-        one.name
-        for one in fields(plan)
-        if getattr(plan, one.name) != getattr(other, one.name)
+        field.name
+        for field in fields(plan)
+        if getattr(plan, field.name) != getattr(other, field.name)
     }
 
 
@@ -128,12 +139,12 @@ def _agree(mine: Any, theirs: Any) -> bool:
         return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
     if is_dataclass(mine):
         return all(
-            _agree(getattr(mine, one.name), getattr(theirs, one.name))
-            for one in fields(mine)
+            _agree(getattr(mine, field.name), getattr(theirs, field.name))
+            for field in fields(mine)
         )
-    return isinstance(mine, float) and math.isclose(
-        mine, theirs, rel_tol=1e-9, abs_tol=0.0
-    )
+    if isinstance(mine, float):
+        return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
+    return False
 
 
 def require_next(
@@ -145,33 +156,34 @@ def require_next(
     released: int | None,
 ) -> None:
     """Accept no later plan but the one that follows from the plan in force and from
-    what was `found`.
+    what was discovered.
 
     Only what plans are drafted from is compared: the rest follows, as `verify_plan`
     sees. `released` is the round that was released with it; a run has `begun` once a
     vector was asked for.
     """
-    counted = released == 0
-    if counted and discoveries.n_examples not in (None, later.n_examples):
+    is_counted = released == 0
+    if is_counted and discoveries.n_examples not in (None, later.n_examples):
         raise ProtocolError(
             f"the final plan has N = {later.n_examples}, but the private count released"
             f" {discoveries.n_examples}: end it."
         )
-    if counted and later.box != discoveries.box:
+    if is_counted and later.box != discoveries.box:
         raise ProtocolError(
             "the final plan has another box than the private histograms released: stop"
             " the run."
         )
     # The tables' width, and what all columns' digests have in common, are known after
     # the key phase.
-    news = (
-        {"n_features"}
-        if plan.n_features is None and (counted or not begun)
-        else set[str]()
-    )
-    news |= {"columns_digest"} if not (begun or plan.columns_digest) else set()
+    news: set[str] = set()
+    if plan.n_features is None and (is_counted or not begun):
+        news.add("n_features")
+    if not begun and not plan.columns_digest:
+        news.add("columns_digest")
+    if is_counted:
+        news.update(("n_examples", "box"))
     changed = _unlike_fields(plan, later) - {"preliminary", "rounds", "delta"}
-    fixed = changed - news - ({"n_examples", "box"} if counted else set())
+    fixed = changed - news
     if fixed:
         raise ProtocolError(
             f"the plan that came has another {', '.join(sorted(fixed))} than the one in"
@@ -191,7 +203,9 @@ def require_server_state(plan: Plan, index: int, state: State) -> None:
     (`PrivateSum.admits`); nothing else is taken, so that a server cannot tell clients
     more than the round needs.
     """
-    step = build_algorithm(plan).rounds[index - 1] if index <= plan.last_round else None
+    step = None
+    if index <= plan.last_round:
+        step = build_algorithm(plan).rounds[index - 1]
     if not plan.task.admits(plan, step, state):
         raise ProtocolError(
             f"the server's state for round {index} does not fit the plan: stop the run."

@@ -18,7 +18,6 @@ from flwr_dpkmeans.sums.statement.cautions import (
 )
 from flwr_dpkmeans.sums.statement.row_cautions import (
     LOCAL,
-    column_cautions,
     count_outside,
     fewer_rows_cautions,
     local_cautions,
@@ -36,7 +35,6 @@ __all__ = [
     "LOCAL",
     "Step",
     "build_report",
-    "column_cautions",
     "count_outside",
     "describe_step",
     "discreteness_cost",

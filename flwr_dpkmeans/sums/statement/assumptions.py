@@ -14,12 +14,12 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
 from flwr_dpkmeans.sums.statement.cautions import (
-    _told_if,
+    sentences_that_hold,
 )
 
 
 @lru_cache(maxsize=16)
-def _guarantee(plan: Plan) -> str:
+def guarantee_of(plan: Plan) -> str:
     """Who is held off: the trust model's sentence, the private count's own, or that
     nobody is.
     """
@@ -27,118 +27,145 @@ def _guarantee(plan: Plan) -> str:
         return told("nobody")
     sentence = plan.model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
-        bounds = plan.settings.private_bounds
-        private = (
-            "spreads of the columns"
-            if plan.settings.standard_columns
-            else "histograms of each column's range"
-        )
-        shown = [
-            *([] if plan.count is None else ["number of rows"]),
-            *([private] if bounds else []),
-        ]
-        sentence = told(
-            "found",
-            sentence=sentence,
-            what=f"{' and '.join(shown)} {'are' if bounds else 'is'}",
-            hold="these releases hold" if len(shown) > 1 else "that release holds",
-            colluding=max(1, plan.max_silent),
-            n_clients=plan.n_clients,
-        )
+        sentence = _with_preliminary_releases(plan, sentence)
     return told("proofs", sentence=sentence, proofs=plan.model.proofs)
 
 
-@lru_cache(maxsize=16)
-def _assumptions(plan: Plan, identities: str) -> tuple[str, ...]:
-    settings, counted, by_client = (
-        plan.settings,
-        plan.count is not None,
-        plan.settings.unit is PrivacyUnit.CLIENT,
+def _with_preliminary_releases(plan: Plan, sentence: str) -> str:
+    """A guarantee, and that of preliminary releases under another trust model."""
+    settings = plan.settings
+    released = []
+    verb = "is"
+    if plan.count is not None:
+        released.append("number of rows")
+    if settings.private_bounds:
+        verb = "are"
+        if settings.standard_columns:
+            released.append("spreads of the columns")
+        else:
+            released.append("histograms of each column's range")
+    return told(
+        "found",
+        sentence=sentence,
+        what=f"{' and '.join(released)} {verb}",
+        hold="these releases hold" if len(released) > 1 else "that release holds",
+        colluding=max(1, plan.max_silent),
+        n_clients=plan.n_clients,
     )
+
+
+@lru_cache(maxsize=16)
+def assumptions_of(plan: Plan, identities: str) -> tuple[str, ...]:
+    """What the guarantee rests on, one sentence each; `identities` says who the clients
+    are.
+    """
+    settings = plan.settings
     sentences = [_bounds_sentence(settings), told("as_they_are")]
     if not plan.model.alone:
-        matched = (
-            "unnamed"
-            if not plan.columns_digest
-            else "by_position"
-            if plan.by_position
-            else "by_name"
-        )
-        sentences.append(
-            told(matched, unnamed=told("and_unnamed") if settings.allow_unnamed else "")
-        )
-        sentences += [*map(told, ("computational", "links", "silencing")), identities]
+        sentences += _sentences_on_parties(plan, identities)
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
     if settings.client_sampling_rate < 1.0:
-        coin = told(
-            "seeded_coin" if settings.noise is NoiseKind.SEEDED else "secure_coin"
-        )
+        is_seeded = settings.noise is NoiseKind.SEEDED
+        coin = told("seeded_coin" if is_seeded else "secure_coin")
         sentences.append(told("sampled", rate=settings.client_sampling_rate, coin=coin))
+    sentences += _sentences_on_rows(plan)
+    if plan.delta == 0.0:
+        sentences.append(told("pure"))
+    n_classes = plan.task.n_classes(settings)
+    if n_classes:
+        sentences.append(told("classes", n=n_classes))
+    sentences += plan.aggregator.assumptions(plan)
+    if settings.max_retries > 0 and not plan.model.alone:
+        sentences.append(told("retries", n=settings.max_retries))
+    return tuple(sentences)
+
+
+def _sentences_on_parties(plan: Plan, identities: str) -> list[str]:
+    """How columns are matched, what masks rest on, and who the clients are."""
+    if not plan.columns_digest:
+        matched = "unnamed"
+    elif plan.by_position:
+        matched = "by_position"
+    else:
+        matched = "by_name"
+    unnamed = told("and_unnamed") if plan.settings.allow_unnamed else ""
+    return [
+        told(matched, unnamed=unnamed),
+        told("computational"),
+        told("links"),
+        told("silencing"),
+        identities,
+    ]
+
+
+def _sentences_on_rows(plan: Plan) -> list[str]:
+    """What is declared of the rows, counted, or known by nobody."""
+    settings = plan.settings
+    by_client = settings.unit is PrivacyUnit.CLIENT
+    is_counted = plan.count is not None
+    first_delta = resolve_delta(plan.config, plan.n_clients)
+    per_client = settings.examples_per_client
+    sentences = []
     if by_client:
-        sentences.append(told("rows_of_clients", n=settings.examples_per_client))
+        sentences.append(told("rows_of_clients", n=per_client))
     if settings.n_examples is not None:
         sentences.append(told("public_rows", n=settings.n_examples))
-    elif counted and by_client:
-        sentences.append(told("capped_count", n=settings.examples_per_client))
-    elif counted and plan.delta < (start := resolve_delta(plan.config, plan.n_clients)):
+    elif is_counted and by_client:
+        sentences.append(told("capped_count", n=per_client))
+    elif is_counted and plan.delta < first_delta:
         sentences.append(
-            told("lowered_delta", start=start, delta=plan.delta, n=plan.n_examples)
+            told(
+                "lowered_delta",
+                start=first_delta,
+                delta=plan.delta,
+                n=plan.n_examples,
+            )
         )
     elif not by_client and plan.n_examples is None and plan.is_private:
         sentences.append(told("unknown_rows", most=1.0 / plan.delta))
-    if plan.delta == 0.0:
-        sentences.append(told("pure"))
-    if n_classes := plan.task.n_classes(settings):
-        sentences.append(told("classes", n=n_classes))
-    sentences += plan.aggregator.assumptions(plan)
-    may_retry = settings.max_retries > 0 and not plan.model.alone
-    sentences += _told_if({"retries": may_retry}, n=settings.max_retries)
-    return tuple(sentences)
+    return sentences
 
 
 def _bounds_sentence(settings: Settings) -> str:
     """Where the box comes from that data are scaled by."""
     lower, upper = settings.bounds
-    box = (
-        f"{lower[0]:g} to {upper[0]:g}"
-        if len(lower) == 1
-        else f"given for each of {len(lower)} features"
-    )
+    box = f"given for each of {len(lower)} features"
+    if len(lower) == 1:
+        box = f"{lower[0]:g} to {upper[0]:g}"
     if settings.standard_columns:
         return told("standard_bounds", box=box)
-    return told(
-        "private_bounds" if settings.private_bounds else "public_bounds", box=box
-    )
+    if settings.private_bounds:
+        return told("private_bounds", box=box)
+    return told("public_bounds", box=box)
 
 
 def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
     """What the run assumes of the server's own points, and who sees them."""
-    seen = (
-        plan.task.server_points_words(plan)
-        if plan.public_points is None
-        else told("seen_by_all")
-    )
-    return _told_if(
-        {"server_points": n_points > 0, "server_bounds": True}, n=n_points, seen=seen
-    )
+    if plan.public_points is None:
+        seen = plan.task.server_points_words(plan)
+    else:
+        seen = told("seen_by_all")
+    holds = {"server_points": n_points > 0, "server_bounds": True}
+    return sentences_that_hold(holds, n=n_points, seen=seen)
 
 
 @lru_cache(maxsize=16)
 def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
-    own = [
+    settings = plan.settings
+    shapes = {
         block.noise
         for planned in plan.rounds
         if planned.name not in CLOSING_ROUNDS
         for block in planned.blocks
-    ]
-    seeded = plan.settings.noise is NoiseKind.SEEDED
-    reasons = {
-        "seeded_noise": seeded,
-        "seeded_coins": seeded and plan.settings.client_sampling_rate < 1.0,
-        "bare": plan.is_bare,
-        "exact_evaluation": plan.settings.evaluation is EvaluationKind.EXACT,
-        "no_noise": NoiseShape.NONE in own,
     }
-    return _told_if(reasons, algorithm=plan.task.label)
+    is_seeded = settings.noise is NoiseKind.SEEDED
+    reasons = {
+        "seeded_noise": is_seeded,
+        "seeded_coins": is_seeded and settings.client_sampling_rate < 1.0,
+        "bare": plan.is_bare,
+        "exact_evaluation": settings.evaluation is EvaluationKind.EXACT,
+        "no_noise": NoiseShape.NONE in shapes,
+    }
+    return sentences_that_hold(reasons, algorithm=plan.task.label)

@@ -21,79 +21,89 @@ _SPENT = 0.985
 """Part of the budget below which a run is said to leave some of it."""
 
 
-def _told_if(holds: Mapping[str, bool], **values: object) -> tuple[str, ...]:
-    """Those of some sentences that hold."""
-    return tuple(
-        [told(sentence, **values) for sentence, is_so in holds.items() if is_so]
-    )
+def sentences_that_hold(
+    holds: Mapping[str, bool],
+    **values: object,
+) -> tuple[str, ...]:
+    """Those of some sentences that hold, filled in."""
+    names = [name for name, is_so in holds.items() if is_so]
+    return tuple(told(name, **values) for name in names)
 
 
-def spending_cautions(asked: float, spent: float) -> tuple[str, ...]:
-    """What is to be said of a private run's budget.
-
-    Epsilon as it was asked for, and as the plan comes to.
+def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
+    """What is to be said of a private run's budget: epsilon as the user set it, and as
+    the plan comes to.
 
     Examples
     --------
     >>> spending_cautions(1.0, 0.999), [sentence[:31] for sentence in spending_cautions(100.0, 87.0)]
     ((), ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t'])
     """
-    holds = {"weak": spent > _WEAK_EPSILON, "unspent": spent < _SPENT * asked}
-    return _told_if(holds, spent=spent, asked=asked, usual=_WEAK_EPSILON)
+    holds = {"weak": spent > _WEAK_EPSILON, "unspent": spent < _SPENT * requested}
+    return sentences_that_hold(
+        holds,
+        spent=spent,
+        asked=requested,
+        usual=_WEAK_EPSILON,
+    )
 
 
 @lru_cache(maxsize=16)
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
-    """What a final plan with noise in its releases says against the result.
-
-    Of a preliminary one only its size.
+    """What a final plan with noise in its releases says against the result; of a
+    preliminary one only its size.
     """
-    settings, by_client = plan.settings, plan.settings.unit is PrivacyUnit.CLIENT
-    n_clients, n_rows, delta = plan.n_clients, plan.n_examples, plan.delta
+    settings = plan.settings
+    by_client = settings.unit is PrivacyUnit.CLIENT
+    n_rows = plan.n_examples
+    spent = plan.epsilon if plan.is_final else settings.epsilon
+    may_publish_rows = n_rows is not None and plan.delta >= 1.0 / n_rows
     holds = {
-        "few_clients": by_client and n_clients < _FEW_CLIENTS,
-        "delta_of_count": (
-            not by_client and n_rows is not None and delta >= 1.0 / n_rows
-        ),
+        "few_clients": by_client and plan.n_clients < _FEW_CLIENTS,
+        "delta_of_count": may_publish_rows and not by_client,
     }
-    return (
-        *spending_cautions(
-            settings.epsilon, plan.epsilon if plan.is_final else settings.epsilon
-        ),
-        *_told_if(
-            holds, n_clients=n_clients, least=_FEW_CLIENTS, delta=delta, n_rows=n_rows
-        ),
-        *plan.task.cautions(plan),
+    of_numbers = sentences_that_hold(
+        holds,
+        n_clients=plan.n_clients,
+        least=_FEW_CLIENTS,
+        delta=plan.delta,
+        n_rows=n_rows,
     )
+    of_spending = spending_cautions(settings.epsilon, spent)
+    return (*of_spending, *of_numbers, *plan.task.cautions(plan))
 
 
 def released_cautions(
-    report: PrivacyReport, counts: Array, groups: str = "clusters"
+    report: PrivacyReport,
+    counts: Array,
+    groups: str = "clusters",
 ) -> tuple[str, ...]:
-    """What the last release's noisy counts, (n_groups,), say against the result.
-
-    Post-processing of it.
+    """What the last release's noisy counts, (n_groups,), say against the result:
+    post-processing of it.
     """
     faint = faint_clusters(counts, report)
     if not faint:
         return ()
-    return (
-        told(
-            "faint",
-            n=len(faint),
-            n_clusters=len(counts),
-            groups=groups,
-            listed=listed(map(str, faint)),
-        ),
+    sentence = told(
+        "faint",
+        n=len(faint),
+        n_clusters=len(counts),
+        groups=groups,
+        listed=listed(map(str, faint)),
     )
+    return (sentence,)
 
 
 def unclear_cautions(
-    columns: Sequence[int], names: Sequence[str], *, standard: bool
+    columns: Sequence[int],
+    names: Sequence[str],
+    *,
+    standard: bool,
 ) -> tuple[str, ...]:
-    """What private histograms did not find.
-
-    The columns in which nothing, or zeros alone, stood out of the noise.
+    """What private histograms did not find: the columns in which nothing, or zeros
+    alone, stood out of the noise.
     """
+    if not columns:
+        return ()
     sentence = "no_spread" if standard else "no_range"
-    return (told(sentence, columns=column_names(columns, names)),) if columns else ()
+    return (told(sentence, columns=column_names(columns, names)),)

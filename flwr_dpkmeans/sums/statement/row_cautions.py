@@ -15,7 +15,7 @@ from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.statement.cautions import (
-    _told_if,
+    sentences_that_hold,
 )
 
 LOCAL = "Known here only and not private, so not to be published: "
@@ -29,86 +29,92 @@ def count_outside(box: Box, parts: Iterable[Array]) -> Array:
 
     (1 + n_features,), exact.
     """
-    counts, (lower, upper) = np.zeros(1), map(np.array, box)
+    lower, upper = (np.array(side) for side in box)
+    counts = np.zeros(1)
     for part in parts:
-        counts = counts + np.concatenate(
-            [[len(part)], ((part < lower) | (part > upper)).sum(axis=0)]
-        )
+        is_outside = (part < lower) | (part > upper)
+        n_outside = is_outside.sum(axis=0)
+        counts = counts + np.concatenate([[len(part)], n_outside])
     return counts
 
 
 def local_cautions(
-    config: RunConfig, delta: float, counts: Array, names: Sequence[str] = ()
+    config: RunConfig,
+    delta: float,
+    counts: Array,
+    names: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """What exact rows say against a result, without a number that was taken from them.
-
-    For those who hold them.
+    """What exact rows say against a result, without a number that was taken from them,
+    for those who hold them.
 
     `counts` are those of `count_outside` the box that rows were clipped to, both in the
     units of the data; `names` those of the columns where they are known, else the
     configuration's.
     """
-    declared, by_record = (
-        config.settings.n_examples,
-        config.settings.unit is PrivacyUnit.RECORD,
-    )
-    n_rows, outside = counts[0], counts[1:]
+    settings = config.settings
+    declared = settings.n_examples
+    by_record = settings.unit is PrivacyUnit.RECORD
+    n_rows = counts[0]
+    outside = counts[1:]
     clipped = np.flatnonzero(outside > _CLIPPED * n_rows).tolist()
+    columns = ""
+    if clipped:
+        columns = column_names(clipped, names or settings.feature_names)
+    is_larger = declared is not None and n_rows > declared
     holds = {
-        "more_rows": by_record and declared is not None and n_rows > declared,
+        "more_rows": by_record and is_larger,
         "delta_of_rows": by_record and delta * n_rows >= 1.0,
         "clipped": bool(clipped),
     }
-    columns = (
-        column_names(clipped, names or config.settings.feature_names) if clipped else ""
+    sentences = sentences_that_hold(
+        holds,
+        declared=declared,
+        delta=delta,
+        part=_CLIPPED,
+        columns=columns,
     )
-    found = _told_if(
-        holds, declared=declared, delta=delta, part=_CLIPPED, columns=columns
-    )
-    return tuple(LOCAL + sentence for sentence in found)
+    return tuple(LOCAL + sentence for sentence in sentences)
 
 
 def fewer_rows_cautions(config: RunConfig, n_rows: int) -> tuple[str, ...]:
-    """What all parties' rows say against a larger declared number.
-
-    For whoever holds all of them.
+    """What all parties' rows say against a larger declared number, for whoever holds
+    all of them.
     """
     settings = config.settings
     declared = settings.n_examples
     by_record = settings.unit is PrivacyUnit.RECORD
     if declared is None or not by_record or n_rows >= declared:
         return ()
-    return (LOCAL + told("fewer_rows", declared=declared),)
+    sentence = told("fewer_rows", declared=declared)
+    return (LOCAL + sentence,)
 
 
 def party_cautions(
-    counts: Array, parties: Sequence[str], names: Sequence[str]
+    counts: Array,
+    parties: Sequence[str],
+    names: Sequence[str],
 ) -> tuple[str, ...]:
     """Which parties have most rows outside of the box in a column where others have
-    few: for who holds all rows.
+    few, for who holds all rows.
 
     `counts` are those of `count_outside`, one row for each party, which are called by
-    their places without `parties`.
+    their positions without `parties`.
     """
-    n_rows, outside = counts[:, :1], counts[:, 1:]
+    n_rows = counts[:, :1]
+    outside = counts[:, 1:]
     # A column that all parties have outside has bounds that are wrong, which is another
     # sentence.
-    most = (outside > n_rows / 2.0) & (
-        (n_rows > 0) & (outside <= _CLIPPED * n_rows)
-    ).any(axis=0)
-    found = np.flatnonzero(most.any(axis=1)).tolist()
-    if not found:
+    has_few = (n_rows > 0) & (outside <= _CLIPPED * n_rows)
+    is_column_sound = has_few.any(axis=0)
+    has_most = (outside > n_rows / 2.0) & is_column_sound
+    affected_parties = np.flatnonzero(has_most.any(axis=1)).tolist()
+    if not affected_parties:
         return ()
-    called = listed(parties[place] if parties else str(place) for place in found)
-    columns = column_names(np.flatnonzero(most.any(axis=0)).tolist(), names)
-    return (LOCAL + told("other_units", parties=called, columns=columns),)
-
-
-def column_cautions(ids: Sequence[str], constants: Sequence[str]) -> tuple[str, ...]:
-    """Which columns, by name, look like no measures: for who holds the rows."""
-    sentences = {"ids": ids, "constants": constants}
-    return tuple(
-        LOCAL + told(sentence, columns=column_names(range(len(names)), names))
-        for sentence, names in sentences.items()
-        if names
-    )
+    affected_columns = np.flatnonzero(has_most.any(axis=0)).tolist()
+    if parties:
+        called = [parties[index] for index in affected_parties]
+    else:
+        called = [str(index) for index in affected_parties]
+    columns = column_names(affected_columns, names)
+    sentence = told("other_units", parties=listed(called), columns=columns)
+    return (LOCAL + sentence,)

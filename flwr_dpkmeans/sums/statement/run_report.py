@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
-
 from flwr_dpkmeans.privacy.closeness import joint_closeness
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.report import (
@@ -20,22 +18,21 @@ from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.statement.assumptions import (
-    _assumptions,
-    _guarantee,
+    assumptions_of,
+    guarantee_of,
     why_not_private,
 )
 from flwr_dpkmeans.sums.statement.cautions import (
-    _told_if,
     plan_cautions,
     released_cautions,
     unclear_cautions,
 )
-from flwr_dpkmeans.sums.statement.steps import epsilon_after, run_epsilon
+from flwr_dpkmeans.sums.statement.steps import Attempts, epsilon_after, run_epsilon
 
 
 def build_report(
     plan: Plan,
-    attempts: Sequence[tuple[int, int]],
+    attempts: Attempts,
     identities: str = "",
     *,
     state: State | None = None,
@@ -49,11 +46,8 @@ def build_report(
     `identities` says who the clients are, by default that nobody knows.
     """
     settings = plan.settings
+    names = names or settings.feature_names
     events = plan.events([index for index, _ in attempts])
-    # An experiment that protects nobody has the same noise: only what is said of the
-    # guarantee does not hold for it.
-    reasons = why_not_private(plan)
-    warnings = (*reasons, *plan.task.cautions(plan)) if reasons else plan_cautions(plan)
     report = PrivacyReport(
         is_private=plan.is_private,
         epsilon=run_epsilon(plan, attempts),
@@ -63,45 +57,33 @@ def build_report(
         unit=settings.unit.value,
         neighbours=told(settings.unit.value),
         trust=settings.trust,
-        guarantee=_guarantee(plan),
+        guarantee=guarantee_of(plan),
         algorithm=plan.task.name,
         noise=settings.noise.value,
         n_clients=plan.n_clients,
         n_attempts=len(attempts),
         n_examples=plan.n_examples,
-        n_examples_source=(
-            "declared public"
-            if settings.n_examples
-            else "private count"
-            if plan.count
-            else "not needed"
-        ),
+        n_examples_source=_source_of_rows(plan),
         slack=discreteness_cost(events),
-        assumptions=_assumptions(plan, identities or told("not_pinned"))
-        + _ending(plan, attempts),
-        warnings=warnings
-        + unclear_cautions(
-            unclear,
-            names or settings.feature_names,
-            standard=bool(settings.standard_columns),
+        assumptions=(
+            *assumptions_of(plan, identities or told("not_pinned")),
+            *_ending(plan, attempts),
+        ),
+        warnings=(
+            *_plan_warnings(plan),
+            *unclear_cautions(unclear, names, standard=bool(settings.standard_columns)),
         ),
         releases=_lines(plan, tuple(attempts)),
     )
-    known = {} if state is None else state.arrays
-    doubts = (
-        ()
-        if state is None
-        else plan.task.doubts(plan, state, names or settings.feature_names)
+    if state is None:
+        return report
+    warnings = (
+        *report.warnings,
+        *_size_warnings(report, state),
+        *declared_cautions(plan, report, state),
+        *plan.task.doubts(plan, state, names),
     )
-    if state is not None:
-        doubts = declared_cautions(plan, report, state) + doubts
-    counts = known.get("counts", known.get("rows", np.zeros(0)))
-    # Another task's arrays of these names may be of another shape.
-    counts = counts if counts.ndim == 1 else np.zeros(0)
-    sizes = released_cautions(
-        report, counts, "clusters" if "counts" in known else "groups"
-    )
-    return replace(report, warnings=report.warnings + sizes + doubts)
+    return replace(report, warnings=warnings)
 
 
 def discreteness_cost(events: Sequence[Event]) -> float:
@@ -109,17 +91,52 @@ def discreteness_cost(events: Sequence[Event]) -> float:
     return joint_closeness([event.closeness for event in events]).log_ratio
 
 
+def _source_of_rows(plan: Plan) -> str:
+    """Where the number of rows comes from."""
+    if plan.settings.n_examples:
+        return "declared public"
+    if plan.count:
+        return "private count"
+    return "not needed"
+
+
+def _plan_warnings(plan: Plan) -> tuple[str, ...]:
+    """What the plan itself says against the result.
+
+    An experiment that protects nobody has the same noise: only what is said of the
+    guarantee does not hold for it.
+    """
+    reasons = why_not_private(plan)
+    if not reasons:
+        return plan_cautions(plan)
+    return (*reasons, *plan.task.cautions(plan))
+
+
+def _size_warnings(report: PrivacyReport, state: State) -> tuple[str, ...]:
+    """What noisy counts in the last state say of groups that noise hides."""
+    for name, groups in (("counts", "clusters"), ("rows", "groups")):
+        if name in state.arrays:
+            counts = state.arrays[name]
+            # Another task's arrays of these names may be of another shape.
+            if counts.ndim == 1:
+                return released_cautions(report, counts, groups)
+            return ()
+    return ()
+
+
 @lru_cache(maxsize=16)
 def _lines(
-    plan: Plan, attempts: tuple[tuple[int, int], ...]
+    plan: Plan,
+    attempts: tuple[tuple[int, int], ...],
 ) -> tuple[ReleaseLine, ...]:
     """One line per released array; the clients of one process report the same ones."""
     lines = []
     for position, (index, attempt) in enumerate(attempts, start=1):
-        planned, rate = plan.round_at(index), plan.rates[index]
+        planned = plan.round_at(index)
+        model = planned.model
         so_far = epsilon_after(plan, attempts[:position])
-        lines += [
-            ReleaseLine(
+        for block in planned.blocks:
+            line = ReleaseLine(
                 round_index=index,
                 attempt=attempt,
                 round_name=planned.name,
@@ -130,19 +147,26 @@ def _lines(
                 noise=block.noise.value,
                 noise_scale=block.noise_scale,
                 noise_multiplier=block.noise_multiplier,
-                theorem=planned.model.theorem(block, rate),
+                theorem=model.theorem(block, plan.rates[index]),
                 epsilon_so_far=so_far,
                 radius=planned.radius,
-                surplus=planned.model.released_factor(plan.shares),
+                surplus=model.released_factor(plan.shares),
             )
-            for block in planned.blocks
-        ]
+            lines.append(line)
     return tuple(lines)
 
 
-def _ending(plan: Plan, attempts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+def _ending(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
     """Where rounds may end early: how many of those that are paid for were released."""
-    own = range(FIRST_TASK_ROUND, plan.closing_round)
-    n_released = len({index for index, _ in attempts if index in own})
-    so = {"may_end": plan.task.tolerance is not None}
-    return _told_if(so, tolerance=plan.task.tolerance, n=n_released, n_rounds=len(own))
+    tolerance = plan.task.tolerance
+    if tolerance is None:
+        return ()
+    task_rounds = range(FIRST_TASK_ROUND, plan.closing_round)
+    released = {index for index, _ in attempts if index in task_rounds}
+    sentence = told(
+        "may_end",
+        tolerance=tolerance,
+        n=len(released),
+        n_rounds=len(task_rounds),
+    )
+    return (sentence,)

@@ -13,6 +13,9 @@ from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import price
 
+Attempts = Sequence[tuple[int, int]]
+"""Aggregations of a run, (round, attempt) each."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -33,7 +36,7 @@ class Step:
     """Largest step of a centroid, where the server may know it."""
 
 
-def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
+def epsilon_after(plan: Plan, attempts: Attempts) -> float:
     """Cost of the given (round, attempt) pairs together, at the plan's delta.
 
     Infinite if one released an exact sum.
@@ -44,27 +47,31 @@ def epsilon_after(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
         # Laplace noise alone is priced by addition, which the mixture with what is
         # still to come may undercut; without this the cost would fall in the last
         # rounds.
-        closing = plan.events(range(plan.closing_round, plan.last_round + 1))
-        cost = min(cost, price((*events, *closing), plan.delta))
+        closing_rounds = range(plan.closing_round, plan.last_round + 1)
+        with_closing = (*events, *plan.events(closing_rounds))
+        cost = min(cost, price(with_closing, plan.delta))
     return cost
 
 
-def run_epsilon(plan: Plan, attempts: Sequence[tuple[int, int]]) -> float:
+def run_epsilon(plan: Plan, attempts: Attempts) -> float:
     """What a run with these (round, attempt) pairs is said to cost.
 
     The price of the whole plan, also where the run ended early: who sees releases may
-    have ended it for what they told. The worst case as soon as an aggregation was
+    have ended it for what they said. The worst case as soon as an aggregation was
     repeated: who sees releases may have silenced a client.
     """
-    repeated = len({index for index, _ in attempts}) < len(attempts)
-    if attempts and (repeated or not plan.is_final):
+    if not attempts:
+        return epsilon_after(plan, ())
+    rounds = {index for index, _ in attempts}
+    is_repeated = len(rounds) < len(attempts)
+    if is_repeated or not plan.is_final:
         return worst_case(plan)
-    return plan.epsilon if attempts else epsilon_after(plan, ())
+    return plan.epsilon
 
 
 def describe_step(
     plan: Plan,
-    attempts: Sequence[tuple[int, int]],
+    attempts: Attempts,
     n_clients: int,
     movement: float | None,
 ) -> Step:
@@ -75,6 +82,9 @@ def describe_step(
     index, attempt = attempts[-1]
     planned = plan.round_at(index)
     surplus = planned.model.released_factor(plan.shares)
+    scales = [(block.name, block.noise_scale * surplus) for block in planned.blocks]
+    # What closes a run moves nothing.
+    is_closing = planned.name in CLOSING_ROUNDS
     return Step(
         round_index=index,
         n_rounds=plan.last_round,
@@ -82,10 +92,7 @@ def describe_step(
         name=planned.name,
         n_clients=n_clients,
         epsilon=epsilon_after(plan, attempts),
-        noise_scales=tuple(
-            [(block.name, block.noise_scale * surplus) for block in planned.blocks]
-        ),
+        noise_scales=tuple(scales),
         radius=planned.radius,
-        # What closes a run moves nothing.
-        movement=None if planned.name in CLOSING_ROUNDS else movement,
+        movement=None if is_closing else movement,
     )

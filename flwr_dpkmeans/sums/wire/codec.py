@@ -19,7 +19,7 @@ from flwr_dpkmeans.secagg.credentials import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums.wire.packet import Failure, Packet, Status, _text
+from flwr_dpkmeans.sums.wire.packet import Failure, Packet, Status, shown_text
 from flwr_dpkmeans.sums.wire.versions import (
     Versions,
     installed_versions,
@@ -72,7 +72,7 @@ class KeysReply:
     a cohort that this node would refuse before anybody pays for it; else empty.
     """
     columns: str = ""
-    """Digest of its column names in the order that the run agrees on (`sums.plan`).
+    """Digest of its column names in the order that the run agrees on (`sums.checks.columns`).
 
     Empty without names.
     """
@@ -88,7 +88,7 @@ class KeysReply:
         return Credential(self.identity, self.plan_digest, self.signature)
 
 
-_FORMS: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
+MESSAGES: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
     {
         Stage.KEYS: (None, KeysReply),
         Stage.SHARE: (messages.ShareRequest, messages.ShareReply),
@@ -104,8 +104,8 @@ _HEADER_NAMES: Mapping[str, str] = MappingProxyType({"round_index": "round"})
 
 
 @dataclass(frozen=True)
-class _Blob:
-    """How values of one type travel, in messages, and are kept, in a client's memory."""
+class BlobForm:
+    """How values of one type travel in messages, or stand in a client's memory."""
 
     write: Callable[[Any], bytes]
     read: Callable[..., Any]
@@ -113,99 +113,131 @@ class _Blob:
     """Whether reading takes what has been read of the message before, too."""
 
 
-_BLOBS: Mapping[Any, _Blob] = MappingProxyType(
+def _read_roster(blob: bytes, before: Mapping[str, Any]) -> Roster:
+    """A roster of the attempt that the message names."""
+    return packing.unpack_roster(before.get("attempt", 0), blob)
+
+
+def _read_credentials(
+    blob: bytes,
+    before: Mapping[str, Any],
+) -> Mapping[int, Credential]:
+    """Credentials of at most as many clients as the message's roster has."""
+    most = 0
+    if "roster" in before:
+        most = len(before["roster"].members)
+    return packing.unpack_credentials(blob, most)
+
+
+_BLOB_FORMS: Mapping[Any, BlobForm] = MappingProxyType(
     {
-        bytes: _Blob(bytes, bytes),
-        frozenset[bytes]: _Blob(packing.pack_marks, packing.unpack_marks),
-        tuple[int, ...]: _Blob(packing.pack_nodes, packing.unpack_nodes),
-        Mapping[int, bytes]: _Blob(packing.pack_boxes, packing.unpack_boxes),
-        Roster: _Blob(
-            attrgetter("packed"),
-            lambda blob, before: packing.unpack_roster(before.get("attempt", 0), blob),
-            True,
-        ),
-        Mapping[int, Credential]: _Blob(
-            packing.pack_credentials,
-            lambda blob, before: packing.unpack_credentials(
-                blob, len(before["roster"].members) if "roster" in before else 0
-            ),
-            True,
+        bytes: BlobForm(bytes, bytes),
+        frozenset[bytes]: BlobForm(packing.pack_marks, packing.unpack_marks),
+        tuple[int, ...]: BlobForm(packing.pack_nodes, packing.unpack_nodes),
+        Mapping[int, bytes]: BlobForm(packing.pack_boxes, packing.unpack_boxes),
+        Roster: BlobForm(attrgetter("packed"), _read_roster, in_context=True),
+        Mapping[int, Credential]: BlobForm(
+            packing.pack_credentials, _read_credentials, in_context=True
         ),
     }
 )
 
 
+@dataclass(frozen=True)
+class MessageField:
+    """One field of a message."""
+
+    name: str
+    kind: Any
+    """Its type, or where it may be None the other one."""
+    is_needed: bool
+
+
 @lru_cache(maxsize=32)
-def _fields_of(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
-    """Name of each field, its type (if it may be None, the other one), and whether it
-    must be there.
-    """
+def message_fields(kind: Any) -> tuple[MessageField, ...]:
+    """Fields of a dataclass, in order."""
     hints = get_type_hints(kind)
-    kinds = {
-        name: get_args(hint)[0] if isinstance(hint, UnionType) else hint
-        for name, hint in hints.items()
-    }
-    needed = {
-        one.name
-        for one in fields(kind)
-        if one.default is MISSING and one.default_factory is MISSING
-    }
-    return tuple(
-        [(one.name, kinds[one.name], one.name in needed) for one in fields(kind)]
-    )
+    described = []
+    for field_ in fields(kind):
+        hint = hints[field_.name]
+        if isinstance(hint, UnionType):
+            hint = get_args(hint)[0]
+        has_default = (
+            field_.default is not MISSING or field_.default_factory is not MISSING
+        )
+        described.append(MessageField(field_.name, hint, not has_default))
+    return tuple(described)
 
 
-def _write(message: Any, header: dict[str, Any], parts: dict[str, Any]) -> Packet:
-    """A message after what is in every header and packet.
-
-    Each field by its type, under its name.
-    """
+def write_message(
+    message: Any,
+    header: dict[str, Any],
+    parts: dict[str, Any],
+) -> Packet:
+    """A message after what is in every header and packet, each field by its type."""
     vector = None
-    for name, kind, needed in () if message is None else _fields_of(message.__class__):
+    described = () if message is None else message_fields(message.__class__)
+    for field_ in described:
+        name = field_.name
         value = getattr(message, name)
-        if kind is int:
+        if field_.kind is int:
             header[_HEADER_NAMES.get(name, name)] = value
-        elif kind is str:
-            header |= {name: value} if value else {}
-        elif kind in _BLOBS:
-            if value or needed:
-                parts[name] = _BLOBS[kind].write(value)
+        elif field_.kind is str:
+            if value:
+                header[name] = value
+        elif field_.kind in _BLOB_FORMS:
+            if value or field_.is_needed:
+                parts[name] = _BLOB_FORMS[field_.kind].write(value)
         elif value is not None:
             vector = value.values
-            header |= (
-                zip(_RELEASED, value.attempt_id, strict=True)
-                if kind is messages.Release
-                else ()
-            )
+            if field_.kind is messages.Release:
+                header |= zip(_RELEASED, value.attempt_id, strict=True)
     return Packet({"header": json.dumps(header), **parts}, vector)
 
 
-def _read(message: Any, packet: Packet) -> Any:
+def read_message(kind: Any, packet: Packet) -> Any:
+    """Read a message's fields from a packet, each of its declared kind."""
     values: dict[str, Any] = {}
-    for name, kind, needed in _fields_of(message):
-        if kind is int:
-            values[name] = packet.integer(_HEADER_NAMES.get(name, name))
-        elif kind is str:
-            values[name] = packet.header.get(name, "")
-        elif kind in _BLOBS:
-            if needed or name in packet.fields:
-                form, blob = _BLOBS[kind], packet.blob(name)
-                values[name] = (
-                    form.read(blob, values) if form.in_context else form.read(blob)
-                )
-        elif packet.vector is None:
-            if needed:
-                what = "release" if kind is messages.Release else "vector"
-                raise ProtocolError(
-                    f"a message carries no {what}, but must have one: message"
-                    " discarded."
-                )
-        elif kind is messages.Release:
-            index, attempt = map(packet.integer, _RELEASED)
-            values[name] = messages.Release(index, attempt, packet.vector)
-        else:
-            values[name] = kind(packet.vector)
-    return message(**values)
+    for field_ in message_fields(kind):
+        if _is_there(field_, packet):
+            values[field_.name] = _read_field(field_, packet, values)
+    return kind(**values)
+
+
+def _is_there(field_: MessageField, packet: Packet) -> bool:
+    """Whether a packet has a field; one without its vector is refused."""
+    if field_.kind in (int, str):
+        return True
+    if field_.kind in _BLOB_FORMS:
+        return field_.is_needed or field_.name in packet.fields
+    if packet.vector is None and field_.is_needed:
+        what = "release" if field_.kind is messages.Release else "vector"
+        raise ProtocolError(
+            f"a message carries no {what}, but must have one: message discarded."
+        )
+    return packet.vector is not None
+
+
+def _read_field(
+    field_: MessageField,
+    packet: Packet,
+    before: Mapping[str, Any],
+) -> Any:
+    """One field's value; `before` has those that were read so far."""
+    name = field_.name
+    if field_.kind is int:
+        return packet.integer(_HEADER_NAMES.get(name, name))
+    if field_.kind is str:
+        return packet.header.get(name, "")
+    if field_.kind in _BLOB_FORMS:
+        form = _BLOB_FORMS[field_.kind]
+        blob = packet.blob(name)
+        return form.read(blob, before) if form.in_context else form.read(blob)
+    if field_.kind is messages.Release:
+        index, attempt = (packet.integer(key) for key in _RELEASED)
+        assert packet.vector is not None
+        return messages.Release(index, attempt, packet.vector)
+    return field_.kind(packet.vector)
 
 
 def encode_request(request: Request) -> Packet:
@@ -218,17 +250,28 @@ def encode_request(request: Request) -> Packet:
     parts: dict[str, Any] = {} if request.plan is None else {"plan": request.plan}
     if request.wait is not None:
         parts["wait"] = request.wait
-    return _write(request.body, header, parts)
+    return write_message(request.body, header, parts)
 
 
 def decode_request(packet: Packet) -> Request:
     """Undo `encode_request`."""
-    stage, header = packet.choice("stage", Stage), packet.header
-    form, _ = _FORMS[stage]
+    stage = packet.choice("stage", Stage)
+    kind, _ = MESSAGES[stage]
+    versions = None
+    body = None
+    if kind is None:
+        versions = stated_versions(packet.header)
     plan = packet.blob("plan") if "plan" in packet.fields else b""
-    versions = stated_versions(header) if form is None else None
-    body = None if form is None else _read(form, packet)
-    return Request(stage, body, plan or None, header.get("run"), packet.wait, versions)
+    if kind is not None:
+        body = read_message(kind, packet)
+    return Request(
+        stage=stage,
+        body=body,
+        plan=plan or None,
+        run_id=packet.header.get("run"),
+        wait=packet.wait,
+        versions=versions,
+    )
 
 
 def encode_reply(stage: Stage, reply: Any) -> Packet:
@@ -236,23 +279,22 @@ def encode_reply(stage: Stage, reply: Any) -> Packet:
     header: dict[str, Any] = {"status": Status.OK.value}
     if stage is Stage.KEYS:
         header |= vars(installed_versions())
-    return _write(reply, header, {})
+    return write_message(reply, header, {})
 
 
 def decode_reply(packet: Packet, stage: Stage, node: int) -> Any:
-    """The reply to what was asked in a stage of the protocol.
-
-    a key of another version is not parsed.
+    """The reply to what was asked in a stage of the protocol; a key of another version
+    is not parsed.
     """
-    _, form = _FORMS[stage]
+    _, kind = MESSAGES[stage]
     if stage is Stage.KEYS:
         require_same_versions(
             stated_versions(packet.header),
             sender=f"node {node}",
             receiver="the server",
         )
-        return _checked_keys(_read(form, packet))
-    reply = _read(form, packet)
+        return _checked_keys(read_message(kind, packet))
+    reply = read_message(kind, packet)
     if stage is Stage.UNMASK and len(reply.signature) not in (0, SIGNATURE_BYTES):
         raise ProtocolError(
             f"a client signed the survivors with {len(reply.signature)} bytes"
@@ -270,12 +312,12 @@ def decode_reply(packet: Packet, stage: Stage, node: int) -> Any:
 
 def encode_failure(failure: Failure) -> Packet:
     """A refusal in the place of a reply."""
-    told = _text(failure.sentence, LONGEST_SENTENCE)
-    return _write(
-        None,
-        {"status": failure.status.value, "code": failure.code, "sentence": told},
-        {},
-    )
+    header = {
+        "status": failure.status.value,
+        "code": failure.code,
+        "sentence": shown_text(failure.sentence, LONGEST_SENTENCE),
+    }
+    return write_message(None, header, {})
 
 
 def _checked_keys(reply: KeysReply) -> KeysReply:
@@ -285,9 +327,8 @@ def _checked_keys(reply: KeysReply) -> KeysReply:
             f"a client's public key has {len(reply.public_key)} bytes instead of"
             f" {KEY_BYTES}: reply discarded."
         )
-    if not isinstance(reply.columns, str) or not re.fullmatch(
-        "([0-9a-f]{64})?", reply.columns
-    ):
+    is_text = isinstance(reply.columns, str)
+    if not is_text or not re.fullmatch("([0-9a-f]{64})?", reply.columns):
         raise ProtocolError(
             "a client's digest of columns is no SHA-256 in hexadecimal: reply"
             " discarded."

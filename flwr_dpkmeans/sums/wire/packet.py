@@ -112,9 +112,9 @@ class Packet:
             return None
         # The code is told to other parties, whom no party's own words are to reach in
         # the server's.
-        code = _text(self.header.get("code"), 100)
+        code = shown_text(self.header.get("code"), 100)
         code = code if code.isascii() and code.isidentifier() else "unknown"
-        return Failure(status, code, _text(self.header.get("sentence"), 1000))
+        return Failure(status, code, shown_text(self.header.get("sentence"), 1000))
 
     @property
     def wait(self) -> float | None:
@@ -179,6 +179,6 @@ class Failure:
         )
 
 
-def _text(value: object, longest: int) -> str:
+def shown_text(value: object, longest: int) -> str:
     """Another party's text for a log: bounded, and without control characters."""
     return printable(value, longest) if isinstance(value, str) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import (
     ProtocolError,
@@ -12,7 +13,10 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.task import adapter
-from flwr_dpkmeans.sums.wire.packet import _text
+from flwr_dpkmeans.sums.wire.packet import shown_text
+
+if TYPE_CHECKING:
+    from pydantic_core import ValidationError
 
 MAX_PLAN_BYTES = 2**26
 """Longest plan that is parsed: server points are the only long part of one."""
@@ -35,9 +39,8 @@ def plan_digest(blob: bytes) -> bytes:
 
 
 def terms_digest(plan: Plan) -> str:
-    """SHA-256 of what a plan's runs have in common.
-
-    All but run id, seeds, and what is counted, found or answered.
+    """SHA-256 of what a plan's runs have in common: all but run id, seeds, and what is
+    counted, found or answered.
 
     Rounds follow from the rest, as does the delta that a count leads to, so that a
     preliminary plan has the digest of the final one. The digest of columns is another
@@ -54,9 +57,11 @@ def terms_digest(plan: Plan) -> str:
         box=None,
         columns_digest="",
     )
-    start = resolve_delta(config, plan.n_clients)
     declared = replace(
-        common, n_examples=config.n_examples, n_features=config.n_features, delta=start
+        common,
+        n_examples=config.n_examples,
+        n_features=config.n_features,
+        delta=resolve_delta(config, plan.n_clients),
     )
     return plan_digest(dump_plan(declared)).hex()
 
@@ -75,16 +80,7 @@ def load_plan(blob: bytes) -> Plan:
     try:
         plan: Plan = adapter(Plan).validate_json(blob, strict=True)
     except ValidationError as error:
-        # Asking where costs time for each place, so it is asked of a few only.
-        few = error.error_count() <= _LISTED_ERRORS
-        found = (
-            error.errors(include_url=False, include_context=False, include_input=False)
-            if few
-            else []
-        )
-        place = (
-            _text(".".join(map(str, found[0]["loc"])), 200) if found else "many places"
-        )
+        place = _first_error(error)
         raise ProtocolError(
             f"the plan is malformed at {place!r}: use the same version of"
             " flwr-dpkmeans."
@@ -97,3 +93,19 @@ def load_plan(blob: bytes) -> Plan:
             " flwr-dpkmeans."
         )
     return plan
+
+
+def _first_error(error: ValidationError) -> str:
+    """Where a plan is malformed first.
+
+    Asking where costs time for each error, so it is asked of a few only.
+    """
+    if error.error_count() > _LISTED_ERRORS:
+        return "many places"
+    listed = error.errors(
+        include_url=False,
+        include_context=False,
+        include_input=False,
+    )
+    location = ".".join(str(part) for part in listed[0]["loc"])
+    return shown_text(location, 200)

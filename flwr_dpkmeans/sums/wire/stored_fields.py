@@ -11,67 +11,82 @@ from typing import Any, get_type_hints
 from flwr_dpkmeans.secagg import packing
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.round import State, unpack_state
-from flwr_dpkmeans.sums.wire.codec import _Blob, _fields_of
+from flwr_dpkmeans.sums.wire.codec import BlobForm, message_fields
 
-# What a client's memory has as blobs: rosters, with their attempts, and states.
-_KEPT: Mapping[Any, _Blob] = MappingProxyType(
+
+def _write_roster(roster: Roster) -> bytes:
+    """A roster with its attempt."""
+    attempt = roster.attempt.to_bytes(4, "little")
+    return attempt + roster.packed
+
+
+def _read_roster(blob: bytes) -> Roster:
+    """Undo `_write_roster`."""
+    attempt = int.from_bytes(blob[:4], "little")
+    return packing.unpack_roster(attempt, blob[4:])
+
+
+_BLOB_FORMS: Mapping[Any, BlobForm] = MappingProxyType(
     {
-        State: _Blob(attrgetter("packed"), unpack_state),
-        Roster: _Blob(
-            lambda roster: roster.attempt.to_bytes(4, "little") + roster.packed,
-            lambda blob: packing.unpack_roster(
-                int.from_bytes(blob[:4], "little"), blob[4:]
-            ),
-        ),
+        State: BlobForm(attrgetter("packed"), unpack_state),
+        Roster: BlobForm(_write_roster, _read_roster),
     }
 )
+"""What a client's memory has as blobs."""
 
 
 @lru_cache(maxsize=8)
-def _plain_fields(kind: Any, known: frozenset[str]) -> Any:
-    """A model of those fields of a class that are no blobs, and not known elsewhere."""
+def _text_model(kind: Any, elsewhere: frozenset[str]) -> Any:
+    """A model of those fields of a class that are no blobs, and do not come from
+    `elsewhere`.
+    """
     from pydantic import ConfigDict, create_model
 
-    hints, in_text = (
-        get_type_hints(kind),
-        ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"),
-    )
-    names = [
-        name
-        for name, bare, _ in _fields_of(kind)
-        if bare not in _KEPT and name not in known
-    ]
-    own: dict[str, Any] = {name: (hints[name], ...) for name in names}
-    return create_model(str(kind.__name__), __config__=in_text, **own)
+    hints = get_type_hints(kind)
+    config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    definitions: dict[str, Any] = {}
+    for field in message_fields(kind):
+        is_blob = field.kind in _BLOB_FORMS
+        if not is_blob and field.name not in elsewhere:
+            definitions[field.name] = (hints[field.name], ...)
+    name = str(kind.__name__)
+    return create_model(name, __config__=config, **definitions)
 
 
-def pack_fields(record: Any, *known: str) -> dict[str, Any]:
-    """An object's fields, but those that are known elsewhere.
+def pack_fields(record: Any, *elsewhere: str) -> dict[str, Any]:
+    """An object's fields as blobs, and one text under the name of its class.
 
-    Blobs, and one text under the name of its class.
+    Fields that come from `elsewhere` are left out.
     """
-    kind, values = record.__class__, vars(record)
-    stored = {
-        kind.__name__: (
-            _plain_fields(kind, frozenset(known))
-            .model_construct(**values)
-            .model_dump_json()
-        )
-    }
-    for name, bare, _ in _fields_of(kind):
-        if bare in _KEPT and values[name] is not None:
-            stored[name] = _KEPT[bare].write(values[name])
+    kind = record.__class__
+    values = vars(record)
+    model = _text_model(kind, frozenset(elsewhere))
+    text_fields = model.model_construct(**values)
+    stored = {kind.__name__: text_fields.model_dump_json()}
+    for field in message_fields(kind):
+        form = _BLOB_FORMS.get(field.kind)
+        value = values[field.name]
+        if form is not None and value is not None:
+            stored[field.name] = form.write(value)
     return stored
 
 
-def unpack_fields(kind: Any, stored: Mapping[str, Any], **known: Any) -> Any:
-    """Undo `pack_fields`, with what is known elsewhere."""
-    values = known | dict(
-        _plain_fields(kind, frozenset(known)).model_validate_json(stored[kind.__name__])
-    )
-    for name, bare, _ in _fields_of(kind):
-        if bare in _KEPT:
-            values[name] = (
-                _KEPT[bare].read(bytes(stored[name])) if name in stored else None
-            )
+def unpack_fields(
+    kind: Any,
+    stored: Mapping[str, Any],
+    **elsewhere: Any,
+) -> Any:
+    """Undo `pack_fields`, with the fields that come from `elsewhere`."""
+    model = _text_model(kind, frozenset(elsewhere))
+    text_fields = model.model_validate_json(stored[kind.__name__])
+    values = {**elsewhere, **dict(text_fields)}
+    for field in message_fields(kind):
+        form = _BLOB_FORMS.get(field.kind)
+        if form is None:
+            continue
+        blob = stored.get(field.name)
+        value = None
+        if blob is not None:
+            value = form.read(bytes(blob))
+        values[field.name] = value
     return kind(**values)

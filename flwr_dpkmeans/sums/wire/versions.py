@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.errors import (
@@ -46,15 +46,21 @@ def installed_versions() -> Versions:
 
 def stated_versions(header: Mapping[str, Any]) -> Versions | None:
     """The versions that a header states; None if it does not, or not in a readable way."""
-    package: Any = header.get("package")
-    numbers: list[Any] = [header.get("protocol"), header.get("plan_format")]
-    if not all(
-        isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _HIGHEST
-        for n in numbers
-    ):
+    protocol = header.get("protocol")
+    plan_format = header.get("plan_format")
+    if not _is_version(protocol) or not _is_version(plan_format):
         return None
-    known = isinstance(package, str) and _RELEASE.fullmatch(package) is not None
-    return Versions(numbers[0], numbers[1], package if known else "")
+    package = header.get("package")
+    if not isinstance(package, str) or not _RELEASE.fullmatch(package):
+        package = ""
+    return Versions(protocol, plan_format, package)
+
+
+def _is_version(number: object) -> TypeGuard[int]:
+    """Whether something that came from elsewhere is a version's number."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        return False
+    return 0 <= number <= _HIGHEST
 
 
 def require_same_versions(
@@ -67,18 +73,15 @@ def require_same_versions(
     every key, signature and plan digest: a side that states a false one gains nothing,
     as masks of two versions add up to noise.
     """
-    own = installed_versions()
-    if stated is not None and (stated.protocol, stated.plan_format) == (
-        own.protocol,
-        own.plan_format,
-    ):
-        return
-    told = (
-        f"speaks {stated}"
-        if stated is not None
-        else "states no version that can be read"
-    )
+    here = installed_versions()
+    if stated is None:
+        speaks = "states no version that can be read"
+    else:
+        is_same_protocol = stated.protocol == here.protocol
+        if is_same_protocol and stated.plan_format == here.plan_format:
+            return
+        speaks = f"speaks {stated}"
     raise VersionError(
-        f"{sender} {told}, but {receiver} speaks {own}: install the same version of"
+        f"{sender} {speaks}, but {receiver} speaks {here}: install the same version of"
         " flwr-dpkmeans on the server and on every node."
     )

@@ -68,7 +68,7 @@ class SharedSeed(Masks):
     n_clients : int
         M.
     seed : bytes
-        Known to every client and, if the sums are to be hidden at all, not to the
+        PublicFacts to every client and, if the sums are to be hidden at all, not to the
         server.
 
     Examples

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from flwr_dpkmeans.errors import ConfigurationError
-from simulations.deploy.sites import default_policy
-from simulations.deployment import Deployment, LogLine, deployed
-from simulations.flower_processes import DeploymentError
+from simulations.flower.deployment import Deployment, LogLine, deployed
+from simulations.flower.flower_processes import DeploymentError
+from simulations.flower.sites import default_policy
 from simulations.papers.fastlloyd.round_cost import Problem
 
 _STEP = re.compile(r"round (\d+)/(\d+) \(")
@@ -124,7 +124,7 @@ def read_cost(lines: Sequence[LogLine]) -> SuperLinkCost:
 
     Examples
     --------
-    >>> from simulations.relay import Traffic
+    >>> from simulations.flower.relay import Traffic
     >>> rounds = ("round 1/2 (lloyd-1); ...", "round 2/2 (lloyd-2); ...")
     >>> texts = ("plan: 2 rounds", *rounds, "PRIVATE: fastlloyd")
     >>> lines = [LogLine(6.0 * i, text, Traffic(i, i)) for i, text in enumerate(texts)]

@@ -31,7 +31,7 @@ from rich.table import Table
 from flwr_dpkmeans.data.tables import load_table
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.threads import one_thread
-from simulations.mixture_runs import encoded_tables, exit_code, write_files
+from simulations.commands import encoded_tables, exit_code, write_files
 from simulations.papers.fastlloyd.round_cost import (
     Array,
     Problem,
@@ -87,13 +87,10 @@ class Case:
     @property
     def label(self) -> str:
         """What --only calls it."""
-        return (
-            self.name
-            if self.file
-            else (
-                f"{self.name}-{self.n_rows // 1000}K-{self.n_clusters}-{self.n_features}"
-            )
-        )
+        if self.file:
+            return self.name
+        thousands = self.n_rows // 1000
+        return f"{self.name}-{thousands}K-{self.n_clusters}-{self.n_features}"
 
 
 CASES = (
@@ -185,8 +182,10 @@ def choose_cases(names: Sequence[str], folder: Path | None) -> list[Case]:
 
     Examples
     --------
-    >>> len(choose_cases([], None)), choose_cases(["TimeSynth-100K-5-2"], None)[0].paper_ms
-    (8, 22.05)
+    >>> len(choose_cases([], None))
+    8
+    >>> choose_cases(["TimeSynth-100K-5-2"], None)[0].paper_ms
+    22.05
     """
     labels = {case.label: case for case in CASES}
     for name in names:

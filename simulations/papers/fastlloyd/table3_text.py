@@ -1,4 +1,4 @@
-"""Columns of `simulations.papers.fastlloyd.table3`'s tables, and the page that explains them."""
+"""Columns of Table 3's tables, and the page that explains them."""
 
 from __future__ import annotations
 
@@ -107,43 +107,54 @@ SUPERLINK = (
 """The second table."""
 
 _IN_PROCESS_NOTES = """\
-**Time.** An iteration is one aggregation of FastLloyd with masks: every client takes the last masked sum in (unmask,
-divide, clip the step, fold), assigns its rows, makes its k d relative sums and k counts, charges its ledger, masks and
-answers; the server adds the vectors and its noise. All goes through Flower's messages, which are copied, but through no
-transport. Clients work one after the other in one process and thread, so `ms` is the work of all of them; the paper's
-two ran side by side, and its times include two simulated latencies of 0.25 ms. Mean and 95% confidence (Student's t)
-over {repeats} runs after two that are not timed; of each run the mean over the third to the last of its {iterations}
-iterations. `CPU ms` is the same in time of this process. `setup` is everything else in a run: drawing up and checking
-the plan, key exchange, key agreement of pairs (in the first iteration), sealing and opening of group keys (in the first
-and second), first scaling of the rows, the last release, the report. `MohLloyd's` are the seconds and megabytes of an
-iteration of the secure two-party protocol without noise (Mohassel, Rosulek and Trieu 2020) that the paper prints beside
-its own; other machines, other years.
+**Time.** An iteration is one aggregation of FastLloyd with masks: every client takes
+the last masked sum in (unmask, divide, clip the step, fold), assigns its rows, makes
+its k d relative sums and k counts, charges its ledger, masks and answers; the server
+adds the vectors and its noise. All goes through Flower's messages, which are copied,
+but through no transport. Clients work one after the other in one process and thread, so
+`ms` is the work of all of them; the paper's two ran side by side, and its times include
+two simulated latencies of 0.25 ms. Mean and 95% confidence (Student's t) over {repeats}
+runs after two that are not timed; of each run the mean over the third to the last of
+its {iterations} iterations. `CPU ms` is the same in time of this process. `setup` is
+everything else in a run: drawing up and checking the plan, key exchange, key agreement
+of pairs (in the first iteration), sealing and opening of group keys (in the first and
+second), first scaling of the rows, the last release, the report. `MohLloyd's` are the
+seconds and megabytes of an iteration of the secure two-party protocol without noise
+(Mohassel, Rosulek and Trieu 2020) that the paper prints beside its own; other machines,
+other years.
 
-**Masks.** `shared seed` (with --shared-seed) is an iteration under the paper's masks, which all follow from one seed
-that every client knows, and `pairwise` one under the package's, both bare: statistics, grid, masks, noise, unmasking
-and step, without messages, plan and ledger. With a shared seed any client that sees what another sends, or works with
-the server, reads that one's exact sums; pairwise masks keep them from everybody but the two of a pair. So the former
-is timed here and built nowhere else.
+**Masks.** `shared seed` (with --shared-seed) is an iteration under the paper's masks,
+which all follow from one seed that every client knows, and `pairwise` one under the
+package's, both bare: statistics, grid, masks, noise, unmasking and step, without
+messages, plan and ledger. With a shared seed any client that sees what another sends,
+or works with the server, reads that one's exact sums; pairwise masks keep them from
+everybody but the two of a pair. So the former is timed here and built nowhere else.
 
-**Bytes.** `bytes` are the masked vectors that are really sent in an iteration: from each of {clients} clients to the
-server, and the masked sum back to each. k d sums and k counts are k (d + 1) numbers of 8 bytes (the ring has 2^64
-elements), so two clients make 2 x 2 x 8 k (d + 1) = 32 k (d + 1) bytes: 32 x 6 = 192 for k = 2 and d = 2. The paper's
-ten figures are 32 k (d + 1) too. It says that its ring has 2^32 elements, but its public code sends 64-bit integers,
-and counts what each client sends and what each gets back. So the ratio is 1 with two clients; had the paper sent 4
-bytes for a number, it would be 2. `in Flower's messages` is the size of the same requests and replies as Flower
-serialises them, records and metadata included, without HTTP: an envelope of about 0.9 kB for each message, whatever k
-and d are. `setup bytes` are those of all other messages; the plan in them names every iteration.
+**Bytes.** `bytes` are the masked vectors that are really sent in an iteration: from
+each of {clients} clients to the server, and the masked sum back to each. k d sums and k
+counts are k (d + 1) numbers of 8 bytes (the ring has 2^64 elements), so two clients
+make 2 x 2 x 8 k (d + 1) = 32 k (d + 1) bytes: 32 x 6 = 192 for k = 2 and d = 2. The
+paper's ten figures are 32 k (d + 1) too. It says that its ring has 2^32 elements, but
+its public code sends 64-bit integers, and counts what each client sends and what each
+gets back. So the ratio is 1 with two clients; had the paper sent 4 bytes for a number,
+it would be 2. `in Flower's messages` is the size of the same requests and replies as
+Flower serialises them, records and metadata included, without HTTP: an envelope of
+about 0.9 kB for each message, whatever k and d are. `setup bytes` are those of all
+other messages; the plan in them names every iteration.
 """
 
 _SUPERLINK_NOTES = """\
-**Over a SuperLink.** `s` is the mean time between two lines of the ServerApp's log, one for each iteration: one round
-trip each. It is polling and starting of processes, not bytes. A SuperNode asks for messages every 3 s and its SuperExec
-for tasks every 0.2 s, each message starts a Python process that loads Flower and this package, the node looks for the
-reply every 0.5 s, and the ServerApp every 0.25 s. So `s` follows the machine's load but not N, k or d, and how many
-times the paper's it is says nothing about the protocol. `bytes` are the masked vectors, as in process. `on the wire` is
-what a relay between SuperNodes and SuperLink counted in an iteration: the vectors in Flower's messages, which are
-fetched object by object over HTTP, and the requests that find nothing. `keys` are two round trips (keys, first masked
-vector) and the app's way to the nodes; `result` is the last one, with the clients' files and pictures.
+**Over a SuperLink.** `s` is the mean time between two lines of the ServerApp's log, one
+for each iteration: one round trip each. It is polling and starting of processes, not
+bytes. A SuperNode asks for messages every 3 s and its SuperExec for tasks every 0.2 s,
+each message starts a Python process that loads Flower and this package, the node looks
+for the reply every 0.5 s, and the ServerApp every 0.25 s. So `s` follows the machine's
+load but not N, k or d, and how many times the paper's it is says nothing about the
+protocol. `bytes` are the masked vectors, as in process. `on the wire` is what a relay
+between SuperNodes and SuperLink counted in an iteration: the vectors in Flower's
+messages, which are fetched object by object over HTTP, and the requests that find
+nothing. `keys` are two round trips (keys, first masked vector) and the app's way to the
+nodes; `result` is the last one, with the clients' files and pictures.
 """
 
 

@@ -27,8 +27,7 @@ from rich.table import Table
 
 from flwr_dpkmeans.threads import one_thread
 from simulations.experiments.clustering_metrics import area_under
-from simulations.experiments.workers import add_workers
-from simulations.mixture_runs import run_jobs
+from simulations.experiments.workers import add_workers, run_jobs
 
 METHODS = ("fastlloyd", "glloyd", "sulloyd", "lloyd", "proxy_lloyd")
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -78,7 +77,7 @@ class Job:
 
 
 def load_scaled(source: str) -> NDArray[np.float64]:
-    """Load a table and scale its columns to [-1, 1] by their own range (not private)."""
+    """Load a table, its columns scaled to [-1, 1] by their own range (not private)."""
     from flwr_dpkmeans.data.bundled import load_source
 
     points = load_source(source).points
@@ -294,7 +293,7 @@ def _lookup(
 
 
 def _compared(ours: dict[str, float], other: dict[str, float] | None) -> list[str]:
-    """Reference mean, difference in combined standard errors (positive: worse), ratio."""
+    """Reference mean, difference in standard errors (positive: worse), ratio."""
     if other is None:
         return ["-", "-", "-"]
     error = math.hypot(ours["se"], other["se"])

@@ -1,4 +1,4 @@
-"""FastLloyd with Laplace noise, which the authors' package has and their paper has not."""
+"""FastLloyd with Laplace noise: the authors' package has it, their paper has not."""
 
 from __future__ import annotations
 

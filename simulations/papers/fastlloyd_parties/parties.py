@@ -178,7 +178,9 @@ class Server(LocalRun):
     >>> server = Server(params)
     >>> for _ in range(params.iters):
     ...     steps = [client.step(params) for client in clients]
-    ...     total, count = server.step([one[0] for one in steps], [one[1] for one in steps], params)
+    ...     sums = [step[0] for step in steps]
+    ...     counts = [step[1] for step in steps]
+    ...     total, count = server.step(sums, counts, params)
     ...     for client in clients:
     ...         client.update(total, count)
     >>> [round(float(centre), 2) for centre in np.sort(clients[0].centroids.ravel())]

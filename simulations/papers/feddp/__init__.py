@@ -1,1 +1,1 @@
-"""FedDP-KMeans (Scott, Lampert, Saulpic): its cost above the optimum, seconds, memory."""
+"""FedDP-KMeans (Scott, Lampert, Saulpic): cost above the optimum, seconds, memory."""

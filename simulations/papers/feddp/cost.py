@@ -37,16 +37,13 @@ from flwr_dpkmeans.privacy.release import draw_noise, vector_length
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.threads import one_thread
-from simulations.mixture_runs import (
+from simulations.commands import encoded_tables, exit_code, wide_console, write_files
+from simulations.papers.feddp.mixture_runs import (
     DELTA,
     N_CLUSTERS,
     PAPER,
     Setting,
     drawn,
-    encoded_tables,
-    exit_code,
-    wide_console,
-    write_files,
 )
 
 MEMORY_LIMIT = 1.5
@@ -269,7 +266,7 @@ def _plan(case: Case) -> Plan:
 
 
 def _noise_seconds(plan: Plan, kind: NoiseKind) -> float:
-    """Median seconds in which one client draws its shares of the noise of all rounds."""
+    """Median seconds in which a client draws its shares of the noise of all rounds."""
     source = noise_source(kind, 0 if kind is NoiseKind.SEEDED else None)
 
     def draw() -> None:

@@ -21,24 +21,25 @@ from typing import Any
 from rich.table import Table
 
 from flwr_dpkmeans.errors import DataError
-from simulations.experiments.workers import add_workers
-from simulations.mixture_runs import (
+from simulations.commands import (
+    encoded_tables,
+    exit_code,
+    require_seeds,
+    wide_console,
+    write_files,
+)
+from simulations.experiments.workers import add_workers, run_jobs
+from simulations.papers.fastlloyd.utility import summary
+from simulations.papers.feddp.mixture_runs import (
     DELTA,
     PAPER,
     Fit,
     Setting,
     add_sizes,
-    encoded_tables,
-    exit_code,
     optimum,
-    require_seeds,
     run_fit,
-    run_jobs,
     setting_from,
-    wide_console,
-    write_files,
 )
-from simulations.papers.fastlloyd.utility import summary
 
 UNITS = ("record", "client")
 KINDS = ("gaussian", "paper", "as_written")

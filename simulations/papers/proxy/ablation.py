@@ -21,16 +21,15 @@ from rich.table import Table
 
 from flwr_dpkmeans.algorithms.proxy_plan import ProxyOptions
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest
-from simulations.experiments.clustering_metrics import area_under
-from simulations.experiments.workers import add_workers
-from simulations.mixture_runs import (
+from simulations.commands import (
     encoded_tables,
     exit_code,
     require_seeds,
-    run_jobs,
     wide_console,
     write_files,
 )
+from simulations.experiments.clustering_metrics import area_under
+from simulations.experiments.workers import add_workers, run_jobs
 from simulations.papers.fastlloyd.utility import EPSILONS, find_source
 from simulations.papers.proxy.ablation_figure import draw_ratios
 from simulations.papers.proxy.ablation_runs import (
@@ -322,7 +321,7 @@ def _standard_error(values: Sequence[float]) -> float:
 
 
 def _read_reference(path: str) -> dict[str, float]:
-    """Means of a reference file with keys ``data|Method|epsilon``; none without a path."""
+    """Means of a reference file by ``data|Method|epsilon``; none without a path."""
     if not path:
         return {}
     try:

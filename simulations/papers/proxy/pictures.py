@@ -31,7 +31,7 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, likely_weights
-from simulations.mixture_runs import exit_code, write_files
+from simulations.commands import exit_code, write_files
 from simulations.papers.proxy.ablation_runs import Played, play, public_of
 from simulations.sources.mixture import draw_gaussian_mixture
 
@@ -283,16 +283,28 @@ def _weights_panel(axes: Any, step: Played, n_rows: int) -> None:
     weights = likely_weights(
         step.released["proxy_counts"], noise, n_rows, least=ProxyOptions().least_count
     )
-    proxies, counted = step.before.extras[PROXIES][:, :2], weights > noise
+    proxies = step.before.extras[PROXIES][:, :2]
+    counted = weights > noise
     sizes = 90.0 * weights[counted] / weights.max()
     axes.scatter(
-        *proxies[~counted].T, s=9, facecolors="none", edgecolors=_PROXY, linewidths=0.7, alpha=0.8, zorder=3,
+        *proxies[~counted].T,
+        s=9,
+        facecolors="none",
+        edgecolors=_PROXY,
+        linewidths=0.7,
+        alpha=0.8,
+        zorder=3,
         label=f"below the noise ({int((~counted).sum())})",
-    )  # fmt: skip
+    )
     axes.scatter(
-        *proxies[counted].T, s=sizes, color=_PROXY, alpha=0.75, linewidths=0.0, zorder=4,
+        *proxies[counted].T,
+        s=sizes,
+        color=_PROXY,
+        alpha=0.75,
+        linewidths=0.0,
+        zorder=4,
         label=f"area: likely count ({int(counted.sum())})",
-    )  # fmt: skip
+    )
 
 
 def _start_panel(axes: Any, step: Played) -> None:
@@ -355,9 +367,15 @@ def _refinement_panel(axes: Any, steps: Sequence[Played], points: Array) -> None
 def _legend(axes: Any, place: float) -> None:
     """Below the panel, so that no data are hidden."""
     axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, place), ncols=2, fontsize=9, frameon=False, handletextpad=0.3,
-        columnspacing=1.0, labelspacing=0.25,
-    )  # fmt: skip
+        loc="upper center",
+        bbox_to_anchor=(0.5, place),
+        ncols=2,
+        fontsize=9,
+        frameon=False,
+        handletextpad=0.3,
+        columnspacing=1.0,
+        labelspacing=0.25,
+    )
 
 
 def _radii(step: Played) -> Array:

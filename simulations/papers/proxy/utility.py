@@ -24,22 +24,23 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.options import Cohort
-from simulations.experiments.workers import add_workers
-from simulations.mixture_runs import (
+from simulations.commands import (
+    encoded_tables,
+    exit_code,
+    require_seeds,
+    wide_console,
+    write_files,
+)
+from simulations.experiments.workers import add_workers, run_jobs
+from simulations.papers.fastlloyd.utility import summary
+from simulations.papers.feddp.mixture_runs import (
     DELTA,
     N_CLUSTERS,
     PAPER,
     all_rows,
     drawn,
-    encoded_tables,
-    exit_code,
     optimum,
-    require_seeds,
-    run_jobs,
-    wide_console,
-    write_files,
 )
-from simulations.papers.fastlloyd.utility import summary
 from simulations.sources.synthetic import LabelledPoints, draw_max_cover_mixture
 
 _RECORD = (0.08, 0.16, 0.322, 0.648, 1.3)

@@ -33,7 +33,7 @@ from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.results.page import HTML, page
 from flwr_dpkmeans.results.picture import draw_summary
-from flwr_dpkmeans.results.writer import RunResult
+from flwr_dpkmeans.results.run_result import RunResult
 
 BROWSER = shutil.which(os.environ.get("CHROMIUM", "chromium") or "none")
 pytestmark = [

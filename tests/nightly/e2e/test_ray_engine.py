@@ -15,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_dpkmeans import ClientLevel, Cohort, FedDPKMeansOptions, FederatedKMeans
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansOptions
 from flwr_dpkmeans.data.partition import MixtureClients
 from flwr_dpkmeans.errors import DataError, DPKMeansError
+from flwr_dpkmeans.options import ClientLevel, Cohort
 from simulations.flower.ray_engine import run_on_ray
+from simulations.flower.ray_processes import marked_processes
 from simulations.flower.ray_settings import RayBackend
 from simulations.flower.ray_superlink import RaySuperLink
-from simulations.ray_processes import marked_processes
 
 pytestmark = pytest.mark.ray
 

@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 import flwr_dpkmeans.deploy
-from simulations.deployment import PROJECT
-from simulations.flower_processes import (
+from simulations.flower.deployment import PROJECT
+from simulations.flower.flower_processes import (
     environment,
     flower_home,
     free_ports,
@@ -36,7 +36,7 @@ from simulations.flower_processes import (
     running,
     wait_until,
 )
-from simulations.ray_processes import end_marked, is_supported, marked_processes
+from simulations.flower.ray_processes import end_marked, is_supported, marked_processes
 
 pytestmark = [
     pytest.mark.ray,

@@ -6,10 +6,6 @@ The federation itself is run by hand.
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +15,8 @@ from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry
 from flwr_dpkmeans.results.writer import CENTROIDS_FILE
 
 pytest.importorskip("resource", reason="not on Windows")
-from simulations.deploy import soak
-from simulations.deploy.soak import Federation, Run, schedule
+from simulations.flower import soak
+from simulations.flower.soak import Federation, Run, schedule
 
 
 def federation(tmp_path: Path) -> Federation:
@@ -90,27 +86,6 @@ def test_a_process_that_grows_is_seen(tmp_path: Path) -> None:
     }
     assert grown["superlink"] == pytest.approx((0.0, 0.0), abs=1e-9)
     assert grown["ward-0"] == pytest.approx((2.0, 2.0))
-
-
-@pytest.mark.skipif(
-    shutil.which("cc") is None or sys.platform != "linux",
-    reason="the clock's shim is compiled",
-)
-def test_a_file_moves_a_process_clock_and_nothing_else_of_it(tmp_path: Path) -> None:
-    one = federation(tmp_path)
-    one.make_clock()
-    one.clock.write_text("+600")
-    command = [
-        sys.executable,
-        "-c",
-        "import time; print(time.time(), time.monotonic()); time.sleep(0.01)",
-    ]
-    done = subprocess.run(
-        command, env=one.own_clock, capture_output=True, text=True, check=True
-    )
-    told, monotonic = map(float, done.stdout.split())
-    assert told - time.time() == pytest.approx(600.0, abs=30.0)
-    assert monotonic - time.monotonic() == pytest.approx(0.0, abs=30.0)
 
 
 def test_results_that_differ_or_lack_are_seen(tmp_path: Path) -> None:

@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans, lloyd_family
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
+from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.cluster_sums import relative_statistics
 from flwr_dpkmeans.kernels.grid import toward_zero
-from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import NoiseKind, NoiseSource
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.secagg import blinding
 from flwr_dpkmeans.sums import client as client_side
 from flwr_dpkmeans.sums import server as server_side
-from flwr_dpkmeans.sums import statement as reporting
 from flwr_dpkmeans.sums import trust as base
 from flwr_dpkmeans.sums import trust as distributed
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
+from flwr_dpkmeans.sums.statement import run_report, steps
 from simulations.audit import __main__ as audit_main
 from simulations.audit.__main__ import main
 from simulations.audit.audit import (
@@ -284,7 +284,7 @@ def test_no_clip_of_a_client_can_be_left_out(
     clean = prepare(options).worst
     assert 0.999 < clean.information <= 1.0 + ROUNDING
     if clip == "means":
-        monkeypatch.setattr(projected, "clip_factor", lambda *_, **__: 1.0)
+        monkeypatch.setattr(projected_sums, "clip_factor", lambda *_, **__: 1.0)
     else:
         monkeypatch.setattr(
             feddp_kmeans, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
@@ -329,7 +329,7 @@ def test_whatever_shows_more_than_it_may_is_said_and_fails(
         made_up(claimed=0.4),
     ):
         assert above.exceeds()
-    monkeypatch.setattr(audit_main, "_one", lambda *_: broken)
+    monkeypatch.setattr(audit_main, "_run_any", lambda *_: broken)
     assert main(["workers=1", f"output={tmp_path}"]) == 1
     assert (
         "a target (far, corner) moves releases by 1.25 of a sensitivity"
@@ -359,10 +359,14 @@ def test_the_claim_is_that_of_the_runs_own_report(
             return next(measure(batches_of(setup, 2, present=True)))
 
     assert table().information == pytest.approx(1.0, abs=1e-6)
-    for name in ("epsilon_after", "run_epsilon"):
-        honest = getattr(reporting, name)
+    for module, name in (
+        (steps, "epsilon_after"),
+        (run_report, "epsilon_after"),
+        (run_report, "run_epsilon"),
+    ):
+        honest = getattr(module, name)
         monkeypatch.setattr(
-            reporting,
+            module,
             name,
             lambda plan, attempts, honest=honest: 0.5 * honest(plan, attempts),
         )

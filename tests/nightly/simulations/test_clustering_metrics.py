@@ -106,7 +106,9 @@ def test_dunn_is_its_definition_also_over_several_blocks_and_far_from_the_origin
     assert metric("dunn", points + 1e6, centroids + 1e6) == pytest.approx(
         expected, rel=1e-6
     )
-    monkeypatch.setattr("simulations.clustering_indices._WORKING_MEMORY", 0.02)
+    monkeypatch.setattr(
+        "simulations.experiments.clustering_indices._WORKING_MEMORY", 0.02
+    )
     assert metric("dunn", points, centroids) == pytest.approx(expected, rel=1e-9)
 
 

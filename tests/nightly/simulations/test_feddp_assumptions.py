@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("hydra")
 
 from simulations.papers import feddp_theory as feddp_assumptions
-from simulations.papers.feddp_theory import Measured, main, measure, told
+from simulations.papers.feddp_theory import Measured, conditions, main, measure
 
 
 def test_examples() -> None:
@@ -42,12 +42,15 @@ def test_bounds_by_hand() -> None:
     assert found.rows_bound == pytest.approx(
         10 * math.log(10**6) ** 3 * 10 * 0.5 / 0.1**2
     )
-    assert "definition 2, centres >= 69.08 apart, here 4: does not hold" in told(found)
+    assert "definition 2, centres >= 69.08 apart, here 4: does not hold" in conditions(
+        found
+    )
     assert any(
-        "changes nothing in a set of diameter 21.14" in line for line in told(found)
+        "changes nothing in a set of diameter 21.14" in line
+        for line in conditions(found)
     )
     tight = Measured(100, 2, 2, 10**6, 10.0, 10.0, 0.001, 1.0, 1.0, 1.0, 4.0)
-    lines = told(tight)
+    lines = conditions(tight)
     assert lines[1].endswith("does not hold")
     assert lines[2].endswith("does not hold")
     assert lines[3].endswith("here 4: holds")

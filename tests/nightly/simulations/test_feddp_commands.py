@@ -15,11 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.privacy.noise import NoiseKind
-from simulations import mixture_runs, run
+from simulations import run
 from simulations.experiments.table import read_table
-from simulations.mixture_runs import PAPER, Fit, Setting
+from simulations.experiments.workers import run_jobs
 from simulations.papers.feddp import cost as feddp_cost
+from simulations.papers.feddp import mixture_runs
 from simulations.papers.feddp import utility as feddp_utility
+from simulations.papers.feddp.mixture_runs import PAPER, Fit, Setting
 from simulations.sources.mixture import draw_gaussian_mixture
 
 SMALL = ("--clients", "5", "--rows", "200")
@@ -297,9 +299,7 @@ def test_the_cases_have_the_limits_of_their_sizes() -> None:
 
 def test_workers_give_the_same_in_order() -> None:
     values = [1.0, 4.0, 9.0, 16.0]
-    found = mixture_runs.run_jobs(
-        math.sqrt, values, workers=2, chunk=2, description="roots"
-    )
+    found = run_jobs(math.sqrt, values, workers=2, chunk=2, description="roots")
     assert found == [1.0, 2.0, 3.0, 4.0]
 
 

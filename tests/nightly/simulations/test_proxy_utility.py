@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import pytest
 
-from simulations.mixture_runs import PAPER, Setting
+from simulations.papers.feddp.mixture_runs import PAPER, Setting
 from simulations.papers.proxy import utility as proxy_utility
 from simulations.papers.proxy.utility import (
     Case,

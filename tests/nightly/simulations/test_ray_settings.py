@@ -16,6 +16,7 @@ import pytest
 
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
 from simulations.flower.ray_engine import failure_of, run_on_ray
+from simulations.flower.ray_processes import is_supported, marked_processes
 from simulations.flower.ray_settings import (
     RayBackend,
     app_file,
@@ -24,7 +25,6 @@ from simulations.flower.ray_settings import (
     federation_config,
 )
 from simulations.flower.ray_superlink import EngineError, RaySuperLink
-from simulations.ray_processes import is_supported, marked_processes
 
 LOG = Path("flwr.log")
 CONFIG: dict[str, Any] = {"data": "iris", "algorithm": "glloyd", "n-clusters": 3}

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
@@ -66,7 +66,7 @@ CENTERS = np.array([[-0.5, 0.5, 0.0, 0.25], [0.5, -0.5, 0.25, 0.0]])
 
 @pytest.fixture(autouse=True, scope="module")
 def _registered() -> Iterator[None]:
-    """Known here alone: other tests count what is registered."""
+    """PublicFacts here alone: other tests count what is registered."""
     register_rivals()
     yield
     for name in NAMES:

@@ -44,8 +44,7 @@ from simulations.experiments.expansion import Sweep, expand
 from simulations.experiments.job import rehearsed_row, run_job
 from simulations.experiments.sweep import run_sweep
 from simulations.experiments.table import JOURNAL_FILE, TABLE_FILE, Journal, read_table
-from simulations.experiments.workers import default_workers, workers_of
-from simulations.mixture_runs import run_jobs
+from simulations.experiments.workers import default_workers, run_jobs, workers_of
 from simulations.run import main, with_figures_that_can_be_drawn
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -414,6 +414,7 @@ def test_a_cluster_that_is_mostly_noise_is_marked_in_all_figures() -> None:
     }
 
 
+@pytest.mark.nightly
 def test_errors_are_of_the_size_that_is_said() -> None:
     generator = np.random.default_rng(5)
     n = 6000

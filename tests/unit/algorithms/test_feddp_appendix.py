@@ -384,54 +384,6 @@ def test_points_near_which_there_are_few_are_left_out(
     assert state[appendix.PARTS].tolist() == server[kept].tolist()
 
 
-LINE = np.array([[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]])
-
-
-@pytest.mark.parametrize(
-    ("points", "parts", "distance", "radius", "places", "zoom"),
-    [
-        # The second part is 0.125 wide, so that parts are 12.5 apart; rows reach 0.01
-        # farther than 6.2513.
-        (LINE, [0, 1, 1], 0.01, 50.0, [[-6.25, 0.0], [6.25, 0.0], [6.25, 0.125]], 4.0),
-        (LINE, [0, 1, 1], 0.01, 50.1, [[-6.25, 0.0], [6.25, 0.0], [6.25, 0.125]], 8.0),
-        (LINE, [0, 1, 1], 0.01, 12.5, [[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]], 1.0),
-        (LINE, [0, 1, 1], 0.01, 5.0, [[0.0, 0.0], [0.5, 0.0], [0.5, 0.125]], 1.0),
-        # Three parts of one point each: as wide as the distance, or as a step of the
-        # grid.
-        (LINE, [0, 1, 2], 0.5, 2e3, [[-50.0, 0.0], [0.0, 0.0], [50.0, 0.0]], 32.0),
-        (
-            LINE,
-            [0, 1, 2],
-            0.0,
-            1.0,
-            [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]],
-            512.0,
-        ),
-        (
-            LINE,
-            [0, 1, 2],
-            0.0,
-            1e9,
-            [[-100.0 / 2**16, 0.0], [0.0, 0.0], [100.0 / 2**16, 0.0]],
-            2.0**15,
-        ),
-        # One part stays, however far it may grow.
-        (LINE, [0, 0, 0], 0.01, 1e9, LINE.tolist(), 1.0),
-    ],
-)
-def test_parts_are_put_on_a_line_a_hundred_widths_apart(
-    points: Any,
-    parts: list[int],
-    distance: float,
-    radius: float,
-    places: Any,
-    zoom: float,
-) -> None:
-    shifts, found = appendix._brought_nearer(points, np.array(parts), distance, radius)
-    assert (points + shifts).tolist() == places
-    assert found == zoom
-
-
 def test_rows_are_moved_and_brought_back_by_hand() -> None:
     given = {
         "parts": np.array([[0.0], [0.5]]),

@@ -12,19 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import _new_centroids, clustered
-from flwr_dpkmeans.algorithms.kmeans_task import cluster_state, seeded_state
+from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
+from flwr_dpkmeans.algorithms.kmeans_task import seeded_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.public_points import plus_plus
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import (
     Block,
-    NoiseShape,
-    Norm,
-    PrivacyUnit,
-    Sensitivity,
     as_released,
 )
 from flwr_dpkmeans.secagg.ring import encode
@@ -34,7 +29,6 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
 
-Floats = NDArray[np.float64]
 STEP = 2.0**-16
 FACTS = ServerFacts(30, (0.0, 0.25, -0.5), 1.0, 0.5, 1.5, 1.2, 1.3, 1.1, 1.9)
 
@@ -388,38 +382,3 @@ def test_with_lemma_17_both_what_it_found_and_what_a_round_reads_are_looked_at()
         steps_of(algorithm="server_lloyd", max_iter=1)["lloyd-1"],
     ):
         assert (step.admits, step.reads) == (None, ())
-
-
-@pytest.mark.filterwarnings("error")  # nothing is divided by zero
-@pytest.mark.parametrize(
-    ("bound", "count", "moved"),
-    [
-        *[(1.0, 5.0, False), (1.0, 5.0 + STEP, True), (1.0, -6.0, False)],
-        *[
-            (0.5, 2.5, False),
-            (0.5, 2.5 + STEP, True),
-            (2.0, 9.0, False),
-            (2.0, 9.0 + STEP, True),
-        ],
-    ],
-)
-def test_a_count_of_hardly_more_than_its_noise_moves_no_centroid(
-    bound: float, count: float, moved: bool
-) -> None:
-    """Of one, or the bound if that is smaller, and one deviation of all noise, four
-    times the bound: half is priced.
-    """
-    moves = [Sensitivity(Norm.L2, one, PrivacyUnit.RECORD, "") for one in (1.0, bound)]
-    blocks = [
-        Block("sums", (2, 2), moves[0], NoiseShape.GAUSSIAN, 1.0, 1.0),
-        Block("counts", (2,), moves[1], NoiseShape.GAUSSIAN, 2.0, 1.0),
-    ]
-    state = cluster_state(np.array([[-0.5, 0.25], [0.0, 0.0]]), np.zeros(2))
-    facts = ServerFacts(3, (0.25, 0.0), 0.5, 1.0)
-    sums = [[0.25 * count, -0.25 * count], [100.0, 0.0]]
-    centroids, counts = _new_centroids(
-        state, released([sums, [count, 400.0]], blocks), facts, 2.0
-    )
-    assert counts.tolist() == [count, 400.0]
-    expected = [0.5, -0.25] if moved else [-0.5, 0.25]
-    assert centroids.tolist() == [pytest.approx(expected, abs=2 * STEP), [0.5, 0.0]]

@@ -13,17 +13,14 @@ import pytest
 
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import (
-    _domain,
     _histogram_block,
-    _require_bounded,
-    _require_within,
     counts_std,
     is_projection,
     is_table,
     seed_of,
     seeded_state,
 )
-from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -95,13 +92,6 @@ def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
 # -- before round 1 --------------------------------------------------------------------
 
 
-def test_one_pair_of_bounds_holds_for_all_columns() -> None:
-    assert _domain(config_of(), 3) == ((-1.0,) * 3, (1.0,) * 3)
-    assert _domain(config_of(), None) == ((), ())
-    two: Box = ((-1.0, 0.0), (1.0, 5.0))
-    assert _domain(config_of(bounds=two), 2) == two
-
-
 @pytest.mark.parametrize(("unit", "entry"), [("record", 1.0), ("client", 2.0)])
 @pytest.mark.parametrize("name", ["magnitudes", "ranges"])
 def test_histograms_of_four_columns_move_by_two(
@@ -122,65 +112,6 @@ def test_histograms_of_four_columns_move_by_two(
         in block.sensitivity.because
     )
     assert equal_bins is (unit == "record" and name == "ranges")
-
-
-@pytest.mark.parametrize(
-    ("domain", "refused"),
-    [
-        (((-(2.0**40), 0.0), (1.0, 1.0)), True),
-        (((-1.0, 0.0), (2.0**40, 1.0)), True),
-        (((1.0 - 2.0**40, 0.0), (2.0**40 - 1.0, 1.0)), False),
-        (
-            ((-1.0, -(2.0**40)), (1.0, 1.0)),
-            False,
-        ),  # of the second column a histogram says something
-    ],
-)
-@pytest.mark.parametrize(
-    ("unit", "n_examples", "advised"),
-    [("record", None, True), ("record", 9, False), ("client", None, False)],
-)
-def test_a_column_that_nothing_bounds_is_refused(
-    domain: Box, refused: bool, unit: str, n_examples: int | None, advised: bool
-) -> None:
-    settings = SimpleNamespace(
-        n_examples=n_examples, unit=PrivacyUnit(unit), feature_names=("age", "pay")
-    )
-    plan: Any = SimpleNamespace(settings=settings)
-    if not refused:
-        _require_bounded(plan, (0,), domain, 3.0)
-        return
-    with pytest.raises(
-        PlanError, match="no values of column 'age' beyond the noise"
-    ) as told:
-        _require_bounded(plan, (0,), domain, 3.0)
-    assert ("declare n_examples" in str(told.value)) is advised
-
-
-@pytest.mark.parametrize(
-    ("found", "domain", "refused"),
-    [
-        (((0.0, -(2.0**39)), (2.0**39, 0.0)), (-(2.0**40), 2.0**40), None),
-        (((0.0, 2.0**38), (1.0, 2.0**40)), (-(2.0**40), 2.0**40), "'pay'"),
-        (((-(2.0**40), -1.0), (0.0, 2.0**40)), (-(2.0**40), 2.0**40), "'age', 'pay'"),
-        # Whoever states a domain says where values end.
-        (((0.0, 2.0**38), (1.0, 2.0**41)), (-(2.0**41), 2.0**41), None),
-        (((0.0, 2.0**38), (1.0, 5.0)), (-5.0, 5.0), None),
-    ],
-)
-def test_a_column_at_the_end_of_a_domain_that_nobody_stated_is_refused(
-    found: Box, domain: tuple[float, float], refused: str | None
-) -> None:
-    """Milliseconds since 1970, 1.7e12, were all clipped to one centre, 1.1e12."""
-    plan: Any = SimpleNamespace(settings=SimpleNamespace(feature_names=("age", "pay")))
-    box = ((domain[0],) * 2, (domain[1],) * 2)
-    if refused is None:
-        _require_within(plan, found, box)
-        return
-    with pytest.raises(
-        PlanError, match=f"values of columns? {refused} near 1.1e.12 or beyond"
-    ):
-        _require_within(plan, found, box)
 
 
 @pytest.mark.parametrize(

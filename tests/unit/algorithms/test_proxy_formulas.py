@@ -237,61 +237,6 @@ def test_a_proxy_with_a_wider_cell_moves_farther_by_its_own_radius() -> None:
     assert found == pytest.approx(np.array([[-0.125, 0.25]]), abs=1e-3)
 
 
-def test_proxies_beyond_all_that_was_heard_are_weighed_apart() -> None:
-    """Beside many rows two noisy counts are believed in part.
-
-    a group of their own that is not heard weighs nothing.
-
-    The second proxy is just as far as what was heard.
-    """
-    proxies = 0.25 + np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
-    _, state, setting = quiet_pass(2, 1, proxies, n_passes=1)
-    state = state.changed(**{CENTRE: np.full(2, 0.25)})
-    counts = np.array([6000.0, 4000.0, 150.0, -200.0])
-    together = proxy_rounds._heard_weights(setting, state, counts, 100.0)
-    assert (
-        together.tolist() == likely_weights(counts, 100.0, 10_000.0, least=2.0).tolist()
-    )
-    assert together.min() > 0.0
-    apart = proxy_rounds._heard_weights(
-        setting, state.changed(**{EXTENT: np.array([0.25])}), counts, 100.0
-    )
-    near, far = (
-        likely_weights(part, 100.0, 10_000.0, least=2.0)
-        for part in (counts[:2], counts[2:])
-    )
-    assert apart.tolist() == [*near, *far]
-    assert far.tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("n_passes", "reach", "score", "heard"),
-    [(1, 0.75, 2.87, False), (1, 0.75, 2.88, True)],
-)
-@pytest.mark.parametrize(("n_passes_more", "nearer"), [(0, 0.0), (1, 0.0), (0, 0.25)])
-def test_what_is_twice_as_far_as_rows_are_heard_must_be_heard_by_itself_in_a_single_pass(
-    n_passes: int,
-    reach: float,
-    score: float,
-    heard: bool,
-    n_passes_more: int,
-    nearer: float,
-) -> None:
-    """One of a chance of 0.002: 2.878 deviations.
-
-    With a second pass, or less far away, it keeps its likely weight.
-    """
-    proxies = np.array([[0.0, 0.0], [0.125, 0.0], [reach - nearer, 0.0]])
-    _, state, setting = quiet_pass(2, 1, proxies, n_passes=n_passes + n_passes_more)
-    state = state.changed(**{CENTRE: np.zeros(2), EXTENT: np.array([0.3125])})
-    counts = 100.0 * np.array([60.0, 40.0, score])
-    (likely,) = likely_weights(counts[2:], 100.0, 10_000.0, least=2.0)
-    found = proxy_rounds._heard_weights(setting, state, counts, 100.0)
-    assert likely > 0.0
-    assert found[2] == (likely if heard or n_passes_more or nearer else 0.0)
-    assert found[:2].min() > 3900.0
-
-
 def test_far_proxies_are_whole_in_the_next_pass_where_they_have_moved_to() -> None:
     """The third is beyond what was heard, 0.5, once it has moved.
 
@@ -360,31 +305,6 @@ def test_proxies_that_look_again_are_drawn_by_so_many_times_what_no_proxy_heard(
     assert drawn[0][-1] == pytest.approx(7.0 * times, abs=1.0)
 
 
-def test_lone_proxies_of_plans_with_two_passes_are_weighed_apart() -> None:
-    """Three deviations count for less beside nothing than beside many rows.
-
-    With one pass for the same.
-    """
-    proxies = np.array([[0.0, 0.0], [0.25, 0.0], [0.75, 0.0], [-0.75, 0.0]])
-    counts = np.array([6000.0, 4000.0, 300.0, -200.0])
-    near, lone = (
-        likely_weights(part, 100.0, 10_000.0, least=2.0)
-        for part in (counts[:2], counts[2:])
-    )
-    _, state, setting = quiet_pass(2, 1, proxies, n_passes=2, radius=0.125)
-    assert proxy_rounds._heard_weights(setting, state, counts, 100.0).tolist() == [
-        *near,
-        *lone,
-    ]
-    _, _, once = quiet_pass(2, 1, proxies, n_passes=1)
-    together = likely_weights(counts, 100.0, 10_000.0, least=2.0)
-    assert (
-        proxy_rounds._heard_weights(once, state, counts, 100.0).tolist()
-        == together.tolist()
-    )
-    assert lone[0] < together[2]
-
-
 # -- the server's own points -----------------------------------------------------------
 
 
@@ -411,35 +331,6 @@ def server_pass(
 
     monkeypatch.setattr(proxy_rounds, "_clustered", keep)
     return step, state.changed(**{SERVER_POINTS: KNOWN}), setting
-
-
-def test_proxies_move_to_the_means_of_the_points_that_are_nearest_to_them() -> None:
-    _, state, _ = quiet_pass(2, 2, PROXIES_AT, n_passes=1)
-    assert (
-        proxy_rounds._at_known_points(PROXIES_AT, state).tolist() == PROXIES_AT.tolist()
-    )
-    moved = proxy_rounds._at_known_points(
-        PROXIES_AT, state.changed(**{SERVER_POINTS: KNOWN})
-    )
-    assert moved.tolist() == [[-0.375, 0.0], [0.5, 0.25], [0.5, -0.75]]
-
-
-def test_points_share_the_rows_of_their_proxy_and_move_with_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Noise is next to nothing, so counts are believed.
-
-    a proxy without points counts for itself.
-    """
-    clustered: list[tuple[Floats, Floats]] = []
-    step, state, _ = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
-    # In radii of 0.5: the rows of the first proxy lie 0.2 to its right.
-    sums = np.array([[0.4 * 4000.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-    step.advance(state, released(step, sums, np.array([4000.0, 5000.0, 1000.0])))
-    ((points, weights),) = clustered
-    expected = [[-0.3, 0.0], [-0.05, 0.0], [0.5, 0.25], [0.5, -0.75]]
-    assert points == pytest.approx(np.array(expected), abs=1e-4)
-    assert weights == pytest.approx([2000.0, 2000.0, 5000.0, 1000.0], abs=1e-2)
 
 
 @pytest.mark.parametrize(("more", "trusted"), [(0.0, 0.0), (0.5, 0.0), (2.0, 0.75)])
@@ -477,29 +368,6 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     assert (
         far_less[:2].max() < 0.01 * each
     )  # the slab's own part of a count that is below zero
-
-
-@pytest.mark.parametrize(
-    ("reach", "score", "heard"),
-    [(0.25, 2.87, False), (0.25, 2.88, True), (0.5, 2.87, True)],
-)
-def test_far_from_the_servers_points_a_proxy_must_be_heard_by_itself(
-    reach: float, score: float, heard: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As without points, twice as far as four spreads: 2.878 deviations.
-
-    Nearer, or with points, likely rows count.
-    """
-    _, state, setting = server_pass(1, clustered=[], monkeypatch=monkeypatch)
-    noise, counts = 100.0, 100.0 * np.array([60.0, 40.0, score])
-    state = state.changed(**{EXTENT: np.array([reach])})
-    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[
-        1
-    ]
-    alone = likely_weights(counts[2:], noise, 10_000.0, least=2.0)
-    assert alone.item() > 0.0
-    assert found[-1] == (alone.item() if heard else 0.0)
-    assert found[:3].min() > 1900.0
 
 
 @pytest.mark.parametrize(
@@ -544,26 +412,6 @@ def test_the_next_pass_is_drawn_around_points_and_proxies_that_were_heard(
     assert len(points) == 4
     assert weights == pytest.approx([3000.0, 3000.0, 3000.0, 1000.0], abs=1e-2)
     assert SERVER_POINTS in after.arrays
-
-
-def test_beside_the_servers_points_no_cluster_is_dropped_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    _, state, setting = quiet_pass(2, 2, PROXIES_AT, n_passes=1)
-    asked: list[Floats] = []
-
-    def without(weights: Floats, labels: object) -> Floats:
-        del labels
-        asked.append(weights)
-        return weights
-
-    monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", without)
-    proxy_rounds._clustered(
-        setting, state.changed(**{SERVER_POINTS: KNOWN}), PROXIES_AT, np.ones(3)
-    )
-    assert asked == []
-    proxy_rounds._clustered(setting, state, PROXIES_AT, np.ones(3))
-    assert len(asked) == 1
 
 
 # -- public numbers --------------------------------------------------------------------
@@ -815,115 +663,7 @@ def test_the_box_is_covered_from_so_many_proxies_per_column_on_and_never_from_a_
     assert (wide.n_proxies, wide.n_components, wide.cover_box) == (2000, 2, False)
 
 
-@pytest.mark.parametrize(
-    ("cover", "spread", "extent", "reach"),
-    [
-        (False, 0.1, 2.8, 0.1),
-        (True, 1.2, 2.8, 1.2),
-        (True, 0.3, 2.8, 0.8165),
-        # A cube of half width 0.1 around the centre, and one that ends at 4 spreads.
-        (True, 0.05, 0.1, 0.08165),
-        (True, 0.05, 2.8, 0.2 * 0.8165),
-    ],
-)
-def test_cells_are_as_large_as_what_the_first_proxies_are_spread_over(
-    cover: bool, spread: float, extent: float, reach: float
-) -> None:
-    """Over the ellipsoid, or over a cube, whose rows have a root mean square length of
-    its half width sqrt(d / 3).
-    """
-    n_proxies, d = 25, 2
-    plan = ProxyPlan(n_proxies, 1, None, (0.5,), 0.35, cover_box=cover)
-    setting = Setting(public_of(d, 3, 10_000), plan, ProxyOptions())
-    state = cluster_state(
-        np.zeros((3, d)),
-        np.zeros(3),
-        (),
-        {"seed": np.array([5.0]), CENTRE: np.zeros(d), EXTENT: np.array([extent])},
-    )
-    found = proxy_rounds._first_proxies(
-        setting, state, Ellipsoid(np.full(d, spread**2 / d), np.eye(d))
-    )
-    # 1.2 sides of a cell, of which 25 fill a square. Beyond a cube of half width 0.1 or
-    # 0.2 there is nearly all of the box: 5 of 25 proxies, rounded down.
-    n_far = 4 if cover and min(extent, 4.0 * spread) < 1.0 else 0
-    assert found.extras[EXTENT].item() == pytest.approx(
-        min(extent, 4.0 * spread), abs=1.0 / GRID
-    )
-    radii = found.extras[PROXY_RADIUS]
-    assert radii[: n_proxies - n_far] == pytest.approx(1.2 * reach / 5.0, abs=1e-4)
-    # Far away cells are wide: four fill the rest of the box.
-    assert n_far == 0 or radii[n_proxies - n_far :].min() > 0.3
-    assert found.extras[PROXIES].shape == (n_proxies, d)
-    # The ellipsoid's own box ends at sqrt(3) deviations of an axis, and the widest one
-    # beyond the walls.
-    assert bool(np.abs(found.extras[PROXIES]).max() > spread * math.sqrt(1.5)) is (
-        cover and spread < 0.8
-    )
-
-
 TURN = np.array([[0.6, 0.8, 0.0], [0.8, -0.6, 0.0], [0.0, 0.0, 1.0]])
-
-
-@pytest.mark.parametrize(("n_components", "axes"), [(None, TURN), (2, np.eye(2))])
-def test_later_passes_know_how_flat_the_rows_are(
-    n_components: int | None, axes: Floats
-) -> None:
-    """In the space that proxies live in, whose axes are those of the private covariance
-    where they are its own.
-    """
-    found = Ellipsoid(np.array([0.25, 0.0625, 2.0**-40]), TURN)
-    extras = {"seed": np.array([5.0]), CENTRE: np.zeros(3), EXTENT: np.array([2.0])}
-    state = cluster_state(np.zeros((3, 3)), np.zeros(3), (), extras)
-    for n_passes in (1, 2):
-        plan = ProxyPlan(25, n_passes, n_components, (0.5,), 0.35, cover_box=False)
-        after = proxy_rounds._first_proxies(
-            Setting(public_of(3, 3, 10_000), plan, ProxyOptions()), state, found
-        )
-        assert (SHAPE in after.arrays) is (n_passes == 2)
-    # Not below the least length.
-    assert after.extras[SHAPE].tolist() == [
-        [0.5, 0.25, 2.0**-15][: len(axes)],
-        *axes.tolist(),
-    ]
-    started = proxy_rounds._started(
-        Setting(public_of(3, 3, 10_000), plan, ProxyOptions()),
-        after.changed(**{SPREAD: np.array([0.5])}),
-        np.zeros((3, 3)),
-    )
-    assert SHAPE not in started.arrays
-
-
-@pytest.mark.parametrize(
-    ("centre", "half", "expected"),
-    [
-        # A fifth of 1 - (0.15 + 1.25)^2 / 2^2, of 120 proxies; of 1 - 1 and of 1 -
-        # 0.7^2 as well.
-        ((-0.85, -0.85), 1.25, 12),
-        ((0.0, 0.0), 1.0, 0),
-        ((0.0, 0.0), 0.7, 12),
-        ((0.5, -0.5), 1.5, 0),
-        ((0.5, 0.0), 1.5, 0),
-        ((0.9, 0.0), 1.5, 4),
-    ],
-)
-def test_far_proxies_lie_in_the_part_of_the_box_that_the_others_leave_out(
-    centre: tuple[float, float], half: float, expected: int
-) -> None:
-    plan = ProxyPlan(120, 1, None, (0.5,), 0.35, cover_box=True)
-    setting = Setting(public_of(2, 3, 10_000), plan, ProxyOptions())
-    extras = {
-        "seed": np.array([5.0]),
-        CENTRE: np.array(centre),
-        EXTENT: np.array([half]),
-    }
-    state = cluster_state(np.zeros((3, 2)), np.zeros(3), (), extras)
-    found = proxy_rounds._first_proxies(
-        setting, state, Ellipsoid(np.full(2, 0.1), np.eye(2))
-    )
-    outside = np.abs(found.extras[PROXIES] - np.array(centre)).max(axis=1) > half
-    assert outside.sum() == expected
-    assert outside[len(outside) - expected :].all()
 
 
 @pytest.mark.parametrize(

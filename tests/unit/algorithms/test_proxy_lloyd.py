@@ -16,10 +16,10 @@ from scipy.special import log_ndtr, ndtr
 from support.cases import pairs
 from support.flat import flat_estimator
 
+from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.proxy_plan import AVERAGE_COUNTS
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.estimator import FederatedKMeans
 from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -158,8 +158,8 @@ def shape_of(plan: Plan, array: str) -> tuple[int, ...] | None:
 
 
 def test_what_the_last_refinement_cuts_is_released_where_it_would_be_heard() -> None:
-    """Up to a noise of 3% of a radius on a centroid, in tables that are not too large,
-    and never of clients.
+    """Up to a noise of 3% of a radius on a centroid, in at most 64 columns, not of too
+    many clusters, and never of clients.
     """
     noise = (
         sigma_of(2.0, 1e-5)
@@ -172,9 +172,11 @@ def test_what_the_last_refinement_cuts_is_released_where_it_would_be_heard() -> 
         (math.ceil(1.001 * noise / 0.03), (4, 10)),
     ):
         assert shape_of(plan_of(2, 4, n), "excess_sums") == shape
-    # 128 clusters of 102 columns have 65,280 entries, and of 103 columns 65,920.
-    for d, shape in ((102, (128, 510)), (103, None)):
-        assert shape_of(plan_of(d, 128, 10**6, 50.0), "excess_sums") == shape
+    for d, shape in ((64, (4, 320)), (65, None)):
+        assert shape_of(plan_of(d, 4, 10**6, 50.0), "excess_sums") == shape
+    # 204 clusters of 64 columns have 65,280 entries, and 205 have 65,600.
+    for k, shape in ((204, (204, 320)), (205, None)):
+        assert shape_of(plan_of(64, k, 9 * 10**6, 50.0), "excess_sums") == shape
     plan = plan_of(
         2, 4, 10**6, 50.0, unit="client", examples_per_client=10, n_clients=10_000
     )

@@ -24,7 +24,6 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     CLIP,
     DISTANCES,
     EXTENT,
-    PROXIES,
     SPREAD,
     SPREAD_ERROR,
     ProxyOptions,
@@ -573,39 +572,6 @@ def test_without_proxies_centroids_begin_at_those_of_the_servers_points(
     assert sorted(centers.tolist()) == [[-0.5, 0.125], [0.5, 0.0]]
     spread: Any = proxy_rounds._without_proxies(setting, state, found)
     assert spread == pytest.approx(np.array([[0.25, 0.0]] * 2), abs=0.01)
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_the_first_proxies_lie_around_the_servers_points_too(
-    given: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The data are said to lie around zero, and the server's points in a corner."""
-    public, options = public_of(2, 3, N), ProxyOptions()
-    setting = Setting(public, derive_plan(public, options), options)
-    asked: list[Any] = []
-    around = proxy_rounds.numerics.samples_around
-    monkeypatch.setattr(
-        proxy_rounds.numerics,
-        "samples_around",
-        lambda *values: asked.append(values[:3]) or around(*values),
-    )
-    state = first_state(
-        **{CENTRE: np.zeros(2), EXTENT: np.array([0.5]), "seed": np.ones(1)}
-    )
-    if given:
-        state = state.changed(**{SERVER_POINTS: np.array([[0.75, 0.75]])})
-    found = proxy_rounds._first_proxies(
-        setting, state, Ellipsoid(np.full(2, 2.0**-20), np.eye(2))
-    )
-    assert len(asked) == given
-    proxies = found.extras[PROXIES]
-    if (
-        given
-    ):  # half a side of a cell along both axes together, in a cube of four spreads
-        side = 4.0 * 2.0**-9.5 * math.sqrt(2.0 / 3.0) / math.sqrt(len(proxies))
-        assert asked[0][2] == pytest.approx(0.5 * side / math.sqrt(2.0))
-    near = np.abs(proxies - 0.75).max(axis=1) < 0.1
-    assert bool(near.mean() > 0.02) is given
 
 
 FOUR = np.array([[-0.7, -0.5], [0.6, -0.6], [0.1, 0.2], [-0.4, 0.7]])

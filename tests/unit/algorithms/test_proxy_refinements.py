@@ -17,7 +17,6 @@ from flwr_dpkmeans.algorithms import proxy_rounds
 from flwr_dpkmeans.algorithms.kmeans_task import (
     CENTRE_DEVIATION,
     PROJECTED_CENTERS,
-    SERVER_POINTS,
     cluster_state,
 )
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
@@ -25,16 +24,12 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     AVERAGE_COUNTS,
     AXES,
     CENTRE,
-    CLIP,
-    DISTANCES,
     EXTENT,
     PROXIES,
     PROXY_RADIUS,
     RADIUS,
     SHAPE,
     SPREAD,
-    SPREAD_ERROR,
-    SUBSPACE_SPREAD,
     ProxyOptions,
     ProxyPlan,
     Setting,
@@ -45,7 +40,7 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     proxy_round,
     refinement_round,
 )
-from flwr_dpkmeans.kmeans.proxies import Ellipsoid, likely_weights
+from flwr_dpkmeans.kmeans.proxies import Ellipsoid
 from flwr_dpkmeans.kmeans.residuals import (
     likely_counts,
     next_radii,
@@ -228,121 +223,6 @@ def test_rows_are_projected_around_the_centre() -> None:
     assert (found * GRID == np.rint(found * GRID)).all()
 
 
-def test_points_are_cut_to_the_box_or_to_the_ball_that_holds_it_from_a_centre_in_it() -> (
-    None
-):
-    """In four columns the ball has the radius 4."""
-    points = np.array([[5.0, 0.0], [3.0, -4.0], [3.0, 2.5]])
-    assert proxy_rounds._inside(points, state_of(2)).tolist() == [
-        [1.0, 0.0],
-        [1.0, -1.0],
-        [1.0, 1.0],
-    ]
-    found = proxy_rounds._inside(points, state_of(4, **{AXES: np.eye(4)[:, :2]}))
-    assert found == pytest.approx(
-        np.array([[4.0, 0.0], [2.4, -3.2], [3.0, 2.5]]), abs=2 / GRID
-    )
-
-
-def test_first_proxies_of_a_subspace_lie_on_its_axes() -> None:
-    """Their cells are as wide as what the leading axes' spread, sqrt(0.04 + 0.01), is
-    over 16^(1/2).
-    """
-    setting = setting_of(3, 2, 2, n_proxies=16)
-    ellipsoid = Ellipsoid(np.array([0.04, 0.01, 0.0025]), TURN)
-    found = proxy_rounds._first_proxies(setting, state_of(3), ellipsoid).extras
-    assert found[AXES].tolist() == TURN[:, :2].tolist()
-    assert found[SUBSPACE_SPREAD].item() == pytest.approx(math.sqrt(0.05), abs=1 / GRID)
-    assert found[PROXY_RADIUS] == pytest.approx(
-        np.full(16, 1.2 * math.sqrt(0.05) / 4.0), abs=2 / GRID
-    )
-    assert found[PROXIES].std(axis=0) == pytest.approx(np.array([0.2, 0.1]), rel=0.3)
-
-
-def test_a_pass_in_a_subspace_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps have the variance of the subspace along an axis.
-
-    All proxies are weighed together, however far.
-    """
-    clustered: list[Any] = []
-    monkeypatch.setattr(
-        proxy_rounds,
-        "_clustered",
-        lambda setting, state, *found: clustered.append(found) or state,
-    )
-    step = with_noise(proxy_round(setting_of(3, 2, 2), 1), 30.0, 25.0)
-    assert step.reads == (CENTRE, AXES, PROXIES, PROXY_RADIUS)
-    proxies = np.array([[-0.5, 0.0], [0.25, 0.25], [2.0, 0.0]])
-    extras = {
-        AXES: TURN[:, :2],
-        PROXIES: proxies,
-        PROXY_RADIUS: [0.25, 0.5, 0.25],
-        SUBSPACE_SPREAD: [0.75],
-    }
-    state = state_of(3, **{CENTRE: [0.25, -0.5, 0.5], EXTENT: [0.5]} | extras)
-    rows = [0.25, -0.5, 0.5] + np.array([[-0.5, 0.125], [0.25, 0.125]]) @ TURN[:, :2].T
-    sums, counts = step.statistic(rows, state)
-    assert sums == pytest.approx(
-        np.array([[0.0, 0.5], [0.0, -0.25], [0.0, 0.0]]), abs=1e-3
-    )
-    assert counts.tolist() == [1.0, 1.0, 0.0]
-    sums, counts = (
-        np.array([[300.0, -100.0], [50.0, 60.0], [0.0, 10.0]]),
-        np.array([2000.0, 900.0, 60.0]),
-    )
-    after(step, state, sums, counts)
-    ((moved, weights),) = clustered
-    options = {
-        "sums_noise": 30.0 * 0.25,
-        "counts_noise": 25.0,
-        "axis_variance": 0.75**2 / 2,
-        "least_tau": 0.25,
-    }
-    # In units of the smallest radius: each goes as far as its own is longer.
-    steps = shrunk_steps(sums * 0.25, counts, radius=0.25, **options)
-    assert moved == pytest.approx(proxies + steps * [[1.0], [2.0], [1.0]], abs=2 / GRID)
-    assert weights.tolist() == likely_weights(counts, 25.0, N, least=2.0).tolist()
-    # In the whole space they are those of the box.
-    clustered.clear()
-    step = with_noise(proxy_round(setting_of(2, 2), 1), 30.0, 25.0)
-    assert step.reads == (PROXIES, PROXY_RADIUS)
-    after(
-        step,
-        state_of(2, **{PROXIES: proxies, PROXY_RADIUS: [0.25] * 3, SPREAD: [0.125]}),
-        sums,
-        counts,
-    )
-    expected = proxies + shrunk_steps(
-        sums * 0.25, counts, radius=0.25, **options | {"axis_variance": 0.125**2 / 2}
-    )
-    assert clustered[0][0] == pytest.approx(np.clip(expected, -1.0, 1.0), abs=2 / GRID)
-
-
-def test_each_draw_of_public_randomness_has_a_place_of_its_own() -> None:
-    places: list[tuple[int, ...]] = []
-
-    class Watched(Setting):
-        def generator(self, state: State, *place: int) -> np.random.Generator:
-            places.append(place)
-            return super().generator(state, *place)
-
-    plain = setting_of(2, 2, n_passes=3)
-    setting = Watched(plain.public, plain.plan, plain.options)
-    found = Ellipsoid(np.full(2, 0.04), np.eye(2))
-    first = proxy_rounds._first_proxies(setting, state_of(2), found)
-    other = proxy_rounds._first_proxies(setting, state_of(2, seed=[6.0]), found)
-    assert not np.array_equal(first.extras[PROXIES], other.extras[PROXIES])
-    for index in (1, 2):
-        after(
-            with_noise(proxy_round(setting, index), 1.0),
-            first,
-            np.zeros((3, 2)),
-            np.full(3, 3000.0),
-        )
-    proxy_rounds._without_proxies(setting, state_of(2), found)
-    assert places == [(0,), (0,), (1,), (2,), (0,)]
-
-
 def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -378,189 +258,6 @@ def test_a_proxy_that_moves_into_anothers_cell_keeps_its_own_radius(
     assert sorted(found[PROXY_RADIUS].tolist()) == pytest.approx(
         [0.1, 0.4], abs=2 / GRID
     )
-
-
-def test_weights_without_posterior_means_are_counts_above_zero() -> None:
-    counts = np.array([0.5, -3.0, 20.0])
-    assert proxy_rounds._likely_weights(
-        setting_of(2, 2, weighs_likely=False), counts, 1.0
-    ).tolist() == [0.5, 0.0, 20.0]
-
-
-def test_centres_of_a_subspace_are_carried_back_and_kept_for_the_first_refinement() -> (
-    None
-):
-    proxies = np.array([[-0.5, 0.25], [0.5, 0.0], [0.5, 0.0]])
-    state = state_of(
-        3, **{AXES: TURN[:, :2], CENTRE: [0.25, -0.25, 0.5], SUBSPACE_SPREAD: [0.5]}
-    )
-    found = proxy_rounds._clustered(
-        setting_of(3, 2, 2), state, proxies, np.array([5000.0, 3000.0, 2000.0])
-    )
-    centers = found.extras[PROJECTED_CENTERS]
-    assert sorted(centers.tolist()) == [[-0.5, 0.25], [0.5, 0.0]]
-    expected = [0.25, -0.25, 0.5] + centers @ np.array(
-        [[0.6, 0.8, 0.0], [0.8, -0.6, 0.0]]
-    )
-    assert found.centroids == pytest.approx(expected, abs=2 / GRID)
-
-
-def test_a_choice_of_k_sees_small_clusters_in_large_ones() -> None:
-    """Two pairs far apart, of two heaps each.
-
-    The logarithm of the cost falls until there are four.
-    """
-    heaps = np.array([-0.75, -0.625, 0.625, 0.75])[:, None]
-    proxies = np.concatenate([heaps, heaps + 4 / GRID, heaps - 4 / GRID])
-    plain = setting_of(1, 6)
-    setting = Setting(
-        public_of(1, 6, N, choose_n_clusters=True), plain.plan, plain.options
-    )
-    found = proxy_rounds._clustered(setting, state_of(1), proxies, np.full(12, 800.0))
-    assert np.sort(found.centroids, axis=0) == pytest.approx(heaps, abs=1 / GRID)
-    assert found.extras["cost_curve"].shape == (6,)
-
-
-@pytest.mark.parametrize(("n", "doubts"), [(15, False), (16, True)])
-def test_clusters_of_one_row_are_looked_for_where_an_average_one_has_eight(
-    n: int, doubts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At most three times, as each new clustering may have such ones again."""
-    asked: list[Floats] = []
-
-    def without(weights: Floats, labels: Any) -> Floats:
-        assert len(labels) == 4
-        asked.append(weights)
-        return np.where(np.arange(4) == len(asked) - 1, 0.0, weights)
-
-    monkeypatch.setattr(proxy_rounds.numerics, "without_lone_rows", without)
-    proxies, weights = (
-        np.array([[-0.75], [-0.25], [0.25], [0.75]]),
-        np.array([4.0, 3.0, 5.0, 4.0]),
-    )
-    found = proxy_rounds._clustered(
-        setting_of(1, 2, n=n), state_of(1), proxies, weights
-    )
-    assert len(asked) == 3 * doubts
-    # The last weight is alone then, and beside it k-means has whatever weighs next to
-    # nothing.
-    assert not doubts or 0.75 in found.centroids
-    asked.clear()
-    monkeypatch.setattr(
-        proxy_rounds.numerics,
-        "without_lone_rows",
-        lambda weights, _: asked.append(weights) or weights,
-    )
-    proxy_rounds._clustered(setting_of(1, 2, n=n), state_of(1), proxies, weights)
-    assert len(asked) == doubts
-
-
-def test_centroids_start_with_a_radius_and_nothing_that_proxies_alone_needed() -> None:
-    """0.8 sides of a cell, 0.5 / 4^(1/2), widened by one half."""
-    gone = (PROXIES, PROXY_RADIUS, SERVER_POINTS, CLIP, EXTENT, SPREAD_ERROR, DISTANCES)
-    state = state_of(2, **{name: np.zeros((1, 2)) for name in gone}, other=[1.0])
-    centers = np.array([[0.5, 0.25], [0.0, 0.0], [-0.5, 0.3], [1.0, 1.0]])
-    found = proxy_rounds._started(setting_of(2, 4), state, centers)
-    assert found.centroids == pytest.approx(centers, abs=1 / GRID)
-    assert found.counts.tolist() == [0.0] * 4
-    assert found.extras[RADIUS] == pytest.approx(
-        np.full(4, 0.8 * 1.5 * 0.25), abs=1 / GRID
-    )
-    assert set(found.extras) == {"seed", CENTRE, SPREAD, "other", RADIUS}
-
-
-def test_all_clusters_start_with_one_radius_where_radii_are_not_widened() -> None:
-    """As many as planned where they are, however many clusters were chosen.
-
-    None is longer than the box's diagonal.
-    """
-    for widening, n_radii in ((1.0, 1), (3.0, 4)):
-        found = proxy_rounds._started(
-            setting_of(2, 4, widening=widening), state_of(2), np.zeros((2, 2))
-        )
-        assert found.extras[RADIUS] == pytest.approx(
-            np.full(n_radii, 0.8 * widening * 0.5 / 2**0.5), abs=1 / GRID
-        )
-    wide = state_of(1, **{SPREAD: [1.0]})
-    found = proxy_rounds._started(
-        setting_of(1, 1, widening=3.0), wide, np.zeros((1, 1))
-    )
-    assert found.extras[RADIUS].tolist() == [2.0]
-
-
-@pytest.mark.parametrize(
-    ("n_proxies", "options", "scatters"),
-    [
-        (23, {}, True),
-        (24, {}, False),
-        (23, {"few": 2}, False),
-        (23, {"per_client": True}, False),
-        (23, {"most_scattered_features": 1}, False),
-        (23, {"server": SERVER}, False),
-    ],
-)
-def test_few_proxies_are_clustered_with_rows_all_over_their_cells(
-    n_proxies: int,
-    options: dict[str, Any],
-    scatters: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Fewer than eight per cluster, of which as many have rows.
-
-    These lie around it as new ones would.
-    """
-    seen: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
-
-    def clustered(setting: Setting, state: State, points: Any, weights: Any) -> State:
-        seen.append((points, weights))
-        return state
-
-    monkeypatch.setattr(proxy_rounds, "_clustered", clustered)
-    options = dict(options)
-    n_heard = options.pop("few", n_proxies)
-    per_client = options.pop("per_client", False)
-    monkeypatch.setattr(Setting, "per_client", property(lambda _: per_client))
-    setting = setting_of(
-        2, 3, n_proxies=n_proxies, **{"most_scattered_features": 2} | options
-    )
-    step = with_noise(proxy_round(setting, 1), 1.0)
-    proxies = np.random.default_rng(3).integers(-8, 9, (n_proxies, 2)) / 16.0
-    extras = {SERVER_POINTS: [[0.0, 0.0]]} if "server" in options else {}
-    radii = np.full(n_proxies, 0.125)
-    state = state_of(
-        2,
-        np.zeros((3, 2)),
-        **{PROXIES: proxies, PROXY_RADIUS: radii, EXTENT: [1.0]},
-        **extras,
-    )
-    after(
-        step,
-        state,
-        np.zeros((n_proxies, 2)),
-        np.append(
-            # The first cell has four times as many rows as an average cluster.
-            4.0 * N / 3.0,
-            np.where(np.arange(1, n_proxies) < n_heard, 400.0, -400.0),
-        ),
-    )
-    ((points, weights),) = seen
-    assert weights.sum() == pytest.approx(
-        4.0 * N / 3.0 + 400.0 * (n_heard - 1), rel=0.1
-    )
-    assert (len(points) > 2 * n_proxies) is scatters
-    if scatters:
-        assert np.abs(points).max() <= 1.0
-        deviations = np.sqrt(
-            np.square(points.reshape(n_proxies, -1, 2) - proxies[:, None]).mean(
-                axis=(1, 2)
-            )
-        )
-        assert deviations[1:].mean() == pytest.approx(
-            0.75 * 0.125 / math.sqrt(2.0), rel=0.07
-        )
-        assert deviations[0] == pytest.approx(
-            0.5 * 0.75 * 0.125 / math.sqrt(2.0), rel=0.2
-        )
 
 
 # -- refinements -----------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansTask
 from flwr_dpkmeans.algorithms.server_points import (
     DEFAULT_DOMAIN,
     bounds_from_server,
@@ -30,7 +32,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.errors import ConfigurationError, DataError
+from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -358,3 +360,18 @@ def test_centroids_go_back_into_the_callers_units() -> None:
     )
     assert plan_bounds(plan, 2) == Bounds(*BOX)
     assert in_callers_units(plan, SCALED).tolist() == POINTS.tolist()
+
+
+def test_server_points_of_no_rows_are_no_start() -> None:
+    for server, refused in (
+        (None, True),
+        (SimpleNamespace(n_points=0), True),
+        (SimpleNamespace(n_points=1), False),
+    ):
+        known: Any = SimpleNamespace(server=server)
+        task: Any = SimpleNamespace(name="feddp_kmeans")
+        if refused:
+            with pytest.raises(PlanError, match="starts from the server's own points"):
+                FedDPKMeansTask.facts(task, known)
+        else:
+            assert FedDPKMeansTask.facts(task, known) is server

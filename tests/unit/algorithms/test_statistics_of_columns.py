@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans import FederatedKMeans, PrivateBounds, federate
 from flwr_dpkmeans.algorithms.moments import (
+    MomentsTask,
     RadiiOptions,
     RadiiTask,
     deviations_of,
@@ -35,7 +36,7 @@ from flwr_dpkmeans.errors import (
     PlanError,
     PrivacyWarning,
 )
-from flwr_dpkmeans.options import read_config
+from flwr_dpkmeans.options import parse_config, read_config
 from flwr_dpkmeans.privacy.release import PROOF_PAGE, ReleasedSum, as_released
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
@@ -827,3 +828,28 @@ def test_counts_that_were_released_stand_in_for_a_number_of_rows_that_is_not_pub
             if re.match(rf"For about \d+ rows{whose}, noise is", one)
         ]
         assert bool(said) == warned
+
+
+def test_moments_are_given_on_in_their_shapes_only() -> None:
+    plan = draft_plan(
+        parse_config(
+            algorithm="moments", bounds=((-1.0, -1.0), (1.0, 1.0)), n_examples=100
+        ),
+        run_id=1,
+        n_clients=2,
+        seed=0,
+        n_features=2,
+    )
+    task = plan.task
+    assert isinstance(task, MomentsTask)
+    arrays = {
+        "rows": np.ones(1),
+        "means": np.zeros((1, 2)),
+        "deviations": np.ones((1, 2)),
+    }
+    assert task.admits(plan, None, State(arrays))
+    for name, array in arrays.items():
+        assert not task.admits(plan, None, State({**arrays, name: array[:0]}))
+    assert not task.admits(
+        plan, None, State({name: arrays[name] for name in ("rows", "means")})
+    )

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from flwr_dpkmeans.data import bundled
 from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled, load_source
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
@@ -60,31 +59,6 @@ def test_bounds_stay_what_earlier_runs_were_scaled_with(
     assert (sum(bounds.lower), sum(bounds.upper)) == (
         pytest.approx(lower),
         pytest.approx(upper),
-    )
-
-
-def test_descriptions_are_read_from_their_file() -> None:
-    """Pixels are named by row and column.
-
-    The others' names, ranges and numbers are written there.
-    """
-    read = bundled._read_descriptions()
-    assert read == BUNDLED
-    digits, iris = read["digits"], read["iris"]
-    assert digits.feature_names == tuple(
-        f"pixel_{row}_{column}" for row in range(8) for column in range(8)
-    )
-    assert (
-        digits.image_shape,
-        digits.n_features,
-        digits.n_examples,
-        digits.n_clusters,
-    ) == ((8, 8), 64, 1797, 10)
-    assert (iris.image_shape, iris.n_features, iris.n_examples, iris.n_clusters) == (
-        None,
-        4,
-        150,
-        3,
     )
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.raw_table import RawTable, source_name
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
 from flwr_dpkmeans.data.tables import Layout, Table, load_declared, load_table
 from flwr_dpkmeans.errors import DataError
 

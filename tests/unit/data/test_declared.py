@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.cases import pairs
 
-from flwr_dpkmeans.data.dialect import Dialect
+from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Layout, load_by_schema, load_declared, load_stated
 from flwr_dpkmeans.errors import ConfigurationError, DataError

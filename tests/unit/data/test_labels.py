@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_dpkmeans import FederatedKMeans
+from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.bundled import as_classes, load_source_once
 from flwr_dpkmeans.errors import DataError
 
@@ -114,3 +116,22 @@ def test_labels_of_some_rows_are_theirs() -> None:
         1,
         2,
     ]
+
+
+@pytest.mark.filterwarnings("ignore::flwr_dpkmeans.errors.PrivacyWarning")
+def test_a_table_whose_rows_all_have_labels_is_said_to_have_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.linspace(-1.0, 1.0, 40).reshape(20, 2)
+    km = FederatedKMeans(
+        2, bounds=(-1.0, 1.0), random_state=0, noise="seeded", engine="direct"
+    ).fit([rows, rows])
+    np.save(tmp_path / "rows.npy", rows)
+    arguments = [
+        str(km.save(tmp_path / "model.json")),
+        str(tmp_path / "rows.npy"),
+        "-o",
+        str(tmp_path / "labels.csv"),
+    ]
+    assert main(["predict", *arguments]) == 0
+    assert "no label" not in capsys.readouterr().out

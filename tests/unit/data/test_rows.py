@@ -20,8 +20,9 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans import FederatedKMeans, federate
-from flwr_dpkmeans.data import raw_table, rows
-from flwr_dpkmeans.data.raw_table import RawColumn, joined_column
+from flwr_dpkmeans.data import rows
+from flwr_dpkmeans.data.files import raw_table
+from flwr_dpkmeans.data.files.raw_table import RawColumn, joined_column
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import (
@@ -33,7 +34,7 @@ from flwr_dpkmeans.data.tables import (
 )
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kernels import blocks
 
 N = 303
 FRAME = pd.DataFrame(
@@ -175,7 +176,7 @@ def test_a_fit_has_the_same_bits_in_blocks(
 
     whole = fit()
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 3 * 70)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 3 * 70)
     assert fit() == whole
 
 
@@ -203,7 +204,7 @@ def test_a_statistic_has_the_same_bits_in_blocks(
 
     whole = found()
     monkeypatch.setattr(rows, "IN_MEMORY", 100)
-    monkeypatch.setattr(lloyd, "BLOCK_BYTES", 8 * 3 * 7)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 3 * 7)
     assert found() == whole
 
 

@@ -19,13 +19,13 @@ import pandas as pd
 import pytest
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.dates import iso_date
-from flwr_dpkmeans.data.dialect import Dialect
-from flwr_dpkmeans.data.foreign import _as_text
+from flwr_dpkmeans.data.columns.dates import iso_date
+from flwr_dpkmeans.data.columns.seen import Seen
+from flwr_dpkmeans.data.files.dialect import Dialect
+from flwr_dpkmeans.data.files.foreign import _as_text
 from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once, schema_of
-from flwr_dpkmeans.data.seen import Seen
 from flwr_dpkmeans.data.tables import (
     Layout,
     load_by_schema,

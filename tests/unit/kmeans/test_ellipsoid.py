@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from support.cases import pairs
 
-from flwr_dpkmeans.kmeans import proxies as module
-from flwr_dpkmeans.kmeans.proxies import axis_variance, ellipsoid_of, shrunk_centre
+from flwr_dpkmeans.kmeans.proxies import ellipsoid_of, shrunk_centre
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16
@@ -52,37 +51,6 @@ def test_centre_is_the_middle_where_noise_explains_it_and_stays_in_the_box() -> 
     assert shrunk_centre(np.zeros(3), 0.0).tolist() == [0.0] * 3
     far = shrunk_centre(np.array([1e12, -1e12]), 1.0)
     assert far == pytest.approx(np.array([0.95, -0.95]), abs=1 / GRID)
-
-
-def test_axis_variance_by_hand() -> None:
-    centre, known = np.array([0.3, 0.4]), (0.2, 0.15**2)
-    # (0.45 - 0.25) / 2 without noise.
-    assert axis_variance(0.45, 0.0, centre, 0.0, *known) == (pytest.approx(0.1), 0.0)
-    # Noise of 2 * 0.15 on the square is 0.15 on an axis, as wide as the prior: the mean
-    # of 0.1 and 0.2.
-    assert axis_variance(0.45, 0.3, centre, 0.0, *known) == pytest.approx(
-        (0.15, 0.15**2 / 2)
-    )
-    # Noise of 0.3 along a centre 0.5 away is twice 0.5 * 0.3 on the square of its
-    # distance: the same alone, and together with the square's own noise worth two
-    # thirds of the prior.
-    assert axis_variance(0.45, 0.0, centre, 0.3, *known) == pytest.approx(
-        (0.15, 0.15**2 / 2)
-    )
-    assert axis_variance(0.45, 0.3, centre, 0.3, *known) == pytest.approx(
-        ((0.1 + 2 * 0.2) / 3, 0.15**2 * 2 / 3)
-    )
-    assert (
-        axis_variance(-5.0, 0.0, centre, 0.0, *known)[0]
-        == module._LEAST_VARIANCE
-        < 1e-3
-    )
-    # Known to 0.15 / sqrt(2) by both, it is not below 0.3 of that.
-    assert axis_variance(-5.0, 0.3, centre, 0.0, *known)[0] == pytest.approx(
-        0.3 * 0.15 / math.sqrt(2.0)
-    )
-    assert axis_variance(1e9, 0.0, centre, 0.0, *known)[0] == 1.0
-    assert axis_variance(1e9, 1e30, centre, 0.0, *known)[0] == pytest.approx(0.2)
 
 
 # -- the ellipsoid ---------------------------------------------------------------------
@@ -273,27 +241,6 @@ def test_a_wide_table_gets_its_leading_axes_and_all_its_variance() -> None:
     assert found.variances.sum() == pytest.approx(np.trace(matrix), rel=0.01)
     assert found.variances[:2] == pytest.approx(np.array([0.55, 0.25]), rel=0.02)
     assert found.variances[70:] == pytest.approx(np.full(70, 0.05), rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("leading", "d", "lengths"),
-    [
-        ([2.0], 2, [2.0, 0.5]),
-        ([1.5, 1.0], 2, [1.5, 1.0]),
-        ([2.0], 4, [2.0, 0.75, 0.75, 0.75]),
-    ],
-)
-def test_axes_without_a_vector_share_what_is_left_of_the_trace(
-    leading: list[float], d: int, lengths: list[float]
-) -> None:
-    """Variances are 1 on average, and the eigenvalues' sum is d and the trace.
-
-    2.5 of two columns, 4.25 of four.
-    """
-    relative = np.diag([0.75, -0.25, 0.0, -0.25][:d]) + 0.1 * (1.0 - np.eye(d))
-    assert module._all_lengths(np.array(leading), relative).tolist() == pytest.approx(
-        lengths
-    )
 
 
 @pytest.mark.parametrize(

@@ -117,16 +117,6 @@ def test_proxies_cover_the_samples_evenly() -> None:
     assert distances.max() < 0.3
 
 
-def test_the_first_proxy_follows_the_generator_and_the_next_are_far(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """k-means++: with one far sample, it is chosen nearly always."""
-    monkeypatch.setattr(module, "_LLOYD_STEPS", 0)
-    samples = np.concatenate([generator().normal(0.0, 0.01, (50, 1)), [[9.0]]])
-    for seed in range(10):
-        assert tessellation(samples, 2, generator(seed)).max() == 9.0
-
-
 def test_too_many_distances_are_not_measured_and_no_sample_is_taken_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -725,18 +715,6 @@ def test_noise_alone_exceeds_what_is_heard_among_counts_once_in_five_hundred(
     assert found == pytest.approx(deviations, abs=2e-5)
     if n:
         assert n * norm.sf(found) == pytest.approx(0.002, rel=1e-4)
-
-
-def test_cubes_are_cut_to_the_box_on_all_sides() -> None:
-    """Also around a centre that lies outside of it, where nothing of a small cube is
-    left but the box's side.
-    """
-    drawn: Any = SimpleNamespace(uniform=lambda low, high: [low, high])
-    low, high = module._in_cubes(
-        np.array([0.5, -1.5, 1.5]), np.array([[0.25], [2.0]]), drawn
-    )
-    assert low.tolist() == [[0.25, -1.0, 1.0], [-1.0, -1.0, -0.5]]
-    assert high.tolist() == [[0.75, -1.0, 1.0], [1.0, 0.5, 1.0]]
 
 
 def test_what_just_equals_the_threshold_is_not_heard() -> None:

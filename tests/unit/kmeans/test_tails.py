@@ -169,3 +169,30 @@ def test_one_far_shell_is_heard_alone() -> None:
     more, _ = beyond_radius(sums, LENGTHS, COUNTS, 5.0)
     assert more[:, 1] == pytest.approx(np.full(3, 0.08), rel=0.1)
     assert np.abs(more[:, 0]).max() == 0.0
+
+
+def test_faint_shells_on_one_side_are_heard_together() -> None:
+    """Each alone is below what noise reaches, and on both sides nothing is heard."""
+    lengths, counts = shell_lengths(np.array([0.25]), 5, 2.0), np.array([1_000.0])
+    scores = np.array([2.2, 2.2, 2.2, 2.2, 2.2])
+    one_side, _ = beyond_radius(10.0 * scores[None, :, None], lengths, counts, 10.0)
+    signs = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
+    both_sides, _ = beyond_radius(
+        10.0 * (signs * scores)[None, :, None], lengths, counts, 10.0
+    )
+    assert one_side[0, 0] > 2.0 * abs(both_sides[0, 0])
+
+
+def test_noise_hides_more_in_clusters_that_are_full_up_to_their_radius() -> None:
+    sums = np.zeros((3, 5, 2))
+    _, full = beyond_radius(sums, LENGTHS, COUNTS, 20.0, np.full(3, 0.95))
+    _, ending = beyond_radius(sums, LENGTHS, COUNTS, 20.0, np.full(3, 0.3))
+    assert (full > 3.0 * ending).all()
+
+
+@pytest.mark.parametrize("fullness", [-1.0, 0.0, 1e-9, 0.5, 1.0, 50.0])
+def test_any_fullness_gives_a_finite_error(fullness: float) -> None:
+    sums = np.zeros((3, 5, 2))
+    more, deviation = beyond_radius(sums, LENGTHS, COUNTS, 5.0, np.full(3, fullness))
+    assert np.isfinite(more).all()
+    assert np.isfinite(deviation).all()

@@ -66,6 +66,7 @@ def test_weights_count_and_not_only_whether_they_are_there() -> None:
     assert sorted(heavy.ravel()) == pytest.approx([0.0, 1.6], abs=2**-16)
 
 
+@pytest.mark.nightly
 def test_restarts_come_near_the_optimum_and_say_what_they_cost() -> None:
     generator = np.random.default_rng(2)
     for _ in range(5):

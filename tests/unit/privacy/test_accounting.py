@@ -18,7 +18,7 @@ from support.deltas import compose_delta
 from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy.accounting import _lowest_point, compose_epsilon
+from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import (
     calibrate_gaussian,
     gaussian_noise_multiplier,
@@ -476,19 +476,3 @@ def test_sensitivity_checks_its_enumerations_and_its_reason() -> None:
         Sensitivity(Norm.L1, 1.0, "record")  # type: ignore[arg-type]
     with pytest.raises(LocalMisuseError, match=r"because is 2, but .* half a sentence"):
         Sensitivity(Norm.L1, 1.0, PrivacyUnit.RECORD, 2)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("place", [0.1, 3.0, 5.5, 9.9])
-def test_golden_sections_close_in_on_the_lowest_point(place: float) -> None:
-    """From both sides; and each trial lies between the ends, or a price could be read
-    off where nothing is known.
-    """
-    tried: list[float] = []
-
-    def cost(x: float) -> float:
-        tried.append(x)
-        return abs(x - place)
-
-    assert _lowest_point(cost, 0.0, 10.0) == pytest.approx(place, abs=1e-5)
-    assert tried[:2] == pytest.approx([3.8196601125, 6.1803398875])
-    assert 0.0 < min(tried) <= max(tried) < 10.0

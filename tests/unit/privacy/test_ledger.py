@@ -909,6 +909,9 @@ def test_killed_process_never_undercharges(path: Path) -> None:
 
 # The command.
 
+NODE = 1234567890123456789
+"""Its own ledger's table does not repeat it."""
+
 
 def test_show_prints_runs_and_totals(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
@@ -917,7 +920,7 @@ def test_show_prints_runs_and_totals(
     ledger = FileLedger(path)
     ledger.charge(entry("run-1", 0, 0.75))
     ledger.charge(entry("run-1", 1, 0.75))
-    ledger.charge(entry("run-3", 0, 4.0, unit="client"))
+    ledger.charge(entry(f"77/{NODE}", 0, 4.0, unit="client"))
     ledger.charge(entry("[red]\x1b[31mrun-2", 0, 2.0))
     assert main(["ledger", "show", str(path)]) == 0
     output = capsys.readouterr().out
@@ -930,7 +933,7 @@ def test_show_prints_runs_and_totals(
         ["ward-7", "record", "run-1", "ab12", "2", "0.75", "1e-06"],
         ["ward-7", "record", "[red]?[31mrun-2", "ab12", "1", "2", "1e-06"],
         ["total", "record", "2 runs", "", "3", "2.75", "2e-06"],
-        ["ward-7", "client", "run-3", "ab12", "1", "4", "1e-06"],
+        ["ward-7", "client", "77", "ab12", "1", "4", "1e-06"],
         ["total", "client", "1 runs", "", "1", "4", "1e-06"],
     ]
     assert main(["ledger", "show", str(path), "--json"]) == 0
@@ -941,7 +944,7 @@ def test_show_prints_runs_and_totals(
     ] == [
         ("run-1", "record", 2, 0.75),
         ("[red]\x1b[31mrun-2", "record", 1, 2.0),
-        ("run-3", "client", 1, 4.0),
+        (f"77/{NODE}", "client", 1, 4.0),
     ]
     assert runs[0]["plan"] == entry("run-1", 0, 0.75).plan_digest
     assert runs[0]["first"] <= runs[0]["last"]

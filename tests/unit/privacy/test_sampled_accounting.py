@@ -17,7 +17,6 @@ from support.deltas import compose_delta
 from support.numerical import pld_epsilon
 
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
-from flwr_dpkmeans.privacy import gaussian, mixtures
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.closeness import SAME, Closeness
 from flwr_dpkmeans.privacy.release import (
@@ -390,16 +389,3 @@ def test_a_failure_of_the_numerical_accountant_is_an_error_not_a_price(
     )
     with pytest.raises(PlanError, match="not a number"):
         compose_epsilon(rounds(1.0, 0.1, 2), 1e-6)
-
-
-def test_rounding_that_a_mixtures_price_allows_for() -> None:
-    """One loss of 0, and x = 30 deviations to it.
-
-    4e-12, and an ulp for each of 8 * 30.01 * 32 and 2 more steps.
-    """
-    mixture = mixtures.Mixture(0.01, np.zeros(1), np.ones(1))
-    (exact,) = gaussian.gaussian_deltas(np.array([0.3]), 0.01)
-    allowed = 4e-12 + 2.0**-53 * (8.0 * 30.01 * 32.0 + 2.0)
-    assert mixture.delta(0.3) / exact - 1.0 == pytest.approx(
-        allowed, rel=0.0, abs=2e-15
-    )

@@ -15,9 +15,8 @@ import pytest
 from flwr_dpkmeans.errors import PlanError, ProtocolError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
-from flwr_dpkmeans.privacy.closeness import Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, NoiseShape
-from flwr_dpkmeans.sums.build import _known, build_algorithm, initial_state
+from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.verify import (
     require_next,
@@ -32,15 +31,9 @@ from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
 
 BOX = ((-1.0,), (1.0,))
-TWO = ((-1.0, 0.0), (1.0, 2.0))
 FACTS = ServerFacts(3, (0.0, 0.0), 0.5, 0.2)
 POINTS = PublicPoints.of(np.array([[0.5, 0.0], [-0.5, 0.25], [0.0, -0.25]]))
 FEDDP: dict[str, Any] = {"algorithm": "feddp_kmeans", "n_examples": 5000}
-SAMPLED: dict[str, Any] = {
-    "algorithm": "proxy_lloyd",
-    "unit": "client",
-    "trust": "central",
-}
 
 
 def plan_of(
@@ -158,50 +151,6 @@ def test_what_ledgers_are_charged_first(
         ),
     }
     assert worst_case(plan) == pytest.approx(prices[expected](), rel=1e-6)
-
-
-def squares_of(plan: Plan, index: int) -> float:
-    return math.fsum(
-        block.noise_multiplier**-2 for block in plan.round_at(index).blocks
-    )
-
-
-def test_all_gaussian_releases_besides_are_one() -> None:
-    """Count and histograms as they are planned.
-
-    An evaluation of a twentieth of the budget.
-    """
-    plan = plan_of(
-        known={"n_examples": 900, "box": ((-0.5,) * 2, (0.5,) * 2)},
-        n_examples=None,
-        private_bounds=True,
-    )
-    before = math.fsum(squares_of(plan, index) for index in range(plan.first_round, 1))
-    found = _known(plan)
-    assert found.released_multiplier == pytest.approx(before**-0.5, rel=1e-12)
-    assert (found.evaluation, found.profile, found.sampled) == ((), (), ())
-    assert found.released_closeness.log_ratio > 0.0
-    measured = plan_of(evaluation="private")
-    found = _known(measured)
-    assert found.released_multiplier == pytest.approx(
-        squares_of(measured, 3) ** -0.5, rel=1e-12
-    )
-    own = whole_multiplier(measured.config, measured.delta) / math.sqrt(0.05)
-    assert found.released_multiplier == pytest.approx(own, rel=1e-9)
-    assert measured.rounds[-1].blocks == found.evaluation
-    described = plan_of(
-        schema_digest="0" * 64, profile_widths=(1, 1), profile_share=0.125
-    )
-    found = _known(described)
-    assert described.rounds[-1].blocks == found.profile
-    eighth = whole_multiplier(described.config, described.delta) / math.sqrt(0.125)
-    assert found.released_multiplier == pytest.approx(eighth, rel=1e-12)
-    bare = _known(plan_of(evaluation="exact"))
-    assert (bare.released_multiplier, bare.released_closeness) == (
-        None,
-        Closeness(0.0, 0.0, 0.0),
-    )
-    assert bare.evaluation
 
 
 @pytest.mark.parametrize("algorithm", ["sulloyd", "glloyd", "lloyd"])

@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.kmeans_task import _require_bounded
-from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kmeans.ranges import WIDEST
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import report
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
@@ -36,7 +33,6 @@ from flwr_dpkmeans.sums.statement import (
     unclear_cautions,
     why_not_private,
 )
-from flwr_dpkmeans.sums.statement.assumptions import _assumptions, _server_sentences
 
 ATTEMPTS = ((1, 0), (1, 1), (2, 1))
 
@@ -264,25 +260,6 @@ def test_what_a_guarantee_rests_on(
     )
 
 
-@pytest.mark.parametrize("n_points", [0, 1, 40])
-def test_a_server_without_points_is_not_said_to_have_some(n_points: int) -> None:
-    task = SimpleNamespace(server_points_words=lambda plan: "stay there.")
-    plan: Any = SimpleNamespace(public_points=None, task=task)
-    told = _server_sentences(plan, n_points)
-    assert (len(told), told[-1].startswith("Centre and clip bounds")) == (
-        2 if n_points else 1,
-        True,
-    )
-    assert told[0].startswith(
-        f"The server's {n_points} points are not the clients' data"
-    ) is (n_points > 0)
-    plan.public_points = ()
-    assert all(
-        "every client sees them" in one
-        for one in _server_sentences(plan, n_points)[:-1]
-    )
-
-
 def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_for_is_there() -> (
     None
 ):
@@ -334,16 +311,6 @@ def test_a_guarantee_says_what_else_everybody_sees(
         part in told for part in ("number of rows", "histograms", "spreads")
     ) is (words is not None)
     assert words is None or words in told
-
-
-@pytest.mark.parametrize("domain", [(-5.0, WIDEST), (-WIDEST, 5.0)])
-def test_a_domain_that_is_open_on_one_side_bounds_no_column(
-    domain: tuple[float, float],
-) -> None:
-    plan = plan_of(private_bounds=True)
-    _require_bounded(plan, [0], ((-5.0,), (5.0,)), 1.0)
-    with pytest.raises(PlanError, match="found no values of column 0"):
-        _require_bounded(plan, [0], ((domain[0],), (domain[1],)), 1.0)
 
 
 COUNTED: dict[str, Any] = {"counted": 1000, "n_examples": None}
@@ -515,96 +482,6 @@ def test_a_count_with_noise_of_the_clients_holds_against_at_least_one_of_them(
 ) -> None:
     told = build_report(plan_of(n_examples=None, max_silent=max_silent), ()).guarantee
     assert f"against a server, or against up to {colluding} of 5 clients." in told
-
-
-NAMED: dict[str, Any] = {"feature_names": ("a", "b")}
-EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
-DIGEST: dict[str, Any] = {"columns_digest": "0" * 64}
-
-
-@pytest.mark.parametrize(
-    ("values", "change", "said"),
-    [
-        ({}, {}, "The tables' columns have no names and were matched by position."),
-        ({}, DIGEST, "Columns were matched by name."),
-        (NAMED, {}, "Columns were matched by name."),
-        (
-            NAMED | {"allow_unnamed": True},
-            {},
-            "Columns were matched by name (those of tables without names by position).",
-        ),
-        (
-            EACH,
-            DIGEST,
-            (
-                "Columns have the same names in the same order everywhere; bounds for"
-                " each are by position."
-            ),
-        ),
-        (EACH | NAMED, {}, "Columns were matched by name."),
-        (
-            EACH,
-            {},
-            "The bounds (given for each of 2 features) are public knowledge and were",
-        ),
-        (
-            {"bounds": ((-1.0,), (3.0,))},
-            {},
-            "The bounds (-1 to 3) are public knowledge and were",
-        ),
-        (
-            {"private_bounds": True},
-            {},
-            (
-                "The bounds were found by the private histograms that are listed below,"
-                " inside"
-            ),
-        ),
-        (
-            BY_CLIENT | {"noise": "seeded"},
-            {"rate": 0.5},
-            "takes part in a round with probability 0.5, by a seeded coin.",
-        ),
-        (
-            BY_CLIENT,
-            {"rate": 0.5},
-            (
-                "takes part in a round with probability 0.5, by a coin that nobody else"
-                " sees"
-            ),
-        ),
-        (
-            COUNTED,
-            {"delta": 1e-7},
-            (
-                "delta was lowered from 1e-06 to 1e-07, as the private count found"
-                " about 1000 rows"
-            ),
-        ),
-        (
-            {"n_examples": None},
-            {},
-            (
-                "The number of rows is not known: delta is below 1/N for fewer than"
-                " 1,000,000 rows."
-            ),
-        ),
-    ],
-)
-def test_assumptions_of_columns_bounds_coins_and_rows(
-    values: dict[str, Any], change: dict[str, Any], said: str
-) -> None:
-    plan = plan_of(**values)
-    sampled = plan.config.changed(client_sampling_rate=change.get("rate", 1.0))
-    others = {name: value for name, value in change.items() if name != "rate"}
-    told = _assumptions(replace(plan, config=sampled, **others), "nobody is known")
-    assert sum(said in sentence for sentence in told) == 1
-    for kind, n_said in (
-        ("matched by|same order", 1),
-        ("^The bounds", 1),
-        ("coin", sampled.client_sampling_rate < 1.0),
-    ):
-        assert sum(re.search(kind, sentence) is not None for sentence in told) == n_said
 
 
 @pytest.mark.parametrize(

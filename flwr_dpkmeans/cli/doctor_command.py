@@ -1,0 +1,204 @@
+"""Looks at versions, folders, ports and processors before anything needs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from flwr_dpkmeans import __version__
+from flwr_dpkmeans.cli.node import PAGE_PORT
+from flwr_dpkmeans.deploy import FIRST_PORT, FLOWER_TRIED, N_PORTS
+from flwr_dpkmeans.deploy.findings import (
+    HOST,
+    Finding,
+    NoteError,
+    Verdict,
+    found,
+    require_free,
+    require_room,
+    require_writable,
+)
+from flwr_dpkmeans.errors import ConfigurationError, listed
+
+PACKAGE = "flwr-dpkmeans"
+OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
+_LOCAL_SUPERLINK = "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", "39091"
+"""Flower's variable, and the port where it is not set."""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def print_findings() -> int:
+    """Print a line for each item; 1 if one is wrong."""
+    is_wrong = False
+    for finding in findings():
+        print(finding, flush=True)
+        is_wrong = is_wrong or finding.verdict is Verdict.WRONG
+    return int(is_wrong)
+
+
+def findings() -> Iterator[Finding]:
+    """Look at one item after the other."""
+    looks: dict[str, Callable[[], str]] = {
+        "package": _package,
+        "python": _python,
+        "flower": _flower,
+        "ray": _ray,
+        "libraries": _libraries,
+        "results": _results,
+        "home": _flower_home,
+        "temporary": _temporary,
+        "here": _here,
+        "server": _server_port,
+        "page": _page_port,
+        "superlink": _local_superlink,
+        "processors": _processors,
+    }
+    for item, look in looks.items():
+        yield found(item, look)
+
+
+def _package() -> str:
+    folder = Path(__file__).resolve().parents[1]
+    return f"{PACKAGE} {__version__} in {folder}"
+
+
+def _python() -> str:
+    text = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        raise ConfigurationError(
+            f"Python {text} is too old: install {oldest} or a later one."
+        )
+    if sys.version_info >= FIRST_UNTRIED_PYTHON:
+        raise NoteError(f"Python {text} was not tried with this package")
+    return f"Python {text}, {sys.executable}"
+
+
+def _flower() -> str:
+    flower = _version_of("flwr")
+    if flower.rpartition(".")[0] not in FLOWER_TRIED:
+        raise NoteError(
+            f"Flower {flower} was not tried: {' and '.join(FLOWER_TRIED)} were"
+        )
+    return f"Flower {flower}, tried"
+
+
+def _ray() -> str:
+    try:
+        return f"Ray {version('ray')}, for simulations"
+    except PackageNotFoundError as error:
+        raise NoteError(
+            "Ray is not here, which simulations with `flwr run` need:"
+            " pip install 'flwr[simulation]'"
+        ) from error
+
+
+def _libraries() -> str:
+    """Whether what the package asks for is here, in a version that it takes."""
+    try:
+        lines = requires(PACKAGE) or []
+    except PackageNotFoundError as error:
+        raise NoteError(
+            f"{PACKAGE} is not installed here, so nothing says which versions it takes"
+        ) from error
+    requirements = [Requirement(line) for line in lines]
+    needed = [
+        requirement
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    ]
+    for requirement in needed:
+        present = _version_of(requirement.name)
+        if not requirement.specifier.contains(present, prereleases=True):
+            raise ConfigurationError(
+                f"{requirement.name} {present} is here, but the package takes"
+                f" {requirement.specifier}: pip install"
+                f" '{requirement.name}{requirement.specifier}'."
+            )
+    return f"{len(needed)} packages in versions that this one takes"
+
+
+def _version_of(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError as error:
+        raise ConfigurationError(
+            f"{name} is not installed: pip install {name}."
+        ) from error
+
+
+def _results() -> str:
+    folder = Path.home() / PACKAGE
+    require_room(folder)
+    return require_writable(folder)
+
+
+def _flower_home() -> str:
+    folder = os.environ.get("FLWR_HOME", Path.home() / ".flwr")
+    return require_writable(Path(folder))
+
+
+def _temporary() -> str:
+    return require_writable(Path(tempfile.gettempdir()))
+
+
+def _here() -> str:
+    try:
+        return require_writable(Path.cwd())
+    except ConfigurationError as error:
+        raise NoteError(
+            f"commands that write here cannot: {str(error).rstrip('.')}"
+        ) from error
+
+
+def _server_port() -> str:
+    for port in range(FIRST_PORT, FIRST_PORT + N_PORTS):
+        try:
+            require_free(HOST, port)
+        except ConfigurationError:
+            continue
+        return f"port {port} is free for `server init`"
+    last = FIRST_PORT + N_PORTS - 1
+    raise ConfigurationError(
+        f"no port from {FIRST_PORT} to {last} is free: give `server init` one by"
+        " --port."
+    )
+
+
+def _page_port() -> str:
+    return _free_or_note(PAGE_PORT, "a live page", "give it another one by --port")
+
+
+def _local_superlink() -> str:
+    variable, usual = _LOCAL_SUPERLINK
+    text = os.environ.get(variable, usual)
+    if not text.isdecimal():
+        raise ConfigurationError(f"{variable} is {text!r}: give a port's number.")
+    return _free_or_note(
+        int(text),
+        "simulations",
+        f"Flower's SuperLink runs there already, or set {variable} to another one",
+    )
+
+
+def _free_or_note(port: int, what: str, mend: str) -> str:
+    try:
+        require_free(HOST, port)
+    except ConfigurationError as error:
+        raise NoteError(f"port {port}, for {what}, is taken: {mend}") from error
+    return f"port {port} is free for {what}"
+
+
+def _processors() -> str:
+    usable = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        usable = len(os.sched_getaffinity(0))
+    limits = [f"{name}={os.environ[name]}" for name in _THREADS if name in os.environ]
+    text = f"{usable} processors"
+    return f"{text}, threads limited by {listed(limits)}" if limits else text

@@ -1,0 +1,1 @@
+"""What a column means: as a schema states it, or as its cells let its owner guess."""

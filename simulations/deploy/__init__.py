@@ -1,4 +1,0 @@
-"""A whole federation on one machine, over TLS, with authenticated SuperNodes.
-
-`python -m simulations.deploy --help`.
-"""
