@@ -29,7 +29,7 @@ from flwr_dpkmeans.privacy.closeness import (
     joint_closeness,
 )
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
 
@@ -382,7 +382,7 @@ def theorem(
         Probability with which a client takes part.
     """
     if block.noise is NoiseShape.NONE:
-        return told("no_mechanism")
+        return report_sentence("no_mechanism")
     bound_row, bound = block.sensitivity.proof
     mechanism, mechanism_rows = _PROOFS[block.noise]
     rows = [bound_row] if bound_row else []
@@ -392,8 +392,8 @@ def theorem(
     sample = ""
     if sampling_rate < 1.0:
         rows.append("M5")
-        sample = told("over_a_sample", rate=sampling_rate)
-    return f"{bound}; {told(mechanism)}{sample} [{', '.join(rows)}]."
+        sample = report_sentence("over_a_sample", rate=sampling_rate)
+    return f"{bound}; {report_sentence(mechanism)}{sample} [{', '.join(rows)}]."
 
 
 # -- events, as `flwr_dpkmeans.privacy.accounting` prices them -------------------------

@@ -44,7 +44,7 @@ def share_text(share: float, deviation: float, *, is_noise: bool | None = None) 
 
 
 def error_text(error: float) -> str:
-    """Two digits of an error, or all before the point.
+    """Write two digits of an error, or all before the point.
 
     Examples
     --------
@@ -55,19 +55,22 @@ def error_text(error: float) -> str:
 
 
 def rounded_text(value: float, error: float) -> str:
-    """A number with the digits that its error says are of use: further ones are noise,
-    and fewer would hide what is known.
+    """Write a number with the digits that its error says are of use.
+
+    Further ones are noise, and fewer would hide what is known.
 
     Examples
     --------
-    >>> rounded_text(39.0166, 0.0351), rounded_text(-0.000206, 0.54), rounded_text(1045.4, 1406.0)
-    ('39.017', '0.00', '1,045')
+    >>> rounded_text(39.0166, 0.0351), rounded_text(-0.000206, 0.54)
+    ('39.017', '0.00')
+    >>> rounded_text(1045.4, 1406.0)
+    '1,045'
     """
     return f"{value:z,.{_decimals(error)}f}"
 
 
 def _decimals(error: float) -> int:
-    """Digits behind the point of two significant ones."""
+    """Count the digits behind the point of two significant ones."""
     if error <= 0.0:
         return 0
     first = math.floor(math.log10(error))

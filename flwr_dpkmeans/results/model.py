@@ -37,11 +37,9 @@ from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
 from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import (
-    PrivacyReport,
-    counts_deviation,
-    told,
-)
+from flwr_dpkmeans.privacy.released_counts import counts_deviation
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.clear_centres import (
     Array,
     Cautions,
@@ -297,11 +295,15 @@ class Model:
         the centroids differ in, warn instead.
         """
         if self.is_coarse:
-            return (told("coarse", steps=self._steps),)
+            return (report_sentence("coarse", steps=self._steps),)
         columns = self.drowned_columns(radius)
         if not columns:
             return ()
-        return (told("drowned", columns=column_names(columns, self.feature_names)),)
+        return (
+            report_sentence(
+                "drowned", columns=column_names(columns, self.feature_names)
+            ),
+        )
 
     @property
     def is_coarse(self) -> bool:
@@ -369,7 +371,7 @@ class Model:
         if self.schema is not None and self.schema.scale == Scale.STANDARD:
             mend = ""
         name = repr(names[largest])
-        return (told("dominated", column=name, part=part, mend=mend),)
+        return (report_sentence("dominated", column=name, part=part, mend=mend),)
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""

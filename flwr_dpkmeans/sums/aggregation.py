@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.agreement import UNMASK_BYTES
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.graph import least_survivors, recovery_graph
@@ -167,24 +167,25 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
-        t, graph, chance, cut = (
-            plan.max_silent,
-            recovery_graph(plan.n_clients, plan.max_silent),
-            "",
-            "",
-        )
+        n_clients = plan.n_clients
+        max_silent = plan.max_silent
+        graph = recovery_graph(n_clients, max_silent)
+        chance = ""
+        cut = ""
         if not graph.certain:
-            chance, cut = (
-                told("likely"),
-                f" {told('cut', fewest=graph.fewest_open(plan.n_clients, t) - t)}",
-            )
-        known = {
-            "degree": graph.degree,
-            "threshold": graph.threshold,
-            "chance": chance,
-            "cut": cut,
-        }
-        return (told("recovered", t=t, n_clients=plan.n_clients, **known),)
+            chance = report_sentence("likely")
+            fewest = graph.fewest_open(n_clients, max_silent) - max_silent
+            cut = " " + report_sentence("cut", fewest=fewest)
+        sentence = report_sentence(
+            "recovered",
+            t=max_silent,
+            n_clients=n_clients,
+            degree=graph.degree,
+            threshold=graph.threshold,
+            chance=chance,
+            cut=cut,
+        )
+        return (sentence,)
 
     def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
         """Key shares, tickets and survivors."""
