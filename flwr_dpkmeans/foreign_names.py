@@ -120,7 +120,9 @@ def answer(
 
 
 def _is_taken(
-    template: str, spelt: Mapping[str, str], taken: Collection[str] | None
+    template: str,
+    spelt: Mapping[str, str],
+    taken: Collection[str] | None,
 ) -> bool:
     """Tell whether an answer names only arguments that may be given."""
     if taken is None:

@@ -129,7 +129,10 @@ class Auto(Group):
 
     argument, short = "n_clusters", "auto"
     max_clusters: int = whole(
-        DEFAULT_MAX_CLUSTERS, 1, 20, "largest number of clusters that is considered"
+        DEFAULT_MAX_CLUSTERS,
+        1,
+        20,
+        "largest number of clusters that is considered",
     )
 
 
@@ -241,7 +244,9 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat_object(
-    name: str, options: Options, arguments: Mapping[str, Any]
+    name: str,
+    options: Options,
+    arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
     """One argument's object by flat names, if it is a value of that argument."""
     argument = options.argument if isinstance(options, Group) else "algorithm"
@@ -324,7 +329,9 @@ def object_of(argument: str, value: object) -> Options:
 
 
 def unknown_argument(
-    name: str, value: Any, parameters: Collection[str]
+    name: str,
+    value: Any,
+    parameters: Collection[str],
 ) -> ConfigurationError:
     """Say where an unknown argument is gone, or which of `parameters` is nearest."""
     answer = foreign_names.answer(name, taken=parameters)
@@ -366,7 +373,11 @@ def _flat_name(option: Field[Any]) -> str:
     return name
 
 
-def _moved(name: str, value: Any, parameters: Collection[str]) -> str:
+def _moved(
+    name: str,
+    value: Any,
+    parameters: Collection[str],
+) -> str:
     """Where an option has gone that the estimator had once as an argument.
 
     "" where it never had one.
@@ -421,7 +432,12 @@ def _names_of(kind: type[Task]) -> set[str]:
 def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
     """Turn ``"auto"`` into the fields that let the algorithm choose k."""
     if isinstance(n_clusters, str) and n_clusters == "auto":
-        require_integer("max_clusters", max_clusters, 1, DEFAULT_MAX_CLUSTERS)
+        require_integer(
+            "max_clusters",
+            max_clusters,
+            1,
+            DEFAULT_MAX_CLUSTERS,
+        )
         return {"n_clusters": max_clusters, "choose_n_clusters": True}
     if max_clusters != DEFAULT_MAX_CLUSTERS:
         raise ConfigurationError(
@@ -545,7 +561,10 @@ def schema_settings(bounds: Any) -> dict[str, Any]:
 
 
 def build_config(
-    options: Mapping[str, Any], box: Bounds, *, has_server_data: bool
+    options: Mapping[str, Any],
+    box: Bounds,
+    *,
+    has_server_data: bool,
 ) -> RunConfig:
     """Build a run from options as `flat_options` returns them.
 
@@ -578,7 +597,11 @@ class _Option:
     """None: a run must have it, or finds it out."""
     holder: type[Options] | None
 
-    def changed(self, name: str, stated: Any) -> Any:
+    def changed(
+        self,
+        name: str,
+        stated: Any,
+    ) -> Any:
         """Read a value as its holder does; None if it is the default."""
         value = stated
         if self.holder is not None and stated is not self.default:
@@ -694,7 +717,9 @@ def options_of(name: str) -> frozenset[str]:
 
 
 def own_options(
-    values: Mapping[str, Any], name: str, compared: Iterable[str]
+    values: Mapping[str, Any],
+    name: str,
+    compared: Iterable[str],
 ) -> dict[str, Any]:
     """What one of several compared algorithms gets of options that are given to all.
 
@@ -770,7 +795,11 @@ def _require_own(config: RunConfig, values: Mapping[str, Any]) -> None:
                 )
 
 
-def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
+def foreign_option(
+    option: str,
+    value: Any,
+    name: str,
+) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
     kinds = [
         task_kind(owner)
@@ -787,7 +816,11 @@ def foreign_option(option: str, value: Any, name: str) -> ConfigurationError:
 
 
 def foreign_table(
-    key: str, option: str, stated: Any, owner: type[Task], name: str
+    key: str,
+    option: str,
+    stated: Any,
+    owner: type[Task],
+    name: str,
 ) -> None:
     """Refuse an option of an algorithm's own table if another algorithm was chosen.
 

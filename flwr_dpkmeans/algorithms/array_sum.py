@@ -179,9 +179,18 @@ class ArraySumTask(Task):
         " automatic: so that values are rounded to 2^-24, at most 2^28",
     )
     most_examples: int = whole(
-        0, 0, 1000, "examples that give a client its full weight in a mean; 0: sums"
+        0,
+        0,
+        1000,
+        "examples that give a client its full weight in a mean; 0: sums",
     )
-    max_iter: int | None = whole(None, 1, 1, "rounds; automatic: one", most=1000)
+    max_iter: int | None = whole(
+        None,
+        1,
+        1,
+        "rounds; automatic: one",
+        most=1000,
+    )
 
     @property
     def max_rounds(self) -> int:
@@ -260,11 +269,27 @@ class ArraySumTask(Task):
 
     def planned(self, public: PublicFacts) -> Sequence[tuple[Block, ...]]:
         """What each round releases."""
-        parts = [ReleasePart("updates", (self.size,), _MOVE, 1.0, _REACH)]
+        parts = [
+            ReleasePart(
+                "updates",
+                (self.size,),
+                _MOVE,
+                1.0,
+                _REACH,
+            )
+        ]
         if (
             self.most_examples
         ):  # The error of weights is divided by far more than it moves a mean.
-            parts.append(ReleasePart("weights", (1,), _WEIGH, 0.125, _REACH))
+            parts.append(
+                ReleasePart(
+                    "weights",
+                    (1,),
+                    _WEIGH,
+                    0.125,
+                    _REACH,
+                )
+            )
         return allocate(public, [parts] * self.max_rounds)
 
     def beginning(self) -> State:
@@ -272,7 +297,10 @@ class ArraySumTask(Task):
         return State({"moved": np.zeros(self.size)})
 
     def _step(
-        self, index: int, blocks: tuple[Block, ...], n_clients: int
+        self,
+        index: int,
+        blocks: tuple[Block, ...],
+        n_clients: int,
     ) -> PrivateSum:
         scale = self.scale(n_clients)
 
@@ -289,9 +317,18 @@ class ArraySumTask(Task):
         def advance(state: State, released: ReleasedSum) -> State:
             return self.moved(state, released, scale)
 
-        return PrivateSum(f"arrays-{index}", blocks, statistic, advance)
+        return PrivateSum(
+            f"arrays-{index}",
+            blocks,
+            statistic,
+            advance,
+        )
 
-    def released_part(self, part: _Part, scale: _Scale) -> list[Array]:
+    def released_part(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> list[Array]:
         """One client's arrays in the ring, and its weight, each within the bound that
         its block states.
         """
@@ -304,7 +341,12 @@ class ArraySumTask(Task):
         clipped = clip_vector(shrunk, _REACH)
         return [toward_zero(clipped * weight), toward_zero([weight * _REACH])]
 
-    def moved(self, state: State, released: ReleasedSum, scale: _Scale) -> State:
+    def moved(
+        self,
+        state: State,
+        released: ReleasedSum,
+        scale: _Scale,
+    ) -> State:
         """The arrays after a release: a sum, or a mean, was added to them."""
         weight = 1.0
         if (
@@ -321,7 +363,10 @@ class ArraySumTask(Task):
     # -- one client's part -------------------------------------------------------------
 
     def contribution(
-        self, before: Mapping[str, Any], answer: Mapping[str, Any], n_examples: Any
+        self,
+        before: Mapping[str, Any],
+        answer: Mapping[str, Any],
+        n_examples: Any,
     ) -> Array:
         """What a client adds, and behind it its weight, from its app's answer.
 
@@ -368,7 +413,11 @@ class ArraySumTask(Task):
             )
         return float(n_examples) / self.most_examples
 
-    def why_left_out(self, part: _Part, scale: _Scale) -> str:
+    def why_left_out(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> str:
         """Why a client's part cannot be added, for its owner; "" where it can."""
         n_strange = int(np.count_nonzero(~np.isfinite(part.moves)))
         if n_strange:
@@ -381,7 +430,11 @@ class ArraySumTask(Task):
             )
         return ""
 
-    def remarks(self, vector: Array, n_clients: int) -> tuple[str, ...]:
+    def remarks(
+        self,
+        vector: Array,
+        n_clients: int,
+    ) -> tuple[str, ...]:
         """What the owner of a contribution is told of what becomes of it.
 
         Exact numbers, for nobody else.
@@ -421,7 +474,11 @@ class ArraySumTask(Task):
 
     # -- the result --------------------------------------------------------------------
 
-    def named(self, state: State, n_clients: int) -> dict[str, Any]:
+    def named(
+        self,
+        state: State,
+        n_clients: int,
+    ) -> dict[str, Any]:
         """The arrays, moved by the released sums so far, each of its type."""
         scale = self.scale(n_clients)
         start = (
@@ -432,11 +489,18 @@ class ArraySumTask(Task):
         return {
             name: _typed(part.reshape(shape), dtype)
             for (name, shape), part, dtype in zip(
-                self.arrays, parts, self._types, strict=True
+                self.arrays,
+                parts,
+                self._types,
+                strict=True,
             )
         }
 
-    def result(self, plan: Plan, state: State) -> Result:
+    def result(
+        self,
+        plan: Plan,
+        state: State,
+    ) -> Result:
         return Result(self.named(state, plan.n_clients))
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
@@ -516,10 +580,17 @@ class ExactArraySumTask(ArraySumTask):
         reach = self.scale(public.n_clients).reach
         because = "S31: no entry that one client adds is larger"
         moves = Sensitivity(
-            Norm.L2, reach * math.sqrt(self.size), PrivacyUnit.CLIENT, because
+            Norm.L2,
+            reach * math.sqrt(self.size),
+            PrivacyUnit.CLIENT,
+            because,
         )
         weighs = Sensitivity(
-            Norm.L2, reach, PrivacyUnit.CLIENT, _WEIGH.because, nonnegative=True
+            Norm.L2,
+            reach,
+            PrivacyUnit.CLIENT,
+            _WEIGH.because,
+            nonnegative=True,
         )
         shapes = {
             "updates": ((self.size,), moves, reach),
@@ -529,7 +600,14 @@ class ExactArraySumTask(ArraySumTask):
         if not self.most_examples:
             del shapes["weights"]
         blocks = [
-            Block(name, shape, sensitivity, NoiseShape.NONE, 0.0, most)
+            Block(
+                name,
+                shape,
+                sensitivity,
+                NoiseShape.NONE,
+                0.0,
+                most,
+            )
             for name, (shape, sensitivity, most) in shapes.items()
         ]
         return [tuple(blocks)] * self.max_rounds
@@ -551,7 +629,11 @@ class ExactArraySumTask(ArraySumTask):
     def beginning(self) -> State:
         return super().beginning().changed(**{_CHANGED_PARTS: np.zeros(_N_COUNTS)})
 
-    def released_part(self, part: _Part, scale: _Scale) -> list[Array]:
+    def released_part(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> list[Array]:
         changed = np.zeros(_N_COUNTS)
         if self.why_left_out(part, scale):
             changed[_LEFT_OUT] = 1.0
@@ -566,7 +648,11 @@ class ExactArraySumTask(ArraySumTask):
             rounded.append(round_to_grid([weight * scale.reach]))
         return [*rounded, changed]
 
-    def _weighted(self, part: _Part, scale: _Scale) -> Array:
+    def _weighted(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> Array:
         """A part as it stands in the ring, not yet rounded to its steps."""
         if self.clip is None:
             moves = self._unclipped(part, scale)
@@ -574,7 +660,11 @@ class ExactArraySumTask(ArraySumTask):
             moves = self._clipped(part, scale)
         return moves * min(part.weight, 1.0)
 
-    def _lost_share(self, part: _Part, scale: _Scale) -> float:
+    def _lost_share(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> float:
         """The share of a part's length that rounding takes, 1 where nothing is left."""
         exact = self._weighted(part, scale)
         largest = float(np.abs(exact).max())
@@ -584,17 +674,29 @@ class ExactArraySumTask(ArraySumTask):
         missing = (self._rounded(exact, scale) - exact) / largest
         return float(np.linalg.norm(missing) / np.linalg.norm(exact / largest))
 
-    def _rounded(self, exact: Array, scale: _Scale) -> Array:
+    def _rounded(
+        self,
+        exact: Array,
+        scale: _Scale,
+    ) -> Array:
         """What is left of a part in the result: arrays of whole numbers have no other."""
         rounded = round_to_grid(exact)
         factor = scale.unit / scale.reach
         is_whole = np.repeat([dtype == "int64" for dtype in self._types], self.sizes)
         return np.where(is_whole, np.rint(rounded * factor) / factor, rounded)
 
-    def _unclipped(self, part: _Part, scale: _Scale) -> Array:
+    def _unclipped(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> Array:
         return part.moves * (scale.reach / scale.unit)
 
-    def _clipped(self, part: _Part, scale: _Scale) -> Array:
+    def _clipped(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> Array:
         bound = self.clip or math.inf
         if part.norm <= bound:
             return self._unclipped(part, scale)
@@ -605,12 +707,21 @@ class ExactArraySumTask(ArraySumTask):
         """One step: without any weight nothing was added either."""
         return _GRID_STEP / scale.reach
 
-    def moved(self, state: State, released: ReleasedSum, scale: _Scale) -> State:
+    def moved(
+        self,
+        state: State,
+        released: ReleasedSum,
+        scale: _Scale,
+    ) -> State:
         changed = state[_CHANGED_PARTS] + released[_CHANGED_PARTS]
         after = super().moved(state, released, scale)
         return after.changed(**{_CHANGED_PARTS: np.clip(changed, 0.0, _MOST_MOVED)})
 
-    def why_left_out(self, part: _Part, scale: _Scale) -> str:
+    def why_left_out(
+        self,
+        part: _Part,
+        scale: _Scale,
+    ) -> str:
         reason = super().why_left_out(part, scale)
         if reason or self.clip is not None:
             return reason
@@ -626,7 +737,11 @@ class ExactArraySumTask(ArraySumTask):
         """Nothing beforehand: released counts say what happened."""
         return ()
 
-    def remarks(self, vector: Array, n_clients: int) -> tuple[str, ...]:
+    def remarks(
+        self,
+        vector: Array,
+        n_clients: int,
+    ) -> tuple[str, ...]:
         part, scale = _Part.of(vector), self.scale(n_clients)
         remarks = super().remarks(vector, n_clients)
         if self.why_left_out(part, scale):
@@ -641,7 +756,12 @@ class ExactArraySumTask(ArraySumTask):
         )
         return *remarks, sentence
 
-    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
         """How many parts are not in the sum as they were answered, and what to do."""
         counts = map(round, state[_CHANGED_PARTS].tolist())
         n_clipped, n_capped, n_left_out, n_rounded = counts

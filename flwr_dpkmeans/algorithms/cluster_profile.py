@@ -96,9 +96,20 @@ def profile_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]:
             " minus one half"
         )
         moved = Sensitivity(
-            Norm.L2, root_at_least(n_gappy) / 2.0, PrivacyUnit.RECORD, because
+            Norm.L2,
+            root_at_least(n_gappy) / 2.0,
+            PrivacyUnit.RECORD,
+            because,
         )
-        parts.append(ReleasePart(PRESENT, (k, n_gappy), moved, float(n_gappy), 0.5))
+        parts.append(
+            ReleasePart(
+                PRESENT,
+                (k, n_gappy),
+                moved,
+                float(n_gappy),
+                0.5,
+            )
+        )
     blocks, unit = divided(parts, 1.0, multiplier), settings.unit
     if unit is PrivacyUnit.RECORD:
         return blocks
@@ -131,7 +142,12 @@ class _Layout:
     @classmethod
     def of(cls, settings: Settings) -> _Layout:
         n_numbers, n_flags, *values = settings.profile_widths or (0, 0)
-        return cls(n_numbers, n_flags, tuple(values), settings.gap_columns)
+        return cls(
+            n_numbers,
+            n_flags,
+            tuple(values),
+            settings.gap_columns,
+        )
 
     @property
     def n_columns(self) -> int:
@@ -210,7 +226,10 @@ def profile_round(public: PublicFacts) -> PrivateSum:
             counted, present = layout.present(block)
             n = layout.n_numbers
             moments = moment_arrays(
-                block[:, :n], groups.astype(np.int64), config.n_clusters, present[:, :n]
+                block[:, :n],
+                groups.astype(np.int64),
+                config.n_clusters,
+                present[:, :n],
             )
             arrays = dict(zip(_ALL, moments, strict=False))
             cells = layout.cells(block) * present[:, layout.column_of_cells]
@@ -232,7 +251,12 @@ def profile_round(public: PublicFacts) -> PrivateSum:
         return state.changed(**{one.name: released[one.name] for one in public.profile})
 
     return PrivateSum(
-        PROFILE_ROUND, public.profile, statistic, advance, in_blocks=True, profiles=True
+        PROFILE_ROUND,
+        public.profile,
+        statistic,
+        advance,
+        in_blocks=True,
+        profiles=True,
     )
 
 
@@ -299,7 +323,11 @@ class Figure:
     """
 
 
-def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figure, ...]:
+def read_profile(
+    plan: Plan,
+    state: State,
+    schema: Schema | None,
+) -> tuple[Figure, ...]:
     """Figures of all clusters, then of each, by column of the schema.
 
     Empty if the run released no profile.
@@ -329,7 +357,15 @@ def read_profile(plan: Plan, state: State, schema: Schema | None) -> tuple[Figur
             if figure == "mean" and column.kind == Kind.DATE:
                 estimate = iso_date(estimate, *column.range)
             figures.append(
-                Figure(cluster, column.name, name, value, estimate, deviation, noise)
+                Figure(
+                    cluster,
+                    column.name,
+                    name,
+                    value,
+                    estimate,
+                    deviation,
+                    noise,
+                )
             )
     return tuple(figures)
 
@@ -400,7 +436,12 @@ class _Released:
     """
 
     @classmethod
-    def of(cls, plan: Plan, planned: PlannedRound, state: State) -> _Released:
+    def of(
+        cls,
+        plan: Plan,
+        planned: PlannedRound,
+        state: State,
+    ) -> _Released:
         # Where the run chose k, other rows hold noise alone.
         k = len(state.centroids)
         std = {

@@ -146,7 +146,9 @@ def simplify_steps(config: RunConfig, n_server: int) -> int:
 
 
 def _histogram(
-    public: PublicFacts, facts: ServerFacts, share: float
+    public: PublicFacts,
+    facts: ServerFacts,
+    share: float,
 ) -> list[noise_budget.ReleasePart]:
     moved = Sensitivity(
         noise_budget.count_norm(public.config),
@@ -155,14 +157,24 @@ def _histogram(
         _NEAREST,
         nonnegative=True,
     )
-    return [noise_budget.ReleasePart("weights", (facts.n_points,), moved, share, 1.0)]
+    return [
+        noise_budget.ReleasePart(
+            "weights",
+            (facts.n_points,),
+            moved,
+            share,
+            1.0,
+        )
+    ]
 
 
 # -- Lemma 17 --------------------------------------------------------------------------
 
 
 def parting_round(
-    public: PublicFacts, facts: ServerFacts, share: float
+    public: PublicFacts,
+    facts: ServerFacts,
+    share: float,
 ) -> noise_budget.PlannedSum:
     """How many rows each of the server's points is nearest to, in the space of the
     data; then the parts.
@@ -207,7 +219,12 @@ def parting_round(
             kept[:] = True
         points = points[kept]
         _, parts = connected_components(near[np.ix_(kept, kept)], directed=False)
-        shifts, zoom = _brought_nearer(points, parts, distance, facts.data_radius)
+        shifts, zoom = _brought_nearer(
+            points,
+            parts,
+            distance,
+            facts.data_radius,
+        )
         moved = {
             SERVER_POINTS: (points + shifts) * zoom,
             PARTS: points,
@@ -226,12 +243,21 @@ def parting_round(
 
     reads = (SERVER_POINTS,)
     return _histogram(public, facts, share), PrivateSum(
-        "parting", (), statistic, advance, None, reads, admits
+        "parting",
+        (),
+        statistic,
+        advance,
+        None,
+        reads,
+        admits,
     )
 
 
 def _brought_nearer(
-    points: Array, parts: Any, distance: float, radius: float
+    points: Array,
+    parts: Any,
+    distance: float,
+    radius: float,
 ) -> tuple[Array, float]:
     """What to add to each point, and the power of two by which all may grow then.
 
@@ -270,7 +296,11 @@ def moved_rows(rows: Array, state: State) -> Array:
     return np.asarray((rows + state[SHIFTS][labels]) * state[ZOOM][0])
 
 
-def moved_centroids(centroids: Array, state: State, facts: ServerFacts) -> Array:
+def moved_centroids(
+    centroids: Array,
+    state: State,
+    facts: ServerFacts,
+) -> Array:
     """The same of centroids, which a server may place anywhere, but no farther than its
     rows can be.
     """
@@ -292,7 +322,11 @@ def moved_back(rows: Array, state: State) -> Array:
     return np.asarray(rows / zoom - state[SHIFTS][labels])
 
 
-def admits_moved(state: State, facts: ServerFacts, n_features: int) -> bool:
+def admits_moved(
+    state: State,
+    facts: ServerFacts,
+    n_features: int,
+) -> bool:
     """Whether what a server sent of the parts has the plan's shapes and keeps all sums
     exact.
     """
@@ -319,7 +353,10 @@ def admits_moved(state: State, facts: ServerFacts, n_features: int) -> bool:
 
 
 def simplify_rounds(
-    public: PublicFacts, facts: ServerFacts, total: float, later: PrivateSum
+    public: PublicFacts,
+    facts: ServerFacts,
+    total: float,
+    later: PrivateSum,
 ) -> list[noise_budget.PlannedSum]:
     """Histograms over a set that shrinks: who stands for enough rows is frozen, of the
     others half is kept.

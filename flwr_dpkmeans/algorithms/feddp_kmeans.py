@@ -156,7 +156,11 @@ class ChooseKOptions(ClippedOptions):
         "weights of fewer noise deviations are dropped, except the largest 40%",
     )
     n_init: int = whole(
-        20, 1, 20, "restarts of k-means on the server points", most=10_000
+        20,
+        1,
+        20,
+        "restarts of k-means on the server points",
+        most=10_000,
     )
     server_prior: bool = flag(
         True,
@@ -174,7 +178,11 @@ class FedDPKMeansOptions(ChooseKOptions):
     """Options of FedDP-KMeans."""
 
     max_iter: int | None = whole(
-        None, 0, 5, "Lloyd rounds after the start; automatic: none", most=1_000
+        None,
+        0,
+        5,
+        "Lloyd rounds after the start; automatic: none",
+        most=1_000,
     )
     # Not refused where there are no rounds, since ``start(num_rounds=...)`` may still
     # ask for some.
@@ -230,7 +238,13 @@ class FedDPKMeansOptions(ChooseKOptions):
     noise_schedule: NoiseSchedule = choice(
         NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES
     )
-    tolerance: float | None = real(None, 0.0, math.inf, "0.01", TOLERANCE)
+    tolerance: float | None = real(
+        None,
+        0.0,
+        math.inf,
+        "0.01",
+        TOLERANCE,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,7 +260,11 @@ class ServerKMeansPlusPlusOptions(ClippedOptions):
     """Options of DP-Lloyd after a public start."""
 
     max_iter: int | None = whole(
-        None, 0, 5, f"Lloyd rounds; automatic: {DEFAULT_ROUNDS}", most=1_000
+        None,
+        0,
+        5,
+        f"Lloyd rounds; automatic: {DEFAULT_ROUNDS}",
+        most=1_000,
     )
     sums_bound: float | None = _clip_bound("400.0", "norm of a client's cluster sums")
     counts_bound: float | None = _clip_bound(
@@ -255,7 +273,13 @@ class ServerKMeansPlusPlusOptions(ClippedOptions):
     noise_schedule: NoiseSchedule = choice(
         NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES
     )
-    tolerance: float | None = real(None, 0.0, math.inf, "0.01", TOLERANCE)
+    tolerance: float | None = real(
+        None,
+        0.0,
+        math.inf,
+        "0.01",
+        TOLERANCE,
+    )
 
 
 @dataclass(frozen=True)
@@ -263,7 +287,11 @@ class ServerLloydOptions(ServerKMeansPlusPlusOptions):
     """Options of the start from a whole k-means."""
 
     n_init: int = whole(
-        20, 1, 20, "restarts of k-means on the server points", most=10_000
+        20,
+        1,
+        20,
+        "restarts of k-means on the server points",
+        most=10_000,
     )
 
 
@@ -311,7 +339,12 @@ class _OnServerPoints(KMeansTask):
             self.name, noise_budget.private_sums(public, rounds), initial_state
         )
 
-    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
         """Say so besides where most rows end at the border of the server's ball, and
         most of its own points do not.
         """
@@ -405,7 +438,10 @@ class FedDPKMeansTask(_OnServerPoints):
         ]
         if simplified:
             rounds_of_start[1:1] = feddp_appendix.simplify_rounds(
-                public, facts, part, weighed[1]
+                public,
+                facts,
+                part,
+                weighed[1],
             )
         if parted:
             (share,) = noise_budget.shared((1.0,), part, kind)
@@ -413,7 +449,13 @@ class FedDPKMeansTask(_OnServerPoints):
         return self.of_rounds(
             public,
             facts,
-            rounds_of_start + lloyd_rounds(public, facts, lloyd_total, n_lloyd),
+            rounds_of_start
+            + lloyd_rounds(
+                public,
+                facts,
+                lloyd_total,
+                n_lloyd,
+            ),
         )
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
@@ -469,7 +511,12 @@ class PublicStartTask(_OnServerPoints):
     options: ServerKMeansPlusPlusOptions = ServerKMeansPlusPlusOptions()
 
     @abstractmethod
-    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
+    def start(
+        self,
+        public: PublicFacts,
+        seed: int,
+        points: Array,
+    ) -> Array:
         """First centroids, (n_clusters, n_features), from public randomness and the
         server's points, if it has any.
         """
@@ -481,7 +528,10 @@ class PublicStartTask(_OnServerPoints):
         """
         facts, rounds = self.facts(public), self.options.max_iter
         planned = lloyd_rounds(
-            public, facts, 1.0, DEFAULT_ROUNDS if rounds is None else rounds
+            public,
+            facts,
+            1.0,
+            DEFAULT_ROUNDS if rounds is None else rounds,
         )
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
@@ -518,11 +568,20 @@ class ServerKMeansPlusPlusTask(PublicStartTask):
 
     name = "server_kmeans++"
 
-    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
+    def start(
+        self,
+        public: PublicFacts,
+        seed: int,
+        points: Array,
+    ) -> Array:
         weights, generator = np.ones(len(points)), np.random.default_rng(seed)
         return points[
             public_points.plus_plus(
-                points, weights, self.n_clusters, generator, is_greedy=True
+                points,
+                weights,
+                self.n_clusters,
+                generator,
+                is_greedy=True,
             )
         ]
 
@@ -534,7 +593,12 @@ class ServerLloydTask(PublicStartTask):
     name = "server_lloyd"
     options: ServerLloydOptions = ServerLloydOptions()
 
-    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
+    def start(
+        self,
+        public: PublicFacts,
+        seed: int,
+        points: Array,
+    ) -> Array:
         return weighted_kmeans(
             points,
             np.ones(len(points)),
@@ -555,7 +619,12 @@ class SpherePackingTask(PublicStartTask):
     server_data = ServerData.BOUNDS
     options: SpherePackingOptions = SpherePackingOptions()
 
-    def start(self, public: PublicFacts, seed: int, points: Array) -> Array:
+    def start(
+        self,
+        public: PublicFacts,
+        seed: int,
+        points: Array,
+    ) -> Array:
         return sphere_packing(
             self.n_clusters,
             public.n_features,
@@ -576,7 +645,9 @@ def budget_shares(public: PublicFacts) -> tuple[float, ...]:
 
 
 def outer_product_round(
-    public: PublicFacts, facts: ServerFacts, share: float
+    public: PublicFacts,
+    facts: ServerFacts,
+    share: float,
 ) -> noise_budget.PlannedSum:
     """Step 1: the projection onto the leading eigenvectors of the clients' outer
     product (Algorithm 1, lines 2-7).
@@ -606,12 +677,23 @@ def outer_product_round(
             " R^2, plus one grid step of rounding in each entry; entries off the"
             " diagonal are sent times sqrt(2) (FedDP-KMeans, section 3, step 1)"
         )
-        moved = Sensitivity(Norm.L2, bound, PrivacyUnit.RECORD, because)
+        moved = Sensitivity(
+            Norm.L2,
+            bound,
+            PrivacyUnit.RECORD,
+            because,
+        )
 
     def summed(points: Array, state: State) -> Sequence[Array]:
         return [
             outer_products.outer_product_sums(
-                points, lambda rows: centred(rows, facts, radius, state)
+                points,
+                lambda rows: centred(
+                    rows,
+                    facts,
+                    radius,
+                    state,
+                ),
             )
         ]
 
@@ -650,12 +732,30 @@ def outer_product_round(
         )
 
     parts = [
-        noise_budget.ReleasePart("outer_product", (size,), moved, share, moved.bound)
+        noise_budget.ReleasePart(
+            "outer_product",
+            (size,),
+            moved,
+            share,
+            moved.bound,
+        )
     ]
-    reads, admits = _with_parts(public, facts, (), None)
+    reads, admits = _with_parts(
+        public,
+        facts,
+        (),
+        None,
+    )
     exact = summed, outer_products.rounded_triangle
     return parts, PrivateSum(
-        "outer-product", (), statistic, advance, radius, reads, admits, unrounded=exact
+        "outer-product",
+        (),
+        statistic,
+        advance,
+        radius,
+        reads,
+        admits,
+        unrounded=exact,
     )
 
 
@@ -666,7 +766,12 @@ def outer_product_rounding(size: int) -> float:
     return math.sqrt(size) * _ROUNDING
 
 
-def centred(points: Array, facts: ServerFacts, radius: float, state: State) -> Array:
+def centred(
+    points: Array,
+    facts: ServerFacts,
+    radius: float,
+    state: State,
+) -> Array:
     """Rows relative to the public centre, where Lemma 17 has them, clipped to the ball
     of a radius; on the grid.
     """
@@ -694,7 +799,9 @@ def _with_parts(
 
 
 def weights_round(
-    public: PublicFacts, facts: ServerFacts, share: float
+    public: PublicFacts,
+    facts: ServerFacts,
+    share: float,
 ) -> noise_budget.PlannedSum:
     """Step 2: how many rows each projected server point stands for, and their k-means
     (Algorithm 1, lines 8-17).
@@ -703,17 +810,34 @@ def weights_round(
     norm, order = noise_budget.count_norm(config), noise_budget.count_order(config)
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     if per_client:
-        moved = _clipped("S8", "histogram", norm, facts.weights_bound, nonnegative=True)
+        moved = _clipped(
+            "S8",
+            "histogram",
+            norm,
+            facts.weights_bound,
+            nonnegative=True,
+        )
     else:
         nearest = (
             "S7: one row is nearest to one server point (FedDP-KMeans, section 3,"
             " step 2)"
         )
-        moved = Sensitivity(norm, 1.0, PrivacyUnit.RECORD, nearest, nonnegative=True)
+        moved = Sensitivity(
+            norm,
+            1.0,
+            PrivacyUnit.RECORD,
+            nearest,
+            nonnegative=True,
+        )
 
     @in_blocks
     def counted(points: Array, state: State) -> Sequence[Array]:
-        rows = centred(points, facts, facts.data_radius, state)
+        rows = centred(
+            points,
+            facts,
+            facts.data_radius,
+            state,
+        )
         labels = nearest_projected(rows, state[PROJECTION], state[PROJECTED_POINTS])
         return [np.bincount(labels, minlength=facts.n_points).astype(np.float64)]
 
@@ -735,7 +859,10 @@ def weights_round(
             released["weights"][: len(state[PROJECTED_POINTS])], least
         )
         centers, curve = clustered(
-            config, state[PROJECTED_POINTS], weights, kmeans_task.seed_of(state)
+            config,
+            state[PROJECTED_POINTS],
+            weights,
+            kmeans_task.seed_of(state),
         )
         # In the space of the data: the best guess before step 3.
         lifted = feddp_appendix.moved_back(centers @ state[PROJECTION].T, state)
@@ -750,15 +877,36 @@ def weights_round(
     def admits(state: State) -> bool:
         appended = getattr(public.options, "least_weight", None) is not None
         complete = appended or len(state.arrays[PROJECTED_POINTS]) == facts.n_points
-        return complete and _fits(state, PROJECTED_POINTS, public, facts.n_points)
+        return complete and _fits(
+            state,
+            PROJECTED_POINTS,
+            public,
+            facts.n_points,
+        )
 
     parts = [
         noise_budget.ReleasePart(
-            "weights", (facts.n_points,), moved, share, moved.bound
+            "weights",
+            (facts.n_points,),
+            moved,
+            share,
+            moved.bound,
         )
     ]
-    own = _with_parts(public, facts, (PROJECTION, PROJECTED_POINTS), admits)
-    return parts, PrivateSum("weights", (), statistic, advance, facts.data_radius, *own)
+    own = _with_parts(
+        public,
+        facts,
+        (PROJECTION, PROJECTED_POINTS),
+        admits,
+    )
+    return parts, PrivateSum(
+        "weights",
+        (),
+        statistic,
+        advance,
+        facts.data_radius,
+        *own,
+    )
 
 
 def clustered(
@@ -777,16 +925,34 @@ def clustered(
     if not config.choose_n_clusters:
         return (
             round_to_grid(
-                weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)[0]
+                weighted_kmeans(
+                    points,
+                    weights,
+                    k,
+                    n_init=n_init,
+                    seed=seed,
+                )[0]
             ),
             {},
         )
     if not np.any(weights > 0.0):
         # Noise has left nothing to choose from, which a curve of zeros says: see
         # `KMeansTask.doubts`.
-        center, _ = weighted_kmeans(points, weights, 1, n_init=n_init, seed=seed)
+        center, _ = weighted_kmeans(
+            points,
+            weights,
+            1,
+            n_init=n_init,
+            seed=seed,
+        )
         return round_to_grid(center), {COST_CURVE: np.zeros(k)}
-    costs, found = cost_curve(points, weights, k, n_init=n_init, seed=seed)
+    costs, found = cost_curve(
+        points,
+        weights,
+        k,
+        n_init=n_init,
+        seed=seed,
+    )
     chosen = elbow(
         costs, n_features=n_features, n_points=int(np.count_nonzero(weights))
     )
@@ -803,7 +969,10 @@ def _without_noise_weights(weights: Array, threshold: float) -> Array:
 
 
 def centers_round(
-    public: PublicFacts, facts: ServerFacts, sums_share: float, counts_share: float
+    public: PublicFacts,
+    facts: ServerFacts,
+    sums_share: float,
+    counts_share: float,
 ) -> noise_budget.PlannedSum:
     """Step 3: the rows nearest to each projected centre give the first centroids
     (Algorithm 1, lines 18-24).
@@ -812,26 +981,64 @@ def centers_round(
 
     def labels_of(rows: Array, state: State) -> LabelArray:
         return projected_sums.clear_labels(
-            rows, state[PROJECTION], state[PROJECTED_CENTERS], margin
+            rows,
+            state[PROJECTION],
+            state[PROJECTED_CENTERS],
+            margin,
         )
 
     def advance(state: State, released: ReleasedSum) -> State:
-        centroids, counts = _new_centroids(state, released, facts, public.noise_factor)
+        centroids, counts = _new_centroids(
+            state,
+            released,
+            facts,
+            public.noise_factor,
+        )
         after = state.changed(centroids=centroids, counts=counts)
-        return _with_deviations(public, facts, state, after, released)
+        return _with_deviations(
+            public,
+            facts,
+            state,
+            after,
+            released,
+        )
 
     def admits(state: State) -> bool:
-        return _fits(state, PROJECTED_CENTERS, public, public.config.n_clusters)
+        return _fits(
+            state,
+            PROJECTED_CENTERS,
+            public,
+            public.config.n_clusters,
+        )
 
     parts, statistic = _cluster_sums(
-        public, facts, (sums_share, counts_share), labels_of, as_means=True
+        public,
+        facts,
+        (sums_share, counts_share),
+        labels_of,
+        as_means=True,
     )
-    own = _with_parts(public, facts, (PROJECTION, PROJECTED_CENTERS), admits)
-    return parts, PrivateSum("centers", (), statistic, advance, facts.data_radius, *own)
+    own = _with_parts(
+        public,
+        facts,
+        (PROJECTION, PROJECTED_CENTERS),
+        admits,
+    )
+    return parts, PrivateSum(
+        "centers",
+        (),
+        statistic,
+        advance,
+        facts.data_radius,
+        *own,
+    )
 
 
 def lloyd_rounds(
-    public: PublicFacts, facts: ServerFacts, total: float, n_rounds: int
+    public: PublicFacts,
+    facts: ServerFacts,
+    total: float,
+    n_rounds: int,
 ) -> list[noise_budget.PlannedSum]:
     """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data.
 
@@ -850,9 +1057,20 @@ def lloyd_rounds(
         )
 
     def advance(state: State, released: ReleasedSum) -> State:
-        centroids, counts = _new_centroids(state, released, facts, public.noise_factor)
+        centroids, counts = _new_centroids(
+            state,
+            released,
+            facts,
+            public.noise_factor,
+        )
         after = kmeans_task.stepped(state, centroids, counts)
-        return _with_deviations(public, facts, state, after, released)
+        return _with_deviations(
+            public,
+            facts,
+            state,
+            after,
+            released,
+        )
 
     def one_round(index: int, part: float) -> noise_budget.PlannedSum:
         shares = noise_budget.shared(
@@ -860,10 +1078,25 @@ def lloyd_rounds(
             part * total / n_rounds,
             public.options.noise_kind,
         )
-        parts, statistic = _cluster_sums(public, facts, shares, labels_of)
-        own = _with_parts(public, facts, (), None)
+        parts, statistic = _cluster_sums(
+            public,
+            facts,
+            shares,
+            labels_of,
+        )
+        own = _with_parts(
+            public,
+            facts,
+            (),
+            None,
+        )
         return parts, PrivateSum(
-            f"lloyd-{index}", (), statistic, advance, facts.data_radius, *own
+            f"lloyd-{index}",
+            (),
+            statistic,
+            advance,
+            facts.data_radius,
+            *own,
         )
 
     return [
@@ -893,7 +1126,12 @@ def _cluster_sums(
 
     @in_blocks
     def sums_of(points: Array, state: State) -> Sequence[Array]:
-        rows = centred(points, facts, facts.data_radius, state)
+        rows = centred(
+            points,
+            facts,
+            facts.data_radius,
+            state,
+        )
         return sums_and_counts(rows, labels_of(rows, state), k)
 
     if public.settings.unit is PrivacyUnit.RECORD:
@@ -902,13 +1140,26 @@ def _cluster_sums(
             "S9: one row, clipped to the data radius, lies in one cluster"
             " (FedDP-KMeans, section 3, step 3)"
         )
-        sums = Sensitivity(Norm.L2, facts.data_radius, PrivacyUnit.RECORD, because)
+        sums = Sensitivity(
+            Norm.L2,
+            facts.data_radius,
+            PrivacyUnit.RECORD,
+            because,
+        )
         return [
             noise_budget.ReleasePart(
-                "clipped_sums", (k, d), sums, shares[0], sums.bound
+                "clipped_sums",
+                (k, d),
+                sums,
+                shares[0],
+                sums.bound,
             ),
             noise_budget.ReleasePart(
-                "counts", (k,), counts_sensitivity(norm), shares[1], 1.0
+                "counts",
+                (k,),
+                counts_sensitivity(norm),
+                shares[1],
+                1.0,
             ),
         ], sums_of
     names, what = (
@@ -927,20 +1178,51 @@ def _cluster_sums(
         vectors, numbers = sums_of(points, state)
         if as_means:
             vectors, numbers = projected_sums.means_and_indicators(vectors, numbers)
-        return clipped_together(vectors, numbers, *bounds, order=order)
+        return clipped_together(
+            vectors,
+            numbers,
+            *bounds,
+            order=order,
+        )
 
-    vectors = _clipped("S10", what[0], Norm.L2, bounds[0])
-    numbers = _clipped("S10", what[1], norm, bounds[1], nonnegative=True)
+    vectors = _clipped(
+        "S10",
+        what[0],
+        Norm.L2,
+        bounds[0],
+    )
+    numbers = _clipped(
+        "S10",
+        what[1],
+        norm,
+        bounds[1],
+        nonnegative=True,
+    )
     # An indicator is 0 or 1 before the list is scaled down.
     entry = min(1.0, numbers.bound) if as_means else numbers.bound
     return [
-        noise_budget.ReleasePart(names[0], (k, d), vectors, shares[0], vectors.bound),
-        noise_budget.ReleasePart(names[1], (k,), numbers, shares[1], entry),
+        noise_budget.ReleasePart(
+            names[0],
+            (k, d),
+            vectors,
+            shares[0],
+            vectors.bound,
+        ),
+        noise_budget.ReleasePart(
+            names[1],
+            (k,),
+            numbers,
+            shares[1],
+            entry,
+        ),
     ], clipped_of
 
 
 def _new_centroids(
-    state: State, released: ReleasedSum, facts: ServerFacts, noise_factor: float
+    state: State,
+    released: ReleasedSum,
+    facts: ServerFacts,
+    noise_factor: float,
 ) -> tuple[Array, Array]:
     """Quotients of released sums and counts.
 
@@ -961,7 +1243,11 @@ def _new_centroids(
     return round_to_grid(centroids), counts
 
 
-def _with_mean_beyond(state: State, points: Array | None, facts: ServerFacts) -> State:
+def _with_mean_beyond(
+    state: State,
+    points: Array | None,
+    facts: ServerFacts,
+) -> State:
     """Add what the server's points, relative to their centre, have beyond the data
     radius on average: rows are expected to have as much.
     """
@@ -989,7 +1275,10 @@ def _with_deviations(
     sums_noise, counts_noise = map(public.released_std, released.blocks)
     offsets = after.centroids - np.asarray(facts.centre)
     quotients = centre_errors.quotient_deviations(
-        offsets, after.counts, sums_noise, counts_noise
+        offsets,
+        after.counts,
+        sums_noise,
+        counts_noise,
     )
     moved = centre_errors.moved_labels(before.centroids, after.centroids)
     # Without points of a server the ball holds the box, and nothing is cut.
@@ -1001,7 +1290,12 @@ def _with_deviations(
     return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
 
-def _fits(state: State, name: str, public: PublicFacts, most_rows: int) -> bool:
+def _fits(
+    state: State,
+    name: str,
+    public: PublicFacts,
+    most_rows: int,
+) -> bool:
     """Whether a server's projection and its projected points or centres have the plan's
     shapes and are exact.
     """
@@ -1022,10 +1316,21 @@ def _fits(state: State, name: str, public: PublicFacts, most_rows: int) -> bool:
 
 
 def _clipped(
-    row: str, what: str, norm: Norm, bound: float, *, nonnegative: bool = False
+    row: str,
+    what: str,
+    norm: Norm,
+    bound: float,
+    *,
+    nonnegative: bool = False,
 ) -> Sensitivity:
     because = (
         f"{row}: one client's {what} is scaled down to the bound (FedDP-KMeans,"
         " appendix G.4)"
     )
-    return Sensitivity(norm, bound, PrivacyUnit.CLIENT, because, nonnegative)
+    return Sensitivity(
+        norm,
+        bound,
+        PrivacyUnit.CLIENT,
+        because,
+        nonnegative,
+    )

@@ -84,7 +84,9 @@ def cluster_state(
 
 
 def seeded_state(
-    centroids: Array, seed: int, server_points: Array | None = None
+    centroids: Array,
+    seed: int,
+    server_points: Array | None = None,
 ) -> State:
     """The state before the first round of an algorithm that draws public randomness
     later; zeros: no centroids yet.
@@ -92,10 +94,19 @@ def seeded_state(
     extras = {SEED: np.array([float(seed % 2**31)])}
     if server_points is not None:
         extras[SERVER_POINTS] = np.array(server_points)
-    return cluster_state(centroids, np.zeros(len(centroids)), (), extras)
+    return cluster_state(
+        centroids,
+        np.zeros(len(centroids)),
+        (),
+        extras,
+    )
 
 
-def stepped(state: State, centroids: Array, counts: Array) -> State:
+def stepped(
+    state: State,
+    centroids: Array,
+    counts: Array,
+) -> State:
     """The state after a Lloyd step: new centroids, their noisy counts, and the largest
     step among the movements.
     """
@@ -151,7 +162,11 @@ def is_near(array: Array, n_features: int) -> bool:
     )
 
 
-def is_table(array: Array, most_rows: int, width: int) -> bool:
+def is_table(
+    array: Array,
+    most_rows: int,
+    width: int,
+) -> bool:
     """Whether an array has 1 to `most_rows` rows of the width."""
     return array.ndim == 2 and 1 <= len(array) <= most_rows and array.shape[1] == width
 
@@ -174,7 +189,10 @@ The second only narrows what it found.
 
 
 def _require_bounded(
-    plan: Plan, unheard: Sequence[int], domain: Box, std: float
+    plan: Plan,
+    unheard: Sequence[int],
+    domain: Box,
+    std: float,
 ) -> None:
     """Refuse to go on with columns that neither a histogram nor the domain says
     anything of.
@@ -202,7 +220,11 @@ def _require_bounded(
     )
 
 
-def _require_within(plan: Plan, found: Box, domain: Box) -> None:
+def _require_within(
+    plan: Plan,
+    found: Box,
+    domain: Box,
+) -> None:
     """Refuse to clip columns at the ends of a domain that nobody stated.
 
     The last bins hold what lies beyond, too.
@@ -237,12 +259,28 @@ def _count_block(config: RunConfig, multiplier: float) -> Block:
             "S16: one client's number of rows is clipped to the declared"
             " examples_per_client"
         )
-    moved = Sensitivity(Norm.L2, bound, settings.unit, because, nonnegative=True)
-    return Block(COUNT, (1,), moved, NoiseShape.GAUSSIAN, multiplier, bound)
+    moved = Sensitivity(
+        Norm.L2,
+        bound,
+        settings.unit,
+        because,
+        nonnegative=True,
+    )
+    return Block(
+        COUNT,
+        (1,),
+        moved,
+        NoiseShape.GAUSSIAN,
+        multiplier,
+        bound,
+    )
 
 
 def _histogram_block(
-    config: RunConfig, name: str, shape: tuple[int, int], multiplier: float
+    config: RunConfig,
+    name: str,
+    shape: tuple[int, int],
+    multiplier: float,
 ) -> Block:
     """Histograms of all columns together: one row, or one client's vote, adds a norm of
     sqrt(n_features) at most.
@@ -261,8 +299,21 @@ def _histogram_block(
                 " row's"
             ),
         )
-    moved = Sensitivity(Norm.L2, bound, config.settings.unit, because, nonnegative=True)
-    return Block(name, shape, moved, NoiseShape.GAUSSIAN, multiplier, entry)
+    moved = Sensitivity(
+        Norm.L2,
+        bound,
+        config.settings.unit,
+        because,
+        nonnegative=True,
+    )
+    return Block(
+        name,
+        shape,
+        moved,
+        NoiseShape.GAUSSIAN,
+        multiplier,
+        entry,
+    )
 
 
 DEFAULT_MAX_CLUSTERS = 20
@@ -280,7 +331,13 @@ _COUNTS = ("counts", "indicators")
 class KMeansTask(Task):
     """A clustering into at most k groups."""
 
-    n_clusters: int = whole(MISSING, 1, 10, "number of clusters", most=100_000)
+    n_clusters: int = whole(
+        MISSING,
+        1,
+        10,
+        "number of clusters",
+        most=100_000,
+    )
     choose_n_clusters: bool = flag(
         False, "let the algorithm choose the number of clusters, up to n_clusters"
     )
@@ -328,7 +385,11 @@ class KMeansTask(Task):
             *self._profile_shapes(config),
         )
 
-    def result(self, plan: Plan, state: State) -> Result:
+    def result(
+        self,
+        plan: Plan,
+        state: State,
+    ) -> Result:
         """``centroids`` in the units of the data, ``scaled`` in the box, noisy
         ``counts``, and what a run asked for.
         """
@@ -360,7 +421,10 @@ class KMeansTask(Task):
         )
 
     def preliminary(
-        self, config: RunConfig, delta: float, n_features: int | None
+        self,
+        config: RunConfig,
+        delta: float,
+        n_features: int | None,
     ) -> tuple[PlannedRound, ...]:
         """None, a private count, or two histograms (without a width: missing), the
         first with the count.
@@ -390,12 +454,23 @@ class KMeansTask(Task):
             name = " and ".join([COUNT] * counted + ["spreads"])
             return (PlannedRound(name, trust, (*count, *blocks)),)
 
-        def histograms(name: str, n_bins: int, part: float) -> list[Block]:
+        def histograms(
+            name: str,
+            n_bins: int,
+            part: float,
+        ) -> list[Block]:
             multiplier = entire / math.sqrt(settings.bounds_share * part)
             return (
                 []
                 if n_features is None
-                else [_histogram_block(config, name, (n_features, n_bins), multiplier)]
+                else [
+                    _histogram_block(
+                        config,
+                        name,
+                        (n_features, n_bins),
+                        multiplier,
+                    )
+                ]
             )
 
         first = (*count, *histograms(MAGNITUDES, ranges.N_MAGNITUDES, MAGNITUDES_PART))
@@ -404,7 +479,11 @@ class KMeansTask(Task):
         return PlannedRound(name, trust, first), PlannedRound(RANGES, trust, second)
 
     def preliminary_statistic(
-        self, plan: Plan, index: int, points: Array, discoveries: Discoveries
+        self,
+        plan: Plan,
+        index: int,
+        points: Array,
+        discoveries: Discoveries,
     ) -> list[Array]:
         """One client's exact part of it, from its rows, (n_points, n_features), in the
         data's units, on the grid.
@@ -417,7 +496,11 @@ class KMeansTask(Task):
             [block.name for block in plan.round_at(index).blocks],
         )
 
-        def of(name: str, rows: Array, moments: Mapping[str, Array]) -> Array:
+        def of(
+            name: str,
+            rows: Array,
+            moments: Mapping[str, Array],
+        ) -> Array:
             if name == COUNT:
                 return np.array([float(len(rows))])
             if name == MAGNITUDES:
@@ -449,7 +532,11 @@ class KMeansTask(Task):
         ]
 
     def take_preliminary(
-        self, plan: Plan, index: int, released: ReleasedSum, discoveries: Discoveries
+        self,
+        plan: Plan,
+        index: int,
+        released: ReleasedSum,
+        discoveries: Discoveries,
     ) -> Discoveries:
         """Add what it tells to what was known before.
 
@@ -473,9 +560,17 @@ class KMeansTask(Task):
                 n_examples = discoveries.n_examples or plan.settings.n_examples
                 by_row = plan.settings.unit is PrivacyUnit.RECORD
                 coarse = ranges.find_coarse_ranges(
-                    released[block.name], domain, std, n_examples if by_row else None
+                    released[block.name],
+                    domain,
+                    std,
+                    n_examples if by_row else None,
                 )
-                _require_bounded(plan, coarse.silent, domain, std)
+                _require_bounded(
+                    plan,
+                    coarse.silent,
+                    domain,
+                    std,
+                )
                 _require_within(plan, coarse.ranges, domain)
                 unclear = tuple(sorted(coarse.silent + coarse.zero))
                 discoveries = replace(discoveries, box=coarse.ranges, unclear=unclear)
@@ -483,13 +578,19 @@ class KMeansTask(Task):
                 discoveries = replace(
                     discoveries,
                     box=ranges.find_ranges(
-                        released[block.name], discoveries.box, std, domain
+                        released[block.name],
+                        discoveries.box,
+                        std,
+                        domain,
                     ),
                 )
         return discoveries
 
     def require_box(
-        self, config: RunConfig, box: Box | None, n_features: int | None
+        self,
+        config: RunConfig,
+        box: Box | None,
+        n_features: int | None,
     ) -> None:
         """Refuse a box that no release can have led to, by a `PlanError`.
 
@@ -511,7 +612,12 @@ class KMeansTask(Task):
             )
         domain = _domain(config, n_features)
         for feature, (least, low, high, most) in enumerate(
-            zip(domain[0], *box, domain[1], strict=True)
+            zip(
+                domain[0],
+                *box,
+                domain[1],
+                strict=True,
+            )
         ):
             if config.settings.standard_columns:
                 least, low, high, most = (
@@ -553,7 +659,11 @@ class KMeansTask(Task):
             )
         super().check(settings)
 
-    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
+    def require_supported(
+        self,
+        settings: Settings,
+        trust: TrustModel,
+    ) -> None:
         """Refuse numbers of rounds that do not exist, choices of k that are not public,
         noise without shares.
         """
@@ -619,7 +729,12 @@ class KMeansTask(Task):
                 " have fewer clusters or server points."
             )
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+    def admits(
+        self,
+        plan: Plan,
+        step: PrivateSum | None,
+        state: State,
+    ) -> bool:
         """Whether a state has centroids of the plan's shape that are exact, and beside
         them just what is read.
         """
@@ -701,7 +816,12 @@ class KMeansTask(Task):
             return None
         return CountedRows("counts", math.fsum(counts), len(counts))
 
-    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
         """Say so where k follows from nothing, or an evaluation's cost is within two
         deviations of its noise of 0.
         """
@@ -768,7 +888,13 @@ class InOnePlaceTask(KMeansTask):
 class OptimalOptions(Options):
     """Options of central k-means."""
 
-    n_init: int = whole(20, 1, 20, "restarts of k-means", most=10_000)
+    n_init: int = whole(
+        20,
+        1,
+        20,
+        "restarts of k-means",
+        most=10_000,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -791,10 +917,18 @@ class MaxCoverOptions(Options):
     """Options of max cover."""
 
     n_components: int | None = whole(
-        None, 1, 5, "dimensions after a projection; automatic: log(N) / 2", most=60
+        None,
+        1,
+        5,
+        "dimensions after a projection; automatic: log(N) / 2",
+        most=60,
     )
     n_levels: int = whole(
-        7, 1, 7, "grids, each half as fine as the one before", most=60
+        7,
+        1,
+        7,
+        "grids, each half as fine as the one before",
+        most=60,
     )
 
 

@@ -82,7 +82,11 @@ class PackedOptions(Options):
     """What all algorithms that start from a sphere packing have."""
 
     max_iter: int | None = whole(
-        None, 0, 5, "number of iterations; automatic: the paper's estimate", most=1_000
+        None,
+        0,
+        5,
+        "number of iterations; automatic: the paper's estimate",
+        most=1_000,
     )
     packing: PackingMethod = choice(
         PackingMethod, PackingMethod.BISECT, "search of the sphere packing"
@@ -95,7 +99,13 @@ class PackedOptions(Options):
     noise_schedule: NoiseSchedule = choice(
         NoiseSchedule, NoiseSchedule.EQUAL, SCHEDULES
     )
-    tolerance: float | None = real(None, 0.0, math.inf, "0.01", TOLERANCE)
+    tolerance: float | None = real(
+        None,
+        0.0,
+        math.inf,
+        "0.01",
+        TOLERANCE,
+    )
 
 
 class _Packed(KMeansTask):
@@ -158,7 +168,12 @@ class _Packed(KMeansTask):
 
         def initial_state(seed: int, server_points: Array | None = None, /) -> State:
             return cluster_state(
-                sphere_packing(k, d, np.random.default_rng(seed), self.options.packing),
+                sphere_packing(
+                    k,
+                    d,
+                    np.random.default_rng(seed),
+                    self.options.packing,
+                ),
                 np.zeros(k),
             )
 
@@ -179,18 +194,34 @@ class _Packed(KMeansTask):
         """
         counted = counts_sensitivity(sums.sensitivity.norm)
         counts = Block(
-            "counts", (self.n_clusters,), counted, self.noise, counts_multiplier, 1.0
+            "counts",
+            (self.n_clusters,),
+            counted,
+            self.noise,
+            counts_multiplier,
+            1.0,
         )
 
         def advance(state: State, released: ReleasedSum) -> State:
             moved = update(state.centroids, released[sums.name], released["counts"])
             after = stepped(state, moved, released["counts"])
             noise = [public.released_std(block) for block in released.blocks]
-            deviations = self.centre_deviations(public, state, after, noise, radius)
+            deviations = self.centre_deviations(
+                public,
+                state,
+                after,
+                noise,
+                radius,
+            )
             return after.changed(**{CENTRE_DEVIATION: deviations})
 
         return PrivateSum(
-            f"lloyd-{index}", (sums, counts), statistic, advance, radius, in_blocks=True
+            f"lloyd-{index}",
+            (sums, counts),
+            statistic,
+            advance,
+            radius,
+            in_blocks=True,
         )
 
     def centre_deviations(
@@ -212,11 +243,20 @@ class _Packed(KMeansTask):
         if radius is not None:
             offsets = after.centroids - before.centroids
             n_rows = float(public.required_n_examples)
-            cut = centre_errors.dropped_rows(after.counts, noise[1], n_rows, radius)
+            cut = centre_errors.dropped_rows(
+                after.counts,
+                noise[1],
+                n_rows,
+                radius,
+            )
         quotients = centre_errors.quotient_deviations(offsets, after.counts, *noise)
         return centre_errors.on_grid(quotients, cut, moved)
 
-    def scheduled(self, public: PublicFacts, rounds: Sequence[PrivateSum]) -> Algorithm:
+    def scheduled(
+        self,
+        public: PublicFacts,
+        rounds: Sequence[PrivateSum],
+    ) -> Algorithm:
         """The rounds, which were planned with equal noise, with each its part of the
         budget.
         """
@@ -254,7 +294,11 @@ def require_packable(n_clusters: int, n_features: int) -> None:
 def counts_sensitivity(norm: Norm = Norm.L2) -> Sensitivity:
     """Say how far one row moves the counts of clusters, in either norm."""
     return Sensitivity(
-        norm, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", True
+        norm,
+        1.0,
+        PrivacyUnit.RECORD,
+        "S2: one row lies in at most one cluster",
+        True,
     )
 
 
@@ -273,7 +317,11 @@ class FastLloydOptions(PackedOptions):
     """Options of FastLloyd."""
 
     alpha: float = real(
-        0.8, 1e-6, 1e6, "0.8", "radius over half a cell's diagonal (equation 25)"
+        0.8,
+        1e-6,
+        1e6,
+        "0.8",
+        "radius over half a cell's diagonal (equation 25)",
     )
     schedule: Schedule = choice(
         Schedule, Schedule.STEP, "radius of the first iteration"
@@ -305,11 +353,22 @@ class FastLloydTask(_Packed):
             scale = k**3 * eta**2 * sigma**2 * (1.0 + math.sqrt(4.0 * d)) ** 2
             return ERROR_TARGET * 4.0 * n**2 / scale
 
-        sigma, t = self.calibrated(public, estimate, split_multiplier, min(first, eta))
+        sigma, t = self.calibrated(
+            public,
+            estimate,
+            split_multiplier,
+            min(first, eta),
+        )
         multipliers = split_multiplier(sigma, d)
         radii = (first,) + (eta,) * (t - 1)
         rounds = [
-            self._iteration(public, index, radius, multipliers, t)
+            self._iteration(
+                public,
+                index,
+                radius,
+                multipliers,
+                t,
+            )
             for index, radius in enumerate(radii, start=1)
         ]
         return self.scheduled(public, rounds)
@@ -325,7 +384,11 @@ class FastLloydTask(_Packed):
         others = report_sentence("beyond_radius")
         return replace(counted, least_part=_LEAST_WITHIN, others=others)
 
-    def sums_sensitivity(self, radius: float, n_features: int) -> Sensitivity:
+    def sums_sensitivity(
+        self,
+        radius: float,
+        n_features: int,
+    ) -> Sensitivity:
         """Rows beyond the radius are left out, so that no row adds more however the
         centroids lie.
         """
@@ -333,7 +396,12 @@ class FastLloydTask(_Packed):
             "S1: one row lies in one cluster, within the radius of its centroid"
             " (FastLloyd, Theorem 5.1)"
         )
-        return Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, within)
+        return Sensitivity(
+            Norm.L2,
+            radius,
+            PrivacyUnit.RECORD,
+            within,
+        )
 
     def _iteration(
         self,
@@ -357,12 +425,23 @@ class FastLloydTask(_Packed):
         farthest = BOX_BOUND if processed else lloyd.SATURATION
         entry = min(radius, BOX_BOUND + farthest)
         shape = (self.n_clusters, n_features)
-        block = Block("relative_sums", shape, moved, self.noise, sums_multiplier, entry)
+        block = Block(
+            "relative_sums",
+            shape,
+            moved,
+            self.noise,
+            sums_multiplier,
+            entry,
+        )
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return relative_statistics(points, state.centroids, radius)
 
-        def update(centroids: Array, sums: Array, counts: Array) -> Array:
+        def update(
+            centroids: Array,
+            sums: Array,
+            counts: Array,
+        ) -> Array:
             """Step by R~/C~, clip the step to the radius, fold into the box (section
             5.3.5).
             """
@@ -380,11 +459,21 @@ class FastLloydTask(_Packed):
             )
 
         return self.lloyd_round(
-            public, index, block, counts_multiplier, statistic, update, radius
+            public,
+            index,
+            block,
+            counts_multiplier,
+            statistic,
+            update,
+            radius,
         )
 
 
-def cluster_radius(alpha: float, n_clusters: int, n_features: int) -> float:
+def cluster_radius(
+    alpha: float,
+    n_clusters: int,
+    n_features: int,
+) -> float:
     """Radius eta = alpha * beta / (2 k^(1/d)) with beta = 2 B sqrt(d) (equations
     22-25).
     """
@@ -427,21 +516,47 @@ class _OnAbsoluteSums(_Packed):
             )
         # A row's own coordinates are summed, so one entry moves by at most 1, the box's
         # half width.
-        moved = Sensitivity(norm, bound, PrivacyUnit.RECORD, because)
-        block = Block("sums", (k, d), moved, self.noise, sums_multiplier, 1.0)
+        moved = Sensitivity(
+            norm,
+            bound,
+            PrivacyUnit.RECORD,
+            because,
+        )
+        block = Block(
+            "sums",
+            (k, d),
+            moved,
+            self.noise,
+            sums_multiplier,
+            1.0,
+        )
         post_processing = self.options.post_processing or PostProcessing.TRUNCATE
 
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return absolute_statistics(points, state.centroids)
 
-        def update(centroids: Array, sums: Array, counts: Array) -> Array:
+        def update(
+            centroids: Array,
+            sums: Array,
+            counts: Array,
+        ) -> Array:
             return lloyd.absolute_update(
-                centroids, sums, counts, post_processing=post_processing
+                centroids,
+                sums,
+                counts,
+                post_processing=post_processing,
             )
 
         numbers = range(1, n_iterations + 1)
         rounds = [
-            self.lloyd_round(public, index, block, counts_multiplier, statistic, update)
+            self.lloyd_round(
+                public,
+                index,
+                block,
+                counts_multiplier,
+                statistic,
+                update,
+            )
             for index in numbers
         ]
         return self.scheduled(public, rounds)
@@ -473,7 +588,12 @@ class GLloydTask(_OnAbsoluteSums):
                 / (k**3 * d * sigma**2 * (2.0 * RHO + math.sqrt(d)) ** 2)
             )
 
-        sigma, t = self.calibrated(public, estimate, glloyd_split, math.sqrt(d))
+        sigma, t = self.calibrated(
+            public,
+            estimate,
+            glloyd_split,
+            math.sqrt(d),
+        )
         return self.iterating(public, t, *glloyd_split(sigma * math.sqrt(t), d))
 
 
@@ -536,7 +656,9 @@ class SuLloydTask(_OnAbsoluteSums):
 
 
 def laplace_epsilon(
-    public: PublicFacts, least: float, shares: Sequence[float]
+    public: PublicFacts,
+    least: float,
+    shares: Sequence[float],
 ) -> float:
     """The largest sum of the iterations' epsilons, of which each array has a share,
     with which the run costs epsilon.
@@ -556,7 +678,10 @@ def laplace_epsilon(
         ]
 
     scale = calibrate_scale(
-        events_at, public.settings.epsilon, public.delta, start=1.0 / least
+        events_at,
+        public.settings.epsilon,
+        public.delta,
+        start=1.0 / least,
     )
     # Not at least `least`: where a count lowers delta, what was released before costs
     # more than its share.
@@ -577,4 +702,9 @@ class LloydTask(_OnAbsoluteSums):
     options: LloydOptions = LloydOptions()
 
     def build(self, public: PublicFacts) -> Algorithm:
-        return self.iterating(public, self.iterations(MAX_ITERATIONS), 0.0, 0.0)
+        return self.iterating(
+            public,
+            self.iterations(MAX_ITERATIONS),
+            0.0,
+            0.0,
+        )

@@ -113,9 +113,24 @@ def evaluation_blocks(config: RunConfig, multiplier: float) -> tuple[Block, ...]
         because = one_row if unit is PrivacyUnit.RECORD else one_client
         # One row adds 1 at most to one entry; a client's means, whose entries add up to
         # 1, have a norm of 1 at most.
-        moved = Sensitivity(Norm.L2, 1.0, unit, because, nonnegative=True)
+        moved = Sensitivity(
+            Norm.L2,
+            1.0,
+            unit,
+            because,
+            nonnegative=True,
+        )
         own = 0.0 if exact else multiplier / math.sqrt(part)
-        blocks.append(Block(name, _shape(config, name), moved, noise, own, 1.0))
+        blocks.append(
+            Block(
+                name,
+                _shape(config, name),
+                moved,
+                noise,
+                own,
+                1.0,
+            )
+        )
     return tuple(blocks)
 
 
@@ -143,7 +158,11 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     exact = config.settings.evaluation is EvaluationKind.EXACT
 
-    def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
+    def labelled(
+        points: Array,
+        state: State,
+        labels: Labels,
+    ) -> Sequence[Array]:
         def summed(rows: slice) -> Sequence[Array]:
             nearest, squares = assignment.nearest_centroids(
                 points[rows], state.centroids
@@ -159,7 +178,12 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
             return (
                 cost,
                 beyond,
-                _cells(np.minimum(nearest, k - 1), labels[rows], k, n_classes),
+                _cells(
+                    np.minimum(nearest, k - 1),
+                    labels[rows],
+                    k,
+                    n_classes,
+                ),
             )
 
         arrays = blocks.sum_over_blocks(summed, len(points), d)
@@ -211,7 +235,10 @@ def admits_evaluation(config: RunConfig, state: State) -> bool:
 
 
 def _cells(
-    nearest: LabelArray, labels: Labels, n_clusters: int, n_classes: int
+    nearest: LabelArray,
+    labels: Labels,
+    n_clusters: int,
+    n_classes: int,
 ) -> Array:
     """Rows by cluster and class.
 
@@ -339,7 +366,9 @@ _FAR = 5.0
 
 
 def read_evaluation(
-    plan: Plan, state: State, n_clients: int | None = None
+    plan: Plan,
+    state: State,
+    n_clients: int | None = None,
 ) -> EvaluationResult | None:
     """Metrics of a run that is over, from its final plan and last state.
 
@@ -362,7 +391,10 @@ def read_evaluation(
     # hold noise alone.
     cells, cell_noise = state[CELL_COUNTS][: len(state.centroids)], noise[CELL_COUNTS]
     units, source = _units(
-        plan, cells, cell_noise, plan.n_clients if n_clients is None else n_clients
+        plan,
+        cells,
+        cell_noise,
+        plan.n_clients if n_clients is None else n_clients,
     )
     table = _Table(
         cells,
@@ -429,7 +461,12 @@ class _Table:
     Sums are over the others, each adding 0 to 1.
     """
 
-    def per_unit(self, total: float, noise: float, covariance: float = 0.0) -> Measured:
+    def per_unit(
+        self,
+        total: float,
+        noise: float,
+        covariance: float = 0.0,
+    ) -> Measured:
         """Divide a noisy sum by the units; `covariance` is of the noise in both.
 
         Sampling adds its largest variance.
@@ -450,7 +487,11 @@ class _Table:
             total, math.sqrt(variance), variance if self.units_are_cells else 0.0
         )
 
-    def noise_of(self, noise: float, sums: Array) -> float:
+    def noise_of(
+        self,
+        noise: float,
+        sums: Array,
+    ) -> float:
         """Noise on each of some sums over sampled clients, at most.
 
         One adds 1 - p times its part of the sum.
@@ -459,7 +500,10 @@ class _Table:
 
 
 def _units(
-    plan: Plan, cells: Array, cell_noise: float, n_clients: int
+    plan: Plan,
+    cells: Array,
+    cell_noise: float,
+    n_clients: int,
 ) -> tuple[Measured, str]:
     """What to divide by: the known number of units, or the table's own total if that
     says something else.

@@ -60,7 +60,12 @@ class OneRoundTask(Task):
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         """Shapes of what it learns, by name in the state."""
 
-    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
         """Cautions of the released counts, where the number of rows is not public.
 
         a negative one is noise.
@@ -98,7 +103,12 @@ class OneRoundTask(Task):
             lambda *_: State({}),
         )
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+    def admits(
+        self,
+        plan: Plan,
+        step: PrivateSum | None,
+        state: State,
+    ) -> bool:
         """Nothing is known before, then just these arrays, on the grid.
 
         a server may tell clients no more.
@@ -109,7 +119,10 @@ class OneRoundTask(Task):
 
 
 def noise_caution(
-    plan: Plan, n_groups: int, groups: str, most: float
+    plan: Plan,
+    n_groups: int,
+    groups: str,
+    most: float,
 ) -> tuple[str, ...]:
     """Say so if noise is more than a part `most` of a group's average number of rows,
     public or counted with noise.
@@ -147,7 +160,13 @@ def group_counts(n_groups: int) -> ReleasePart:
         "S23: one row lies in at most one group",
         nonnegative=True,
     )
-    return ReleasePart("group_counts", (n_groups,), one, share=1.0, entry_bound=1.0)
+    return ReleasePart(
+        "group_counts",
+        (n_groups,),
+        one,
+        share=1.0,
+        entry_bound=1.0,
+    )
 
 
 def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
@@ -165,18 +184,43 @@ def moment_parts(n_groups: int, width: int) -> list[ReleasePart]:
         root_at_least(width),
         "S24: one row of [-1, 1]^d has L2 norm at most sqrt(d)",
     )
-    sums = Sensitivity(Norm.L2, root, PrivacyUnit.RECORD, because)
+    sums = Sensitivity(
+        Norm.L2,
+        root,
+        PrivacyUnit.RECORD,
+        because,
+    )
     because = "S25: each of a row's d squares, less one half, is at most one half"
-    squares = Sensitivity(Norm.L2, root / 2.0, PrivacyUnit.RECORD, because)
+    squares = Sensitivity(
+        Norm.L2,
+        root / 2.0,
+        PrivacyUnit.RECORD,
+        because,
+    )
     return [
         group_counts(n_groups),
-        ReleasePart("group_sums", (n_groups, width), sums, 2.0, 1.0),
-        ReleasePart("group_squares", (n_groups, width), squares, 2.0, 0.5),
+        ReleasePart(
+            "group_sums",
+            (n_groups, width),
+            sums,
+            2.0,
+            1.0,
+        ),
+        ReleasePart(
+            "group_squares",
+            (n_groups, width),
+            squares,
+            2.0,
+            0.5,
+        ),
     ]
 
 
 def moment_arrays(
-    points: Array, groups: Labels, n_groups: int, present: Array | None = None
+    points: Array,
+    groups: Labels,
+    n_groups: int,
+    present: Array | None = None,
 ) -> list[Array]:
     """One client's exact part of them, on the grid.
 
@@ -235,16 +279,29 @@ class MomentsTask(OneRoundTask):
             )
 
         return moment_parts(1, public.n_features), PrivateSum(
-            "moments", (), statistic, advance
+            "moments",
+            (),
+            statistic,
+            advance,
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"rows": (1,), "means": (1, n_features), DEVIATIONS: (1, n_features)}
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return noise_caution(plan, 1, "", _MOST_NOISE_OF_A_MEAN)
+        return noise_caution(
+            plan,
+            1,
+            "",
+            _MOST_NOISE_OF_A_MEAN,
+        )
 
-    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
         """Also columns whose variance is within two deviations of its noise, to first
         order, of 0.
         """
@@ -273,7 +330,11 @@ class MomentsTask(OneRoundTask):
             else found
         )
 
-    def result(self, plan: Plan, state: State) -> Result:
+    def result(
+        self,
+        plan: Plan,
+        state: State,
+    ) -> Result:
         """``mean`` and ``deviation`` of every column, (n_features,), in the units of
         the data, and ``rows``; errors.
         """
@@ -286,7 +347,10 @@ class MomentsTask(OneRoundTask):
             noise_errors.noise_of(plan),
         )
         spread = noise_errors.of_variances(
-            state["means"], np.square(deviations), rows, noise
+            state["means"],
+            np.square(deviations),
+            rows,
+            noise,
         )
         errors = {
             "mean": noise_errors.of_means(state["means"], rows, noise)[0] * widths,
@@ -302,7 +366,11 @@ class HistogramsOptions(Options):
     """Options of histograms."""
 
     bins: int = whole(
-        20, 1, 20, "bins of equal width between each column's bounds", most=10_000
+        20,
+        1,
+        20,
+        "bins of equal width between each column's bounds",
+        most=10_000,
     )
 
 
@@ -317,7 +385,11 @@ class HistogramsTask(OneRoundTask):
         d, n = shape = (public.n_features, self.options.bins)
         because = "S26: one row lies in one bin of each of d columns"
         moved = Sensitivity(
-            Norm.L2, root_at_least(d), PrivacyUnit.RECORD, because, nonnegative=True
+            Norm.L2,
+            root_at_least(d),
+            PrivacyUnit.RECORD,
+            because,
+            nonnegative=True,
         )
         half_step = 2.0 ** -(public.fraction_bits + 1)
 
@@ -338,17 +410,37 @@ class HistogramsTask(OneRoundTask):
         def advance(state: State, released: ReleasedSum) -> State:
             return state.changed(bins=released["bins"])
 
-        return [ReleasePart("bins", shape, moved, 1.0, 1.0)], PrivateSum(
-            "histograms", (), statistic, advance
+        return [
+            ReleasePart(
+                "bins",
+                shape,
+                moved,
+                1.0,
+                1.0,
+            )
+        ], PrivateSum(
+            "histograms",
+            (),
+            statistic,
+            advance,
         )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return {"bins": (n_features, self.options.bins)}
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return noise_caution(plan, self.options.bins, "bins", _MOST_NOISE_OF_A_BIN)
+        return noise_caution(
+            plan,
+            self.options.bins,
+            "bins",
+            _MOST_NOISE_OF_A_BIN,
+        )
 
-    def result(self, plan: Plan, state: State) -> Result:
+    def result(
+        self,
+        plan: Plan,
+        state: State,
+    ) -> Result:
         """``counts``, (n_features, bins), and ``edges``, (n_features, bins + 1), in the
         units of the data.
         """
@@ -356,7 +448,12 @@ class HistogramsTask(OneRoundTask):
         bounds = plan_bounds(plan, d)
         arrays = {
             "counts": state["bins"],
-            "edges": np.linspace(bounds.lower, bounds.upper, n + 1, axis=1),
+            "edges": np.linspace(
+                bounds.lower,
+                bounds.upper,
+                n + 1,
+                axis=1,
+            ),
         }
         errors = {
             "counts": noise_errors.constant(
@@ -426,7 +523,13 @@ class RadiiTask(OneRoundTask):
         )
         n = len(centers)
         because = "S28: one row adds a number from 0 to 1 to one cluster"
-        cost = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, because, True)
+        cost = Sensitivity(
+            Norm.L2,
+            1.0,
+            PrivacyUnit.RECORD,
+            because,
+            True,
+        )
 
         @blocks.in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
@@ -444,13 +547,32 @@ class RadiiTask(OneRoundTask):
                 rows=rows, radii=round_to_grid(self.options.reach * np.sqrt(shares))
             )
 
-        parts = [group_counts(n), ReleasePart("spreads", (n,), cost, 1.0, 1.0)]
-        return parts, PrivateSum("radii", (), statistic, advance)
+        parts = [
+            group_counts(n),
+            ReleasePart(
+                "spreads",
+                (n,),
+                cost,
+                1.0,
+                1.0,
+            ),
+        ]
+        return parts, PrivateSum(
+            "radii",
+            (),
+            statistic,
+            advance,
+        )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         return dict.fromkeys(("rows", "radii"), (len(self.options.centers or ()),))
 
-    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
         """Clusters whose squared radius is within two deviations of its noise of 0,
         where that of counts is nothing.
         """
@@ -470,7 +592,11 @@ class RadiiTask(OneRoundTask):
             else ()
         )
 
-    def result(self, plan: Plan, state: State) -> Result:
+    def result(
+        self,
+        plan: Plan,
+        state: State,
+    ) -> Result:
         """``radii`` in the box, (n_clusters,), and ``rows``, with their errors."""
         reach, noise = self.options.reach, noise_errors.noise_of(plan)
         shares = np.square(state["radii"] / reach)
@@ -483,7 +609,11 @@ class RadiiTask(OneRoundTask):
             dict(state.arrays), errors, {"radii": ("cluster",), "rows": ("cluster",)}
         )
 
-    def scaled_centers(self, box: Box, width: int) -> Array:
+    def scaled_centers(
+        self,
+        box: Box,
+        width: int,
+    ) -> Array:
         """The centers in the box, on the grid."""
         if self.options.centers is None:
             raise ConfigurationError(
@@ -512,7 +642,10 @@ class RadiiTask(OneRoundTask):
 
 
 def far_rows(
-    points: ArrayLike, plan: Plan, radii: Result, times: float = 2.0
+    points: ArrayLike,
+    plan: Plan,
+    radii: Result,
+    times: float = 2.0,
 ) -> NDArray[np.bool_]:
     """Flag rows, (n_rows, n_features) in the units of the data, farther from the
     nearest center than some radii; local.

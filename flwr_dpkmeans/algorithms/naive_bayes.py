@@ -73,7 +73,11 @@ class NaiveBayesOptions(Options):
     """Options of naive Bayes."""
 
     classes: int = whole(
-        2, 2, 3, "public number of classes; labels are 0 to one less", most=1_000
+        2,
+        2,
+        3,
+        "public number of classes; labels are 0 to one less",
+        most=1_000,
     )
     categories: tuple[int, ...] | None = option(
         None,
@@ -83,7 +87,11 @@ class NaiveBayesOptions(Options):
         _as_categories,
     )
     smoothing: float = real(
-        1.0, 0.0, 1e6, "1.0", "Laplace smoothing: rows added to each class and category"
+        1.0,
+        0.0,
+        1e6,
+        "1.0",
+        "Laplace smoothing: rows added to each class and category",
     )
     least_deviation: float = real(
         0.001,
@@ -144,18 +152,35 @@ class NaiveBayesTask(moments.OneRoundTask):
                 "S27: one row lies in one cell of each of its c columns of categories"
             )
             moved = Sensitivity(
-                Norm.L2, root, PrivacyUnit.RECORD, because, nonnegative=True
+                Norm.L2,
+                root,
+                PrivacyUnit.RECORD,
+                because,
+                nonnegative=True,
             )
             parts.append(
                 ReleasePart(
-                    CELLS, (n_classes, columns.n_cells), moved, _CELL_SHARE, 1.0
+                    CELLS,
+                    (n_classes, columns.n_cells),
+                    moved,
+                    _CELL_SHARE,
+                    1.0,
                 )
             )
 
         @in_blocks
-        def labelled(points: Array, state: State, labels: Labels) -> Sequence[Array]:
+        def labelled(
+            points: Array,
+            state: State,
+            labels: Labels,
+        ) -> Sequence[Array]:
             kept = (labels >= 0) & (labels < n_classes)
-            return _class_arrays(columns, points[kept], labels[kept], n_classes)
+            return _class_arrays(
+                columns,
+                points[kept],
+                labels[kept],
+                n_classes,
+            )
 
         def unlabelled(points: Array, state: State) -> Sequence[Array]:
             return labelled(points, state, np.broadcast_to(-1, len(points)))
@@ -184,7 +209,13 @@ class NaiveBayesTask(moments.OneRoundTask):
                 found[CELLS] = np.maximum(released[CELLS], 0.0)
             return state.changed(**found)
 
-        return parts, PrivateSum("classes", (), unlabelled, advance, labelled=labelled)
+        return parts, PrivateSum(
+            "classes",
+            (),
+            unlabelled,
+            advance,
+            labelled=labelled,
+        )
 
     def shapes(self, n_features: int) -> Mapping[str, tuple[int, ...]]:
         columns, n_classes = self.columns(n_features), self.options.classes
@@ -197,7 +228,11 @@ class NaiveBayesTask(moments.OneRoundTask):
             found[CELLS] = (n_classes, columns.n_cells)
         return found
 
-    def result(self, plan: Plan, state: State) -> Result:
+    def result(
+        self,
+        plan: Plan,
+        state: State,
+    ) -> Result:
         """The model in the units of the data: ``class_prior``, ``theta`` and ``var`` of
         numbers, ``chances`` of cells.
 
@@ -230,7 +265,13 @@ class NaiveBayesTask(moments.OneRoundTask):
             # Beside noise, what the error of the mean itself has added.
             added = np.square(noise["group_sums"] / np.maximum(rows, 1.0))[:, None]
             errors["var"] = (
-                noise_errors.of_variances(means, variances, rows, noise) + added
+                noise_errors.of_variances(
+                    means,
+                    variances,
+                    rows,
+                    noise,
+                )
+                + added
             ) * np.square(halves)
             axes |= dict.fromkeys(("theta", "var"), ("class", "number"))
         if columns.coded:
@@ -249,7 +290,12 @@ class NaiveBayesTask(moments.OneRoundTask):
         return Result(found, errors, axes)
 
     def cautions(self, plan: Plan) -> tuple[str, ...]:
-        return moments.noise_caution(plan, self.options.classes, "classes", _MOST_NOISE)
+        return moments.noise_caution(
+            plan,
+            self.options.classes,
+            "classes",
+            _MOST_NOISE,
+        )
 
     def columns(self, n_features: int) -> Columns:
         """Which columns are numbers and which are categories."""
@@ -265,7 +311,11 @@ class NaiveBayesTask(moments.OneRoundTask):
         rows = np.maximum(state["rows"], 0.0) + self.options.smoothing
         return np.asarray(rows / rows.sum())
 
-    def log_joint(self, state: State, points: Array) -> Array:
+    def log_joint(
+        self,
+        state: State,
+        points: Array,
+    ) -> Array:
         """Logarithm of each class's weight, (n_rows, n_classes), up to one constant, of
         points in the box [-1, 1]^d.
         """
@@ -338,7 +388,11 @@ class Columns:
                 )
                 raise DataError(f"{told}: code them so, or leave such rows out.")
 
-    def chances(self, cells: Array, smoothing: float) -> list[tuple[int, Array]]:
+    def chances(
+        self,
+        cells: Array,
+        smoothing: float,
+    ) -> list[tuple[int, Array]]:
         """For each column of categories its place and the chance of each category by
         class, smoothed.
         """
@@ -346,7 +400,11 @@ class Columns:
         shares = [table / table.sum(axis=1, keepdims=True) for table in tables]
         return list(zip(self.coded, shares, strict=True))
 
-    def smoothed(self, cells: Array, smoothing: float) -> list[Array]:
+    def smoothed(
+        self,
+        cells: Array,
+        smoothing: float,
+    ) -> list[Array]:
         """For each column of categories the rows of each category by class, smoothed."""
         widths = [self.categories[column] for column in self.coded]
         ends = np.cumsum(widths)[:-1]
@@ -354,7 +412,9 @@ class Columns:
 
 
 def pulled_together(
-    variances: Array, counts: Array, noise: Array
+    variances: Array,
+    counts: Array,
+    noise: Array,
 ) -> tuple[Array, Array]:
     """Noisy variances of classes, (n_classes, n_columns), each moved to their mean as
     far as it is noise; what is left.
@@ -402,7 +462,10 @@ def _codes(column: Array, n: int) -> Labels:
 
 
 def _class_arrays(
-    columns: Columns, points: Array, labels: Labels, n_classes: int
+    columns: Columns,
+    points: Array,
+    labels: Labels,
+    n_classes: int,
 ) -> list[Array]:
     """One client's exact part: moments of the numbers, and cells of the categories."""
     arrays = moments.moment_arrays(points[:, columns.numbers], labels, n_classes)

@@ -130,7 +130,15 @@ def allocate(
 
     def blocks_at(scale: float) -> tuple[tuple[Block, ...], ...]:
         return tuple(
-            tuple(_block(public, part, scale, kind) for part in parts)
+            tuple(
+                _block(
+                    public,
+                    part,
+                    scale,
+                    kind,
+                )
+                for part in parts
+            )
             for parts in rounds
         )
 
@@ -139,7 +147,10 @@ def allocate(
         try:
             for blocks in blocks_at(scale):
                 events += release.round_events(
-                    blocks, public.fraction_bits, 1, settings.client_sampling_rate
+                    blocks,
+                    public.fraction_bits,
+                    1,
+                    settings.client_sampling_rate,
                 )
         except PlanError:
             raise
@@ -150,12 +161,19 @@ def allocate(
 
     start = gaussian_noise_multiplier(settings.epsilon, public.delta)
     return blocks_at(
-        calibrate_scale(events_at, settings.epsilon, public.delta, start=start)
+        calibrate_scale(
+            events_at,
+            settings.epsilon,
+            public.delta,
+            start=start,
+        )
     )
 
 
 def divided(
-    parts: Sequence[ReleasePart], share: float, entire: float
+    parts: Sequence[ReleasePart],
+    share: float,
+    entire: float,
 ) -> tuple[Block, ...]:
     """One round's Gaussian blocks, with a share of the budget, all of which would take
     the multiplier `entire`.
@@ -170,7 +188,12 @@ def divided(
         for part in parts
     ]
     return tuple(
-        Block(part.name, part.shape, part.sensitivity, *own)
+        Block(
+            part.name,
+            part.shape,
+            part.sensitivity,
+            *own,
+        )
         for part, own in zip(parts, noise, strict=True)
     )
 
@@ -193,7 +216,9 @@ def count_order(config: RunConfig) -> int:
 
 
 def shared(
-    shares: Sequence[float], total: float, kind: NoiseFamily
+    shares: Sequence[float],
+    total: float,
+    kind: NoiseFamily,
 ) -> tuple[float, ...]:
     """Scale shares so that their squares (joint Gaussian accounting) or they themselves
     add up to `total`.
@@ -207,7 +232,10 @@ def shared(
 
 
 def _block(
-    public: PublicFacts, part: ReleasePart, scale: float, kind: NoiseFamily
+    public: PublicFacts,
+    part: ReleasePart,
+    scale: float,
+    kind: NoiseFamily,
 ) -> Block:
     noise = (
         NoiseShape.LAPLACE if part.sensitivity.norm is Norm.L1 else NoiseShape.GAUSSIAN
@@ -217,7 +245,12 @@ def _block(
     else:
         multiplier = gaussian_noise_multiplier(part.share / scale, public.delta)
     return Block(
-        part.name, part.shape, part.sensitivity, noise, multiplier, part.entry_bound
+        part.name,
+        part.shape,
+        part.sensitivity,
+        noise,
+        multiplier,
+        part.entry_bound,
     )
 
 

@@ -34,14 +34,26 @@ def constant(array: Array, noise: float) -> Array:
     return np.full(array.shape, Z * noise)
 
 
-def of_means(means: Array, rows: Array, noise: Mapping[str, float]) -> Array:
+def of_means(
+    means: Array,
+    rows: Array,
+    noise: Mapping[str, float],
+) -> Array:
     """Of means in the box [-1, 1], (n_groups, width), by the groups' rows, (n_groups,)."""
     sums = np.hypot(noise["group_sums"], means * noise["group_counts"])
-    return _over_rows(Z * sums, rows, noise["group_counts"], widest=2.0)
+    return _over_rows(
+        Z * sums,
+        rows,
+        noise["group_counts"],
+        widest=2.0,
+    )
 
 
 def of_variances(
-    means: Array, variances: Array, rows: Array, noise: Mapping[str, float]
+    means: Array,
+    variances: Array,
+    rows: Array,
+    noise: Mapping[str, float],
 ) -> Array:
     """Of variances in the box, (n_groups, width)."""
     from_sums = 2.0 * means * noise["group_sums"]
@@ -49,7 +61,12 @@ def of_variances(
     sums = np.sqrt(
         noise["group_squares"] ** 2 + np.square(from_sums) + np.square(from_counts)
     )
-    return _over_rows(Z * sums, rows, noise["group_counts"], widest=1.0)
+    return _over_rows(
+        Z * sums,
+        rows,
+        noise["group_counts"],
+        widest=1.0,
+    )
 
 
 def of_roots(roots: Array, errors: Array) -> Array:
@@ -60,20 +77,39 @@ def of_roots(roots: Array, errors: Array) -> Array:
     return np.maximum(above, below)
 
 
-def of_shares(shares: Array, total: Array | float, noise: float) -> Array:
+def of_shares(
+    shares: Array,
+    total: Array | float,
+    noise: float,
+) -> Array:
     """Of shares of noisy counts in their total, along the last axis."""
     n_others = shares.shape[-1] - 1
     counts = noise * np.sqrt(np.square(1.0 - shares) + n_others * np.square(shares))
     return np.asarray(np.minimum(Z * counts / np.maximum(total, 1.0), 1.0))
 
 
-def of_spreads(shares: Array, rows: Array, noise: Mapping[str, float]) -> Array:
+def of_spreads(
+    shares: Array,
+    rows: Array,
+    noise: Mapping[str, float],
+) -> Array:
     """Of mean squared distances, (n_clusters,), in squared reaches."""
     sums = np.hypot(noise["spreads"], shares * noise["group_counts"])
-    return _over_rows(Z * sums[:, None], rows, noise["group_counts"], widest=1.0)[:, 0]
+    return _over_rows(
+        Z * sums[:, None],
+        rows,
+        noise["group_counts"],
+        widest=1.0,
+    )[:, 0]
 
 
-def _over_rows(sums: Array, rows: Array, noise: float, *, widest: float) -> Array:
+def _over_rows(
+    sums: Array,
+    rows: Array,
+    noise: float,
+    *,
+    widest: float,
+) -> Array:
     """Divide by rows, where these are told from noise.
 
     Elsewhere nothing is known but the widest.

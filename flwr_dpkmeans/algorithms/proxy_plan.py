@@ -392,7 +392,9 @@ def derive_plan(public: PublicFacts, options: ProxyOptions) -> ProxyPlan:
 
 
 def _refinement_shares(
-    options: ProxyOptions, whole: float, n_refinements: int
+    options: ProxyOptions,
+    whole: float,
+    n_refinements: int,
 ) -> tuple[float, ...]:
     """Share the rest of the budget among the refinements."""
     if n_refinements == 0:
@@ -402,7 +404,11 @@ def _refinement_shares(
     return (share,) * n_others + (options.last_weight * share,)
 
 
-def _shells(public: PublicFacts, options: ProxyOptions, noise: float) -> int:
+def _shells(
+    public: PublicFacts,
+    options: ProxyOptions,
+    noise: float,
+) -> int:
     """Shells of the excess that the last refinement releases.
 
     0 where noise hides it, or a client is protected.
@@ -554,7 +560,11 @@ class Setting:
         """Public randomness of one step."""
         return np.random.default_rng([seed_of(state), *place])
 
-    def parts(self, name: str, whole: float = 0.0) -> list[ReleasePart]:
+    def parts(
+        self,
+        name: str,
+        whole: float = 0.0,
+    ) -> list[ReleasePart]:
         """What one round of a kind releases: the table's arrays, with the sensitivity
         of the run's unit.
         """
@@ -576,7 +586,11 @@ class Setting:
                 # release made it (S11-S14, S35).
                 bound, because = 1.0 + rounding, one.one_row
             moved = Sensitivity(
-                Norm.L2, bound, self.public.settings.unit, because, one.nonnegative
+                Norm.L2,
+                bound,
+                self.public.settings.unit,
+                because,
+                one.nonnegative,
             )
             parts.append(
                 ReleasePart(
@@ -604,7 +618,10 @@ class Setting:
         return decorate
 
     def sent(
-        self, arrays: Sequence[Array], n_rows: int, parts: Sequence[ReleasePart]
+        self,
+        arrays: Sequence[Array],
+        n_rows: int,
+        parts: Sequence[ReleasePart],
     ) -> list[Array]:
         """Turn sums over one client's rows into what it sends."""
         if not self.per_client:

@@ -102,9 +102,19 @@ class ProxyLloydOptions(Options):
     """Options of ProxyLloyd; its constants are `ProxyOptions`."""
 
     max_iter: int | None = whole(
-        None, 0, 5, "number of refinements; automatic: at most 5", most=1_000
+        None,
+        0,
+        5,
+        "number of refinements; automatic: at most 5",
+        most=1_000,
     )
-    n_init: int = whole(20, 1, 20, "restarts of k-means on the proxies", most=10_000)
+    n_init: int = whole(
+        20,
+        1,
+        20,
+        "restarts of k-means on the proxies",
+        most=10_000,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +215,11 @@ def location_round(setting: Setting) -> PlannedSum:
     @setting.summing(parts)
     def statistic(rows: Array, state: State) -> Sequence[Array]:
         found = residual_sums(
-            rows, np.zeros(len(rows), dtype=np.int32), middle[None, :], clip, 1
+            rows,
+            np.zeros(len(rows), dtype=np.int32),
+            middle[None, :],
+            clip,
+            1,
         )
         return [found.sums[0], found.squares]
 
@@ -219,7 +233,11 @@ def location_round(setting: Setting) -> PlannedSum:
         square = float(released["row_squares"][0]) * clip**2 / n
         known = expected, (numerics.PRIOR_SPREAD * expected) ** 2
         variance, _ = numerics.axis_variance(
-            square, square_noise * clip**2, offset, mean_noise * clip, *known
+            square,
+            square_noise * clip**2,
+            offset,
+            mean_noise * clip,
+            *known,
         )
         # Above 0 where nearly all rows are clipped: their lengths are alike and say
         # nothing of the spread.
@@ -230,7 +248,12 @@ def location_round(setting: Setting) -> PlannedSum:
             **{CENTRE: truncate(middle + offset), SPREAD: spread, EXTENT: extent}
         )
 
-    return parts, PrivateSum("location", (), statistic, advance)
+    return parts, PrivateSum(
+        "location",
+        (),
+        statistic,
+        advance,
+    )
 
 
 def before_looks(
@@ -274,7 +297,11 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
     def statistic(rows: Array, state: State) -> Sequence[Array]:
         centre, clip = state[CENTRE], _length(state, CLIP)
         found = residual_sums(
-            rows, np.zeros(len(rows), dtype=np.int32), centre[None, :], clip, 1
+            rows,
+            np.zeros(len(rows), dtype=np.int32),
+            centre[None, :],
+            clip,
+            1,
         )
         return [found.sums[0], found.squares, numerics.distance_counts(rows, centre)]
 
@@ -300,13 +327,21 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
         )
         noise = bin_noise / np.sqrt(looks + 1.0)
         first = numerics.farthest_heard(averages / noise, options.heard)
-        first = numerics.farther_if_likelier(first, averages, noise, n)
+        first = numerics.farther_if_likelier(
+            first,
+            averages,
+            noise,
+            n,
+        )
         square, own = (
             float(released["row_squares"][0]) * clip**2 / n,
             square_noise * clip**2 / n,
         )
         binned, binned_own = numerics.binned_square(
-            averages[first:], noise[first:], edges[first:], n
+            averages[first:],
+            noise[first:],
+            edges[first:],
+            n,
         )
         # Either may miss rows: a histogram those that it did not hear, of which a mean
         # square beyond its noise tells.
@@ -317,12 +352,21 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
             # Of rows beyond the clip bound, the mean square knows the bound only.
             excess = np.maximum(edges[first:] - clip**2 / numerics.MIDDLE_OF_BIN, 0.0)
             beyond, beyond_own = numerics.binned_square(
-                averages[first:], noise[first:], excess, n
+                averages[first:],
+                noise[first:],
+                excess,
+                n,
             )
             if beyond > options.heard * beyond_own:
                 square, own = square + beyond, math.hypot(own, beyond_own)
         known = spread**2 / d, _length(state, SPREAD_ERROR) ** 4
-        variance, trusted = numerics.axis_variance(square, own, offset, error, *known)
+        variance, trusted = numerics.axis_variance(
+            square,
+            own,
+            offset,
+            error,
+            *known,
+        )
         spread = math.sqrt(d * variance)
         looks = np.where(edges > (_SAME_PLACE * moved) ** 2, looks + 1.0, 0.0)
         return state.changed(
@@ -344,7 +388,13 @@ def look_round(setting: Setting, index: int) -> PlannedSum:
 
     reads = (CENTRE, CLIP)
     return parts, PrivateSum(
-        f"look-{index}", (), statistic, advance, None, reads, setting.admitting(reads)
+        f"look-{index}",
+        (),
+        statistic,
+        advance,
+        None,
+        reads,
+        setting.admitting(reads),
     )
 
 
@@ -386,11 +436,22 @@ def covariance_round(setting: Setting) -> PlannedSum:
     reads, exact = (CENTRE, SPREAD), (summed, outer_products.rounded_triangle)
     admits = setting.admitting(reads)
     return parts, PrivateSum(
-        "covariance", (), statistic, advance, None, reads, admits, unrounded=exact
+        "covariance",
+        (),
+        statistic,
+        advance,
+        None,
+        reads,
+        admits,
+        unrounded=exact,
     )
 
 
-def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) -> State:
+def _first_proxies(
+    setting: Setting,
+    state: State,
+    found: numerics.Ellipsoid,
+) -> State:
     """Spread the first proxies over the ellipsoid, and half of them over the server's
     points if there are any.
     """
@@ -402,7 +463,12 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
     if plan.n_components is None:
         cover = extent if plan.cover_box else None
         samples = numerics.box_samples(
-            centre, found.variances, found.axes, plan.n_proxies, generator, cover=cover
+            centre,
+            found.variances,
+            found.axes,
+            plan.n_proxies,
+            generator,
+            cover=cover,
         )
         reach = (
             max(found.spread, min(1.0, extent) * math.sqrt(d / 3.0))
@@ -424,7 +490,10 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
     if SERVER_POINTS in state.arrays:
         known = in_proxy_space(state[SERVER_POINTS], state)
         own = numerics.samples_around(
-            known, np.ones(len(known)), _JITTER * side / math.sqrt(width), generator
+            known,
+            np.ones(len(known)),
+            _JITTER * side / math.sqrt(width),
+            generator,
         )
         drawn = own[generator.integers(len(own), size=len(samples))]
         samples = np.concatenate([samples, drawn])
@@ -447,9 +516,17 @@ def _first_proxies(setting: Setting, state: State, found: numerics.Ellipsoid) ->
     if n_far:
         # Rows too few to be heard at their distance may still be heard at their place;
         # cells are wide there.
-        far = numerics.far_samples(centre, extent, plan.n_proxies, generator)
+        far = numerics.far_samples(
+            centre,
+            extent,
+            plan.n_proxies,
+            generator,
+        )
         own = numerics.outside_cube(
-            numerics.tessellation(far, n_far, generator), far, centre, extent
+            numerics.tessellation(far, n_far, generator),
+            far,
+            centre,
+            extent,
         )
         proxies = np.concatenate([proxies, own])
         radii[-n_far:] = np.maximum(radii[-n_far:], numerics.cell_radii(far, own))
@@ -475,7 +552,10 @@ def _at_known_points(proxies: Array, state: State) -> Array:
 
 
 def _heard_weights(
-    setting: Setting, state: State, counts: Array, noise: float
+    setting: Setting,
+    state: State,
+    counts: Array,
+    noise: float,
 ) -> Array:
     """Weights of proxies from their noisy counts alone.
 
@@ -486,14 +566,22 @@ def _heard_weights(
     # With one pass, a small cluster may be heard by one proxy.
     if setting.plan.n_passes > 1:
         apart = apart | numerics.are_lone(
-            proxies, counts / noise, state[PROXY_RADIUS], setting.options.heard
+            proxies,
+            counts / noise,
+            state[PROXY_RADIUS],
+            setting.options.heard,
         )
     for part in (apart, ~apart):
         weights[part] = _likely_weights(setting, counts[part], noise)
     if setting.plan.n_passes == 1:
         # Nobody looks again, and so far away a few rows of noise outweigh whole
         # clusters.
-        very_far = _beyond(setting, state, proxies, 2.0)
+        very_far = _beyond(
+            setting,
+            state,
+            proxies,
+            2.0,
+        )
         weights[
             very_far & (counts <= numerics.heard_among(int(very_far.sum())) * noise)
         ] = 0.0
@@ -501,7 +589,10 @@ def _heard_weights(
 
 
 def _beyond(
-    setting: Setting, state: State, points: Array, times: float = 1.0
+    setting: Setting,
+    state: State,
+    points: Array,
+    times: float = 1.0,
 ) -> NDArray[np.bool_]:
     """Which points are so many times as far from the centre, along a column, as where
     proxies lie densely.
@@ -513,16 +604,27 @@ def _beyond(
     )
 
 
-def _likely_weights(setting: Setting, counts: Array, noise: float) -> Array:
+def _likely_weights(
+    setting: Setting,
+    counts: Array,
+    noise: float,
+) -> Array:
     if not setting.options.weighs_likely:
         return np.maximum(counts, 0.0)
     return numerics.likely_weights(
-        counts, noise, setting.public.n_units, least=setting.options.least_count
+        counts,
+        noise,
+        setting.public.n_units,
+        least=setting.options.least_count,
     )
 
 
 def _with_known_points(
-    setting: Setting, state: State, moved: Array, counts: Array, std: float
+    setting: Setting,
+    state: State,
+    moved: Array,
+    counts: Array,
+    std: float,
 ) -> tuple[Array, Array]:
     """Points to cluster and their weights: the server's own in the place of proxies
     that have some.
@@ -549,13 +651,20 @@ def _with_known_points(
     others = state.changed(
         **{name: state[name][~has_known] for name in (PROXIES, PROXY_RADIUS)}
     )
-    elsewhere = _heard_weights(setting, others, counts[~has_known], std)
+    elsewhere = _heard_weights(
+        setting,
+        others,
+        counts[~has_known],
+        std,
+    )
     points = np.concatenate([known + (moved - proxies)[labels], moved[~has_known]])
     return _inside(points, state), np.concatenate([each[labels], elsewhere])
 
 
 def _without_proxies(
-    setting: Setting, state: State, found: numerics.Ellipsoid
+    setting: Setting,
+    state: State,
+    found: numerics.Ellipsoid,
 ) -> State:
     """First centroids where the budget does not suffice for proxies.
 
@@ -565,11 +674,20 @@ def _without_proxies(
     if SERVER_POINTS in state.arrays:
         points, n_init = state[SERVER_POINTS], setting.public.options.n_init
         centers, _ = weighted_kmeans(
-            points, np.ones(len(points)), k, n_init=n_init, seed=seed_of(state)
+            points,
+            np.ones(len(points)),
+            k,
+            n_init=n_init,
+            seed=seed_of(state),
         )
         return _started(setting, state, truncate(centers))
     samples = numerics.box_samples(
-        state[CENTRE], found.variances, found.axes, k, generator, cover=None
+        state[CENTRE],
+        found.variances,
+        found.axes,
+        k,
+        generator,
+        cover=None,
     )
     return _started(
         setting, state, truncate(numerics.tessellation(samples, k, generator))
@@ -621,10 +739,19 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         counts = released["proxy_counts"]
         if SERVER_POINTS in state.arrays:
             moved, weights = _with_known_points(
-                setting, state, moved, counts, counts_noise
+                setting,
+                state,
+                moved,
+                counts,
+                counts_noise,
             )
         else:
-            weights = _heard_weights(setting, state, counts, counts_noise)
+            weights = _heard_weights(
+                setting,
+                state,
+                counts,
+                counts_noise,
+            )
             if (
                 DISTANCES in state.arrays
                 and not (setting.in_subspace or setting.per_client)
@@ -636,7 +763,12 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
                     noise / np.sqrt(np.maximum(looks, 1.0)),
                 )
                 more = numerics.unheard_rows(
-                    bins, counts, weights, counts_noise, (averages, noise), n
+                    bins,
+                    counts,
+                    weights,
+                    counts_noise,
+                    (averages, noise),
+                    n,
                 )
                 weights = (
                     weights
@@ -645,7 +777,12 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
                 )
         is_last = index == setting.plan.n_passes
         if is_last and not _is_coarse(setting, state, weights):
-            return _clustered(setting, state, moved, weights)
+            return _clustered(
+                setting,
+                state,
+                moved,
+                weights,
+            )
         radii = (
             radii[nearest_centroids(moved, proxies)[0]]
             if len(moved) != len(proxies)
@@ -660,13 +797,28 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
             # narrower the more there are.
             usual = n / setting.n_clusters
             widths *= np.sqrt(usual / np.maximum(weights, usual))
-            points, shares = numerics.scattered(moved, weights, widths, generator)
-            return _clustered(setting, state, _inside(points, state), shares)
+            points, shares = numerics.scattered(
+                moved,
+                weights,
+                widths,
+                generator,
+            )
+            return _clustered(
+                setting,
+                state,
+                _inside(points, state),
+                shares,
+            )
         within = numerics.Ellipsoid(np.square(state[SHAPE][0]), state[SHAPE][1:])
         # Few rows of a wide cell far away stand out together, and not in parts.
         whole = _beyond(setting, state, moved)
         samples = numerics.samples_around(
-            moved, weights, widths, generator, within, whole
+            moved,
+            weights,
+            widths,
+            generator,
+            within,
+            whole,
         )
         redrawn = _at_known_points(
             numerics.tessellation(_inside(samples, state), n_proxies, generator), state
@@ -698,7 +850,11 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
     )
 
 
-def _is_coarse(setting: Setting, state: State, weights: Array) -> bool:
+def _is_coarse(
+    setting: Setting,
+    state: State,
+    weights: Array,
+) -> bool:
     """Whether proxies are so few that clusters' borders run through their cells.
 
     In many columns these are too wide.
@@ -737,14 +893,23 @@ def _inside(points: Array, state: State) -> Array:
     return clip_rows(points, 2.0 * math.sqrt(len(state[AXES])))
 
 
-def _clustered(setting: Setting, state: State, proxies: Array, weights: Array) -> State:
+def _clustered(
+    setting: Setting,
+    state: State,
+    proxies: Array,
+    weights: Array,
+) -> State:
     """Weighted k-means of the proxies, as centroids in the space of the data.
 
     Again without clusters of one row.
     """
     config = setting.public.config
     centers, extras = clustered(
-        config, proxies, weights, seed_of(state), n_features=setting.n_features
+        config,
+        proxies,
+        weights,
+        seed_of(state),
+        n_features=setting.n_features,
     )
     is_sure = (
         setting.public.n_units >= _SURE * numerics.LEAST_CLUSTER * setting.n_clusters
@@ -760,14 +925,23 @@ def _clustered(setting: Setting, state: State, proxies: Array, weights: Array) -
         if np.array_equal(kept, weights):
             break
         weights = kept
-        centers, extras = clustered(config, proxies, weights, seed_of(state))
+        centers, extras = clustered(
+            config,
+            proxies,
+            weights,
+            seed_of(state),
+        )
     if AXES in state.arrays:
         extras[PROJECTED_CENTERS] = centers
         centers = centers @ state[AXES].T + state[CENTRE]
     return _started(setting, state.changed(**extras), truncate(centers))
 
 
-def _started(setting: Setting, state: State, centers: Array) -> State:
+def _started(
+    setting: Setting,
+    state: State,
+    centers: Array,
+) -> State:
     """Centroids to refine, with their first radius.
 
     What only proxies needed is left behind.
@@ -824,7 +998,12 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             in_proxy_space(rows, state) if projects else rows, None, centers
         )
         found = residual_sums(
-            rows, labels, state.centroids, state[RADIUS], k, drop=not options.clips
+            rows,
+            labels,
+            state.centroids,
+            state[RADIUS],
+            k,
+            drop=not options.clips,
         )
         arrays = [
             found.sums,
@@ -833,7 +1012,16 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         ]
         if has_excess:
             radii, lengths = _shells(setting, state)
-            arrays.append(excess_sums(rows, labels, state.centroids, radii, lengths, k))
+            arrays.append(
+                excess_sums(
+                    rows,
+                    labels,
+                    state.centroids,
+                    radii,
+                    lengths,
+                    k,
+                )
+            )
         return arrays
 
     def advance(state: State, released: ReleasedSum) -> State:
@@ -867,7 +1055,12 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             "least_tau": options.least_tau ** (2 * index - 1),
             "total": total,
         }
-        steps = shrunk_steps(sums, likelier, radius=radii, **prior)
+        steps = shrunk_steps(
+            sums,
+            likelier,
+            radius=radii,
+            **prior,
+        )
         of_steps = step_deviations(sums, likelier, **prior)
         likely_rows = likely_counts(likelier, noise_left, total)
         cut = centre_errors.unheard_cut(np.resize(radii, used), d)
@@ -875,7 +1068,13 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             squares_rows = likely_rows if owns else np.full(1, n, dtype=np.float64)
             mean_squares = released["residual_squares"][:used] / squares_rows
             fullness = np.resize(np.sqrt(np.maximum(mean_squares, 0.0)), used)
-            more, cut = _cut_off(setting, state, released, likely_rows, fullness)
+            more, cut = _cut_off(
+                setting,
+                state,
+                released,
+                likely_rows,
+                fullness,
+            )
             steps = steps + more
         moved = moved_by_rows = round_to_grid(truncate(state.centroids + steps))
         squares, explained = (
@@ -925,7 +1124,14 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             )
             total = float(squares.sum())
             moved, average = _without_empty_clusters(
-                setting, moved, average, following, noise, total, means, generator
+                setting,
+                moved,
+                average,
+                following,
+                noise,
+                total,
+                means,
+                generator,
             )
         # As many as planned, also where fewer clusters were chosen.
         following = np.pad(
@@ -940,7 +1146,11 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         faint = centre_errors.are_faint(average, counts_noise / math.sqrt(index))
         cut = np.where(faint[:, None], centre_errors.WIDEST, cut)
         deviations = _centre_deviations(
-            state.centroids, moved_by_rows, of_steps, means, cut
+            state.centroids,
+            moved_by_rows,
+            of_steps,
+            means,
+            cut,
         )
         return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
@@ -978,11 +1188,21 @@ def _cut_off(
     block = next(block for block in released.blocks if block.name == EXCESS)
     _, lengths = _shells(setting, state)
     sums = released[EXCESS][: len(lengths)].reshape(*lengths.shape, setting.n_features)
-    return beyond_radius(sums, lengths, counts, setting.noise(block), fullness)
+    return beyond_radius(
+        sums,
+        lengths,
+        counts,
+        setting.noise(block),
+        fullness,
+    )
 
 
 def _centre_deviations(
-    before: Array, after: Array, of_steps: Array, mean_squares: Array, cut: Array
+    before: Array,
+    after: Array,
+    of_steps: Array,
+    mean_squares: Array,
+    cut: Array,
 ) -> Array:
     """How far the new centres may be from the means of the rows that they label, (k,
     d), on the grid.
@@ -1024,7 +1244,12 @@ def _without_empty_clusters(
     # looks empty is few rows far away.
     missing *= noise * len(centroids) > setting.options.unsure_noise * n
     while split := numerics.split_largest(
-        centroids, likely, missing, mean_squares, total, generator
+        centroids,
+        likely,
+        missing,
+        mean_squares,
+        total,
+        generator,
     ):
         centroids, empty, largest = split
         missing[[empty, largest]] = 0.0

@@ -160,7 +160,11 @@ def _given_bounds(config: RunConfig) -> dict[str, float]:
     return {name: float(value) / half ** powers[name] for name, value in given.items()}
 
 
-def _client_bounds(config: RunConfig, points: Array, radius: float) -> dict[str, float]:
+def _client_bounds(
+    config: RunConfig,
+    points: Array,
+    radius: float,
+) -> dict[str, float]:
     generator = np.random.default_rng(_SIMULATION_SEED)
     clipped = clip_rows(points, radius)
     centers, _ = weighted_kmeans(
@@ -349,7 +353,10 @@ def resolve_bounds(
 
 
 def _ordered_points(
-    table: Table, names: tuple[str, ...], *, allow_unnamed: bool
+    table: Table,
+    names: tuple[str, ...],
+    *,
+    allow_unnamed: bool,
 ) -> Array:
     if names and not table.names and not allow_unnamed:
         raise ConfigurationError(
@@ -381,7 +388,11 @@ def plan_bounds(plan: Plan, n_features: int) -> Bounds:
     return Bounds(*plan.bounds).for_features(n_features)
 
 
-def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
+def in_box(
+    bounds: Bounds,
+    points: Array,
+    fraction_bits: int,
+) -> Array:
     """Points, (n_points, n_features), in the scaled box, on the grid.
 
     Large tables block by block, when looked at.
@@ -391,7 +402,10 @@ def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
     # a pass over the rows.
     half = 2.0**fraction_bits
     lower, upper, step = _sides(
-        bounds, min(n, next(windows((n or 1, d))).stop), d, half
+        bounds,
+        min(n, next(windows((n or 1, d))).stop),
+        d,
+        half,
     )
 
     def scaled(block: Array) -> Array:
@@ -420,7 +434,10 @@ def in_box(bounds: Bounds, points: Array, fraction_bits: int) -> Array:
 
 @lru_cache(maxsize=1)
 def _sides(
-    bounds: Bounds, height: int, d: int, half: float
+    bounds: Bounds,
+    height: int,
+    d: int,
+    half: float,
 ) -> tuple[Array, Array, Array]:
     """Bounds and steps, of as many rows as are scaled at a time.
 

@@ -43,7 +43,9 @@ def moments_of(plan: Plan, points: Array) -> Mapping[str, Array]:
 
 
 def standard_box(
-    plan: Plan, released: ReleasedSum, noise: float
+    plan: Plan,
+    released: ReleasedSum,
+    noise: float,
 ) -> tuple[Box, tuple[int, ...]]:
     """The stated bounds, widened so that deviations are units, and the features whose
     deviation is not told from noise.

@@ -98,7 +98,13 @@ def balcan(
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
     """
-    table = Table.of(points, n_clusters, n_examples, n_components, generator)
+    table = Table.of(
+        points,
+        n_clusters,
+        n_examples,
+        n_components,
+        generator,
+    )
     lines = draft_search(
         epsilon,
         delta,
@@ -114,7 +120,12 @@ def balcan(
     shifts = round_to_grid(generator.uniform(-1.0, 1.0, (N_TREES, table.n_components)))
     found = [
         tree_centres(
-            projected, n_levels, cells.noise_scale, table.n_examples, one, source
+            projected,
+            n_levels,
+            cells.noise_scale,
+            table.n_examples,
+            one,
+            source,
         )
         for one in shifts
     ]
@@ -125,9 +136,18 @@ def balcan(
     candidates = round_to_grid(np.clip(np.concatenate([*found, uniform]), -1.0, 1.0))
     start = generator.choice(len(candidates), n_clusters, replace=False)
     chosen = local_search(
-        exact_distances(projected, candidates), start, table.n_components, sampler
+        exact_distances(projected, candidates),
+        start,
+        table.n_components,
+        sampler,
     )
-    return average_twice(clipped, projected, candidates[chosen], lines, source)
+    return average_twice(
+        clipped,
+        projected,
+        candidates[chosen],
+        lines,
+        source,
+    )
 
 
 def draft_search(
@@ -177,16 +197,30 @@ def draft_search(
         "S33: one row moves all scores of a draw one way",
     )
     return (
-        _pure_line(cells, counts, "laplace", "Laplace mechanism", "M2"),
         _pure_line(
-            search, scores, "exponential mechanism", "exponential mechanism", "M6"
+            cells,
+            counts,
+            "laplace",
+            "Laplace mechanism",
+            "M2",
+        ),
+        _pure_line(
+            search,
+            scores,
+            "exponential mechanism",
+            "exponential mechanism",
+            "M6",
         ),
         *gaussian_lines(noisy, radius),
     )
 
 
 def _pure_line(
-    event: PureRelease, sensitivity: Sensitivity, noise: str, mechanism: str, proof: str
+    event: PureRelease,
+    sensitivity: Sensitivity,
+    noise: str,
+    mechanism: str,
+    proof: str,
 ) -> CentralLine:
     """What is told of a pure release, whose scale is never below the priced one, or a
     whole number's step.
@@ -224,7 +258,12 @@ def tree_centres(
     corners = np.array(
         list(itertools.product((0, 1), repeat=n_components)), dtype=np.int64
     )
-    bits = 1 << np.arange(n_components - 1, -1, -1, dtype=np.int64)
+    bits = 1 << np.arange(
+        n_components - 1,
+        -1,
+        -1,
+        dtype=np.int64,
+    )
     places = np.floor((points + shift + 2.0) * 2.0 ** (n_levels - 2)).astype(np.int64)
     full = np.zeros((1, n_components), dtype=np.int64)
     owner = np.zeros(len(points), dtype=np.int64)
@@ -262,7 +301,10 @@ def exact_distances(points: FloatArray, candidates: FloatArray) -> FloatArray:
 
 
 def local_search(
-    distances: FloatArray, start: _Integers, n_components: int, sampler: CoverageSampler
+    distances: FloatArray,
+    start: _Integers,
+    n_components: int,
+    sampler: CoverageSampler,
 ) -> _Integers:
     """Columns, (k,), that the exponential mechanism swaps in, from a start, and of all
     states one that it draws.

@@ -100,26 +100,49 @@ def require_central(config: RunConfig) -> None:
         )
 
 
-def _optimal(config: RunConfig, parts: Sequence[Array], delta: float) -> _Found:
+def _optimal(
+    config: RunConfig,
+    parts: Sequence[Array],
+    delta: float,
+) -> _Found:
     """Central k-means."""
     centroids = optimal(
-        parts, config.n_clusters, n_init=config.n_init, random_state=config.random_state
+        parts,
+        config.n_clusters,
+        n_init=config.n_init,
+        random_state=config.random_state,
     )
     warning = (
         "Central k-means without noise: exact centroids of all rows are released. In"
         " simulation only."
     )
-    return _exact(config, parts, centroids, delta, warning)
+    return _exact(
+        config,
+        parts,
+        centroids,
+        delta,
+        warning,
+    )
 
 
-def _k_fed(config: RunConfig, parts: Sequence[Array], delta: float) -> _Found:
+def _k_fed(
+    config: RunConfig,
+    parts: Sequence[Array],
+    delta: float,
+) -> _Found:
     """One-shot federated k-means."""
     centroids = k_fed(parts, config.n_clusters, random_state=config.random_state)
     warning = (
         "k-FED needs each client's own centres, which sums under masks cannot give, and"
         " adds no noise. In simulation only."
     )
-    return _exact(config, parts, centroids, delta, warning)
+    return _exact(
+        config,
+        parts,
+        centroids,
+        delta,
+        warning,
+    )
 
 
 def _noisy(
@@ -160,7 +183,13 @@ def _noisy(
         if seeded
         else ()
     )
-    report = _report(config, parts, delta, found.lines, warnings)
+    report = _report(
+        config,
+        parts,
+        delta,
+        found.lines,
+        warnings,
+    )
     report = replace(
         report, warnings=report.warnings + released_cautions(report, found.counts)
     )
@@ -192,13 +221,29 @@ def _exact(
     theorem = "no noise: exact centroids are released, and nothing is proved [M7]."
     # All centroids of the box may move from one corner to the opposite one.
     line = CentralLine(
-        ExactRelease("centroids"), 2.0 * math.sqrt(centroids.size), 0.0, theorem, "none"
+        ExactRelease("centroids"),
+        2.0 * math.sqrt(centroids.size),
+        0.0,
+        theorem,
+        "none",
     )
-    return centroids, counts, _report(config, parts, delta, [line], (warning,))
+    return (
+        centroids,
+        counts,
+        _report(
+            config,
+            parts,
+            delta,
+            [line],
+            (warning,),
+        ),
+    )
 
 
 def _lines(
-    config: RunConfig, lines: Sequence[CentralLine], delta: float
+    config: RunConfig,
+    lines: Sequence[CentralLine],
+    delta: float,
 ) -> tuple[ReleaseLine, ...]:
     """The report's line of each release."""
     events = [line.event for line in lines]

@@ -169,7 +169,11 @@ def draft_budget(
     rate = selection_rate(selected.epsilon, failure)
     lines = (
         CentralLine(
-            selected, 1.0, 1.0 / rate, _SELECTION_THEOREM, "exponential mechanism"
+            selected,
+            1.0,
+            1.0 / rate,
+            _SELECTION_THEOREM,
+            "exponential mechanism",
         ),
         *gaussian_lines(noisy, radius),
     )
@@ -262,7 +266,12 @@ def _sensitivity(name: str, radius: float) -> Sensitivity:
     """How far one record moves a release."""
     if name.endswith("sums"):
         because = "S22: one row of the sums moves by at most the radius"
-        return Sensitivity(Norm.L2, radius, PrivacyUnit.RECORD, because)
+        return Sensitivity(
+            Norm.L2,
+            radius,
+            PrivacyUnit.RECORD,
+            because,
+        )
     row = "S21" if name == "cover counts" else "S22"
     return Sensitivity(
         Norm.L2,
@@ -334,7 +343,13 @@ def max_cover(
     >>> np.sort(result.centroids[:, 0]).round(1).tolist()
     [-0.8, 0.5]
     """
-    table = Table.of(points, n_clusters, n_examples, n_components, generator)
+    table = Table.of(
+        points,
+        n_clusters,
+        n_examples,
+        n_components,
+        generator,
+    )
     if (2**n_levels + 1) ** table.n_components > LARGEST_NUMBER_OF_CANDIDATES:
         raise ConfigurationError(
             f"n_levels is {n_levels} and n_components {table.n_components}, but grids"
@@ -350,9 +365,27 @@ def max_cover(
     )
     clipped, projected = table.clipped_and_projected(generator)
     sampler = CoverageSampler(budget.rate, byte_source(source, generator))
-    cover = cover_centres(projected, n_clusters, n_levels, sampler)
-    proxies = _proxy_centres(projected, cover, n_clusters, budget, source, generator)
-    return average_twice(clipped, projected, proxies, budget.lines, source)
+    cover = cover_centres(
+        projected,
+        n_clusters,
+        n_levels,
+        sampler,
+    )
+    proxies = _proxy_centres(
+        projected,
+        cover,
+        n_clusters,
+        budget,
+        source,
+        generator,
+    )
+    return average_twice(
+        clipped,
+        projected,
+        proxies,
+        budget.lines,
+        source,
+    )
 
 
 class Table(NamedTuple):
@@ -407,7 +440,10 @@ class Table(NamedTuple):
         """Points, (n, d), in box and ball, and (n, n_components), in [-1, 1]."""
         clipped = clip_to_ball(self.points, self.radius)
         return clipped, project_to_box(
-            clipped, self.radius, self.n_components, generator
+            clipped,
+            self.radius,
+            self.n_components,
+            generator,
         )
 
 
@@ -422,7 +458,9 @@ def average_twice(
     n_clusters, stds = len(proxies), {line.name: line.noise_scale for line in lines}
 
     def released(
-        what: str, labels: npt.NDArray[np.int32], previous: FloatArray | None
+        what: str,
+        labels: npt.NDArray[np.int32],
+        previous: FloatArray | None,
     ) -> NoisyAverages:
         noise = {"sum_std": stds[f"{what} sums"], "count_std": stds[f"{what} counts"]}
         return noisy_averages(
@@ -508,7 +546,10 @@ def default_components(n_examples: int, n_features: int) -> int:
 
 
 def project_to_box(
-    points: FloatArray, radius: float, n_components: int, generator: np.random.Generator
+    points: FloatArray,
+    radius: float,
+    n_components: int,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Project clipped points onto random orthogonal directions, scaled so that they
     fill [-1, 1]^n_components.
@@ -540,7 +581,9 @@ class NoisyAverages(NamedTuple):
 
 
 def add_gaussian_noise(
-    values: FloatArray, std: float, source: NoiseSource
+    values: FloatArray,
+    std: float,
+    source: NoiseSource,
 ) -> FloatArray:
     """Return exact multiples of 2^-16, such as counts or sums of points, with discrete
     Gaussian noise on 2^-24.
@@ -553,7 +596,9 @@ def add_gaussian_noise(
 
 
 def cluster_statistics(
-    points: FloatArray, labels: npt.NDArray[np.int32], n_clusters: int
+    points: FloatArray,
+    labels: npt.NDArray[np.int32],
+    n_clusters: int,
 ) -> tuple[FloatArray, FloatArray]:
     """The (n_clusters, n_features) sums and the (n_clusters,) counts of the points with
     each label.

@@ -60,9 +60,17 @@ def optimal(
             if random_state is None or not again
             else (random_state + again * _APART) % 2**32
         )
-        plain = run_kmeans(points, n_clusters, n_init=n_init, random_state=seed)
+        plain = run_kmeans(
+            points,
+            n_clusters,
+            n_init=n_init,
+            random_state=seed,
+        )
         leading = _from_leading_directions(
-            points, n_clusters, n_init=n_init, random_state=seed
+            points,
+            n_clusters,
+            n_init=n_init,
+            random_state=seed,
         )
         costs = [
             float(_squared_distances(points, found).min(axis=1).sum())
@@ -83,7 +91,11 @@ def optimal(
 
 
 def _from_leading_directions(
-    points: FloatArray, n_clusters: int, *, n_init: int, random_state: int | None
+    points: FloatArray,
+    n_clusters: int,
+    *,
+    n_init: int,
+    random_state: int | None,
 ) -> FloatArray:
     """Centres of k-means in the plane of the leading directions, then of Lloyd's method
     from there.
@@ -92,7 +104,10 @@ def _from_leading_directions(
     _, directions = np.linalg.eigh((points - middle).T @ (points - middle))
     plane = directions[:, -n_clusters:]
     start = run_kmeans(
-        (points - middle) @ plane, n_clusters, n_init=n_init, random_state=random_state
+        (points - middle) @ plane,
+        n_clusters,
+        n_init=n_init,
+        random_state=random_state,
     )
     return run_kmeans(
         points,
@@ -139,7 +154,10 @@ def k_fed(
     require_enough(sum(map(len, tables)), n_clusters)
     sent = [
         run_kmeans(
-            table, min(k_local, len(table)), n_init=n_init, random_state=random_state
+            table,
+            min(k_local, len(table)),
+            n_init=n_init,
+            random_state=random_state,
         )
         for table in tables
     ]
@@ -185,7 +203,10 @@ def run_kmeans(
 
     init = "k-means++" if start is None else start
     model = KMeans(
-        n_clusters=n_clusters, init=init, n_init=n_init, random_state=random_state
+        n_clusters=n_clusters,
+        init=init,
+        n_init=n_init,
+        random_state=random_state,
     )
     # Entered after the import, which loads OpenMP.
     with one_thread(), warnings.catch_warnings():
@@ -251,7 +272,11 @@ def _require_parts(parts: Sequence[npt.ArrayLike]) -> list[FloatArray]:
     return tables
 
 
-def _farthest_first(received: FloatArray, n_first: int, n_clusters: int) -> list[int]:
+def _farthest_first(
+    received: FloatArray,
+    n_first: int,
+    n_clusters: int,
+) -> list[int]:
     """The indices of the first rows, then repeatedly of the row farthest from all
     chosen ones.
     """

@@ -137,7 +137,11 @@ class CoverageSampler:
     `random_bytes` returns as many as asked for; a rate below 2^-16 raises a PlanError.
     """
 
-    def __init__(self, rate: float, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(
+        self,
+        rate: float,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
         if not rate >= _SLOWEST_RATE:
             raise PlanError(
                 f"the rate of the selections is {rate:.3g}, but it must be at least"
@@ -157,7 +161,11 @@ class CoverageSampler:
             )
         return self._weights[deficit] if deficit < len(self._weights) else 0
 
-    def draw_coverage(self, histogram: npt.NDArray[np.int64], n_uncovering: int) -> int:
+    def draw_coverage(
+        self,
+        histogram: npt.NDArray[np.int64],
+        n_uncovering: int,
+    ) -> int:
         """Return a coverage: `histogram` says how many candidates have each,
         `n_uncovering` how many have none.
         """
@@ -203,7 +211,11 @@ class CoverGrid:
     listed. Points are (n_points, m), in [-1, 1]; ``m log2(2^(level + 1) + 1) <= 62``.
     """
 
-    def __init__(self, points: FloatArray, level: int) -> None:
+    def __init__(
+        self,
+        points: FloatArray,
+        level: int,
+    ) -> None:
         self._level = level
         self._n_axis = (2 << level) + 1
         n_components = points.shape[1]
@@ -213,7 +225,12 @@ class CoverGrid:
         )
         self._corners = np.sort(corners @ self._strides)
         cells = np.floor((points + 1.0) * 2.0**level).astype(np.int64)
-        np.clip(cells, 0, self._n_axis - 2, out=cells)
+        np.clip(
+            cells,
+            0,
+            self._n_axis - 2,
+            out=cells,
+        )
         self._cells, self._cell_of_point = np.unique(
             cells @ self._strides, return_inverse=True
         )
@@ -299,7 +316,10 @@ class CoverGrid:
 
 
 def cover_centres(
-    points: FloatArray, n_choices: int, n_levels: int, sampler: CoverageSampler
+    points: FloatArray,
+    n_choices: int,
+    n_levels: int,
+    sampler: CoverageSampler,
 ) -> FloatArray:
     """The distinct (n_centres, m) grid points chosen on all levels, from the finest
     grid to the coarsest.

@@ -36,7 +36,12 @@ _HEAD = (
 )
 
 
-def write_labels(model_file: str, table: str, labels: str, dialect: Dialect) -> int:
+def write_labels(
+    model_file: str,
+    table: str,
+    labels: str,
+    dialect: Dialect,
+) -> int:
     """Write label, distance and margin of each record: a whole file, or none."""
     model, output = Model.load(model_file), Path(labels)
     read_paths = {Path(path).resolve() for path in (model_file, table)}
@@ -66,7 +71,11 @@ def write_labels(model_file: str, table: str, labels: str, dialect: Dialect) -> 
     return 0
 
 
-def _opened(model: Model, table: str, dialect: Dialect) -> OpenTable:
+def _opened(
+    model: Model,
+    table: str,
+    dialect: Dialect,
+) -> OpenTable:
     """The table as it was read for the clustering.
 
     a model that has names finds them in the header.
@@ -105,7 +114,11 @@ def _require_no_blank_rows(opened: OpenTable, path: Path) -> None:
 class _Labelled:
     """A table's records with their labels, as text of a .csv file."""
 
-    def __init__(self, model: Model, opened: OpenTable) -> None:
+    def __init__(
+        self,
+        model: Model,
+        opened: OpenTable,
+    ) -> None:
         self._model = model
         self._opened = opened
         self.n_rows = 0
@@ -141,7 +154,11 @@ class _Labelled:
             return ColumnUse(set(self._model.feature_names) or None)
         return ColumnUse(schema.number_columns, schema.text_columns)
 
-    def _with_gaps(self, labelled: Any, records: NDArray[np.int64]) -> Any:
+    def _with_gaps(
+        self,
+        labelled: Any,
+        records: NDArray[np.int64],
+    ) -> Any:
         """A line without label for each record that is no row, so that lines and
         records agree.
         """

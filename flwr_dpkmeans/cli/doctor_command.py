@@ -187,7 +187,11 @@ def _local_superlink() -> str:
     )
 
 
-def _free_or_note(port: int, what: str, mend: str) -> str:
+def _free_or_note(
+    port: int,
+    what: str,
+    mend: str,
+) -> str:
     try:
         require_free(HOST, port)
     except ConfigurationError as error:

@@ -155,14 +155,23 @@ def print_hash(
 
 @node.command("start", cls=Command, rich_help_panel=_OPERATE)
 def start(
-    file: NodeFile, *, apps: Apps = False, eager: Eager = False, dry_run: DryRun = False
+    file: NodeFile,
+    *,
+    apps: Apps = False,
+    eager: Eager = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Look at everything, then run flower-supernode with the guard, or say what is
     wrong.
     """
     from flwr_dpkmeans.deploy import node_command
 
-    return node_command.start_node(file, apps=apps, eager=eager, dry_run=dry_run)
+    return node_command.start_node(
+        file,
+        apps=apps,
+        eager=eager,
+        dry_run=dry_run,
+    )
 
 
 @node.command("status", cls=Command, rich_help_panel=_OPERATE)
@@ -175,7 +184,10 @@ def status(file: NodeFile, *, json: AsJson = False) -> int:
 
 @node.command("dashboard", cls=Command, rich_help_panel=_OPERATE)
 def dashboard(
-    file: NodeFile, *, port: Port = PAGE_PORT, token_file: TokenFile = None
+    file: NodeFile,
+    *,
+    port: Port = PAGE_PORT,
+    token_file: TokenFile = None,
 ) -> int:
     """Show the same as a live page on this machine, with numbers for Prometheus."""
     from flwr_dpkmeans.deploy import node_command

@@ -115,14 +115,22 @@ class Command(_Documented):
     An option that can be repeated takes several values at once, too.
     """
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(
+        self,
+        ctx: click.Context,
+        args: list[str],
+    ) -> list[str]:
         """Complete and check names before click reads the values."""
         if not ctx.resilient_parsing:  # a shell asks what may come next
             args = self._with_whole_names(ctx, args)
             args = self._with_one_value_each(args)
         return super().parse_args(ctx, args)
 
-    def _with_whole_names(self, ctx: click.Context, words: Sequence[str]) -> list[str]:
+    def _with_whole_names(
+        self,
+        ctx: click.Context,
+        words: Sequence[str],
+    ) -> list[str]:
         """Write options out; what begins no name is refused with the nearest."""
         names = list[str]()
         for param in self.get_params(ctx):
@@ -169,7 +177,11 @@ class Command(_Documented):
         return [word for _, word in pairs]
 
 
-def _with_whole_name(ctx: click.Context, word: str, names: Sequence[str]) -> str:
+def _with_whole_name(
+    ctx: click.Context,
+    word: str,
+    names: Sequence[str],
+) -> str:
     """Write out the name that a word begins."""
     name, equals, value = word.partition("=")
     if name in names:
@@ -187,7 +199,11 @@ def _with_whole_name(ctx: click.Context, word: str, names: Sequence[str]) -> str
 class PassingOn(_Documented):
     """A command that passes on to another program what it does not recognise."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(
+        self,
+        ctx: click.Context,
+        args: list[str],
+    ) -> list[str]:
         """Take what is recognised, and leave all words, and the others, in the context."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)

@@ -82,7 +82,12 @@ class PlanOptions:
     ] = False
     n_clusters: Annotated[
         int,
-        typer.Option("--n-clusters", "--k", help="Clusters.", rich_help_panel=_RUN),
+        typer.Option(
+            "--n-clusters",
+            "--k",
+            help="Clusters.",
+            rich_help_panel=_RUN,
+        ),
     ] = 10
     n_clients: Annotated[
         int,

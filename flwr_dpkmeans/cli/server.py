@@ -98,7 +98,10 @@ def status(folder: Folder, *, json: AsJson = False) -> int:
 
 @server.command("dashboard", cls=Command, rich_help_panel=_OPERATE)
 def dashboard(
-    folder: Folder, *, port: Port = PAGE_PORT, token_file: TokenFile = None
+    folder: Folder,
+    *,
+    port: Port = PAGE_PORT,
+    token_file: TokenFile = None,
 ) -> int:
     """Show the runs below a folder as a live page on this machine, with numbers for
     Prometheus.

@@ -39,7 +39,12 @@ def predict(options: PredictOptions) -> int:
     """
     from flwr_dpkmeans.cli.app_commands import write_labels
 
-    return write_labels(options.model, options.table, options.output, options.dialect)
+    return write_labels(
+        options.model,
+        options.table,
+        options.output,
+        options.dialect,
+    )
 
 
 def options(

@@ -104,7 +104,10 @@ def load_bundled(name: str, *, partition_column: str = "") -> Table:
     loaded = getattr(datasets, f"load_{name}")()
     values = loaded.target if partition_column else None
     return Table(
-        validate_points(loaded.data), BUNDLED[name].feature_names, values, loaded.target
+        validate_points(loaded.data),
+        BUNDLED[name].feature_names,
+        values,
+        loaded.target,
     )
 
 
@@ -138,9 +141,17 @@ def load_source(
         layout = Layout(
             tuple(options["columns"]), label_column, options.get("dialect", Dialect())
         )
-        return load_by_schema(source, schema, layout, partition_column=partition_column)
+        return load_by_schema(
+            source,
+            schema,
+            layout,
+            partition_column=partition_column,
+        )
     return load_table(
-        source, label_column=label_column, partition_column=partition_column, **options
+        source,
+        label_column=label_column,
+        partition_column=partition_column,
+        **options,
     )
 
 

@@ -24,7 +24,14 @@ def open_table(
 
     Raises as `files.open_table` does.
     """
-    return whole(files.open_table(path, dialect, query=query, may_guess=True))
+    return whole(
+        files.open_table(
+            path,
+            dialect,
+            query=query,
+            may_guess=True,
+        )
+    )
 
 
 def whole(opened: files.OpenTable) -> RawTable:

@@ -102,7 +102,12 @@ def partition_indices(
     """
     require_whole("n_rows", n_rows, 0)
     require_whole("n_parts", n_parts, 1)
-    require_whole("part", part, 0, most=n_parts - 1)
+    require_whole(
+        "part",
+        part,
+        0,
+        most=n_parts - 1,
+    )
     require_whole("seed", seed, 0)
     chosen = member("the partition kind", kind, Partition)
     rng = np.random.default_rng(seed)
@@ -127,7 +132,13 @@ def partition_indices(
                 " parts, or choose another column."
             )
         return np.flatnonzero(column == values[part]).astype(np.int64)
-    return _dirichlet(column, n_parts, part, require_positive("alpha", alpha), rng)
+    return _dirichlet(
+        column,
+        n_parts,
+        part,
+        require_positive("alpha", alpha),
+        rng,
+    )
 
 
 def _shuffled(n_rows: int, rng: np.random.Generator) -> NDArray[np.integer]:
@@ -261,7 +272,12 @@ class MixtureClients:
         rng = np.random.default_rng(self.seed)
         means = rng.random((self.n_components, self.n_features))
         labels = np.repeat(np.arange(self.n_components), 20)
-        drawn = points_around(means, labels, self.variance, rng)
+        drawn = points_around(
+            means,
+            labels,
+            self.variance,
+            rng,
+        )
         uniform = rng.random((100, self.n_features))
         return np.concatenate([drawn, uniform])
 
@@ -271,7 +287,12 @@ class MixtureClients:
         seeds = np.random.SeedSequence(self.seed, spawn_key=(client,))
         rng = np.random.default_rng(seeds)
         labels = rng.integers(self.n_components, size=self.rows_per_client)
-        return points_around(self.means(), labels, self.variance, rng)
+        return points_around(
+            self.means(),
+            labels,
+            self.variance,
+            rng,
+        )
 
 
 def points_around(

@@ -643,7 +643,12 @@ class NamedRanges:
 
 
 def _read_bounds_file(path: str | Path) -> NamedRanges:
-    located, reader = reader_of(path, "bounds file", _READERS, ConfigurationError)
+    located, reader = reader_of(
+        path,
+        "bounds file",
+        _READERS,
+        ConfigurationError,
+    )
     try:
         content = reader(located)
     except ConfigurationError:
@@ -668,7 +673,12 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
         )
     lower, upper = _broadcast(content["lower"], content["upper"])
     if "feature" not in keys:
-        return NamedRanges(lower, upper, (), source)
+        return NamedRanges(
+            lower,
+            upper,
+            (),
+            source,
+        )
     features = content["feature"]
     if isinstance(features, str) or not isinstance(features, Sequence | np.ndarray):
         features = [features]
@@ -688,7 +698,12 @@ def _to_ranges(content: object, source: str) -> NamedRanges:
             f"{source} has {names.count(twice[0])} rows for the feature {twice[0]!r},"
             " but it must have one: remove the others."
         )
-    return NamedRanges(lower, upper, names, source)
+    return NamedRanges(
+        lower,
+        upper,
+        names,
+        source,
+    )
 
 
 def _read_csv(path: Path) -> Mapping[str, object]:
@@ -713,7 +728,13 @@ def _read_csv(path: Path) -> Mapping[str, object]:
         columns[key] = cells
         if key != "feature":
             columns[key] = [
-                _cell(cell, key, index, path) for index, cell in enumerate(cells)
+                _cell(
+                    cell,
+                    key,
+                    index,
+                    path,
+                )
+                for index, cell in enumerate(cells)
             ]
     return columns
 

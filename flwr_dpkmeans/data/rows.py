@@ -73,7 +73,11 @@ class Rows:
             else self._taken(rows)
         )
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(
+        self,
+        dtype: Any = None,
+        copy: bool | None = None,
+    ) -> Array:
         return np.array(self[:], dtype=dtype)
 
     def then(self, change: Callable[[Any], Any]) -> Any:
@@ -179,7 +183,11 @@ class Store:
             for path in self.folder.glob(f"{self.name}*.rows"):
                 path.unlink(missing_ok=True)
 
-    def keep(self, blocks: Iterable[Array], what: str) -> Any:
+    def keep(
+        self,
+        blocks: Iterable[Array],
+        what: str,
+    ) -> Any:
         """All rows of one or more blocks, (n_i, d).
 
         An array, or `Rows` where they are many.
@@ -303,7 +311,12 @@ class _Progress:
             return
         self._last_line = now
         per_second = n_rows / (now - self._started)
-        _logger.info("%s: %d rows read, %.3g a second", self._what, n_rows, per_second)
+        _logger.info(
+            "%s: %d rows read, %.3g a second",
+            self._what,
+            n_rows,
+            per_second,
+        )
 
 
 def _mapped(
@@ -315,7 +328,15 @@ def _mapped(
         # Mapped anew, so that it leaves memory with the block.
         shape, offset = (rows.stop - rows.start, width), 8 * width * rows.start
         return (
-            np.asarray(np.memmap(file, np.float64, "r", offset, shape))
+            np.asarray(
+                np.memmap(
+                    file,
+                    np.float64,
+                    "r",
+                    offset,
+                    shape,
+                )
+            )
             if shape[0]
             else np.empty(shape)
         )

@@ -132,7 +132,11 @@ class Encoded:
         """(n_kept,): which of the table's rows these are."""
         return np.flatnonzero(self.left_out_by < 0)
 
-    def spread(self, values: NDArray[Any], lacking: float = -1) -> NDArray[Any]:
+    def spread(
+        self,
+        values: NDArray[Any],
+        lacking: float = -1,
+    ) -> NDArray[Any]:
         """One value, such as a label, for each row of the table, (n_rows, ...).
 
         `lacking` where a row was left out.
@@ -469,7 +473,11 @@ class Schema(Stated):
             return ()
         return tuple(_widths_and_weights(self.clustered.columns))
 
-    def encode(self, table: Any, called: str = "") -> Encoded:
+    def encode(
+        self,
+        table: Any,
+        called: str = "",
+    ) -> Encoded:
         """Turn a table into points; no cell is an error, only missing columns are.
 
         Parameters
@@ -493,7 +501,12 @@ class Schema(Stated):
                 )
             width = len(self.feature_names) + self.n_beside
             points = validate_points(table.points)[:, :width]
-            return Encoded(self, points, table.left_out_by, table.seen)
+            return Encoded(
+                self,
+                points,
+                table.left_out_by,
+                table.seen,
+            )
         if isinstance(table, str | Path):
             encoded = self._encoded_file(table)
             called = called or f"the table {source_name(table)!r}"
@@ -501,7 +514,12 @@ class Schema(Stated):
             raw = table if isinstance(table, RawTable) else frame_table(table)
             encoded = self.encoded(raw)
             called = called or str(raw)
-        self.tell(called, encoded.n_rows, encoded.seen, len(encoded.points))
+        self.tell(
+            called,
+            encoded.n_rows,
+            encoded.seen,
+            len(encoded.points),
+        )
         return encoded
 
     def _encoded_file(self, path: str | Path) -> Encoded:
@@ -514,7 +532,12 @@ class Schema(Stated):
         points = np.concatenate([block.points for block in blocks])
         left_out_by = np.concatenate([block.left_out_by for block in blocks])
         seen = added(block.seen for block in blocks)
-        return Encoded(self, points, left_out_by, tuple(seen))
+        return Encoded(
+            self,
+            points,
+            left_out_by,
+            tuple(seen),
+        )
 
     def encoded(self, raw: RawTable) -> Encoded:
         """Turn a block of a table into points, without a word in the log."""
@@ -537,10 +560,18 @@ class Schema(Stated):
             blocks.append(above_low / (column.width / 2.0) - 1.0)
         blocks += [is_there[column.name] for column in self.gappy]
         points = np.concatenate(blocks, axis=1)[left_out_by < 0]
-        return Encoded(self, points, left_out_by, tuple(seen))
+        return Encoded(
+            self,
+            points,
+            left_out_by,
+            tuple(seen),
+        )
 
     def read(
-        self, raw: RawTable, *, with_spreads: bool = False
+        self,
+        raw: RawTable,
+        *,
+        with_spreads: bool = False,
     ) -> Iterator[tuple[Column, NDArray[np.float64], Seen]]:
         """Yield each column, its cells as numbers, and how many cells are what.
 
@@ -558,7 +589,12 @@ class Schema(Stated):
             meant = column.meant(cells)
             look = column.look(meant)
             gaps = np.flatnonzero(np.isnan(look.values))
-            seen = Seen.of(meant, gaps, look.n_outside, raw.n_rows)
+            seen = Seen.of(
+                meant,
+                gaps,
+                look.n_outside,
+                raw.n_rows,
+            )
             if with_spreads and column.kind not in (Kind.CATEGORY, Kind.FLAG):
                 seen = seen._replace(spread=Spread.of(look.values))
             yield column, look.points, seen
@@ -574,7 +610,12 @@ class Schema(Stated):
         most_gaps = max(n_rows - column.n_read for column in seen)
         n_left_out = n_rows - n_kept
         if most_gaps:
-            _say_gaps(table, n_rows, seen, n_left_out)
+            _say_gaps(
+                table,
+                n_rows,
+                seen,
+                n_left_out,
+            )
         elif n_left_out:
             is_much = n_left_out > _MANY * n_rows
             say_once(

@@ -89,7 +89,14 @@ class Table:
         if labels is not None:
             labels = labels[encoded.rows]
         names = encoded.schema.feature_names
-        return cls(encoded.points, names, values, labels, encoded.schema, encoded.rows)
+        return cls(
+            encoded.points,
+            names,
+            values,
+            labels,
+            encoded.schema,
+            encoded.rows,
+        )
 
     def part(self, rows: NDArray[np.int64]) -> Table:
         """Return some of the rows, whose numbers ascend, as a table of their own."""
@@ -108,7 +115,12 @@ class Table:
         """
         if self.labels is None:
             return replace(self, points=values, rows=None)
-        return replace(self, points=values[:, :-1], labels=values[:, -1], rows=None)
+        return replace(
+            self,
+            points=values[:, :-1],
+            labels=values[:, -1],
+            rows=None,
+        )
 
     @classmethod
     def joined(
@@ -179,7 +191,13 @@ def load_table(
         One sentence, which contains no value of a cell.
     """
     opened = open_table(path, dialect, may_guess=True)
-    survey = _Survey(opened, label_column, partition_column, ignored, columns)
+    survey = _Survey(
+        opened,
+        label_column,
+        partition_column,
+        ignored,
+        columns,
+    )
     table = Table.joined(survey.blocks(), Store(), path)
     say_doubts(opened)
     require_rows(opened)
@@ -193,9 +211,19 @@ def load_table(
     if survey.named:
         used = [survey.names[index] for index in chosen]
         names = require_names(used, len(used))
-    values = values_of(survey.split_by, partition_column, len(points), path)
+    values = values_of(
+        survey.split_by,
+        partition_column,
+        len(points),
+        path,
+    )
     survey.require_numbers(chosen)
-    return replace(table, points=points, names=names, partition_values=values)
+    return replace(
+        table,
+        points=points,
+        names=names,
+        partition_values=values,
+    )
 
 
 class _Survey:
@@ -240,7 +268,9 @@ class _Survey:
             )
 
     def _chosen(
-        self, raw: RawTable, others: Collection[RawColumn | None]
+        self,
+        raw: RawTable,
+        others: Collection[RawColumn | None],
     ) -> list[RawColumn]:
         """Columns that may be clustered."""
         if not raw.columns:
@@ -330,8 +360,18 @@ class _Survey:
             f"correct these cells, or remove the column from the file{or_header}"
         )
         gap_mend = "fill in these cells, or remove the rows or the column"
-        self._require_none(chosen, 1, "that is not a number among numbers", text_mend)
-        self._require_none(chosen, 2, "that is missing or infinite", gap_mend)
+        self._require_none(
+            chosen,
+            1,
+            "that is not a number among numbers",
+            text_mend,
+        )
+        self._require_none(
+            chosen,
+            2,
+            "that is missing or infinite",
+            gap_mend,
+        )
 
     def _require_none(
         self,
@@ -414,7 +454,12 @@ class Layout:
         """
         names = _names_in(str(columns))
         stripped = tuple(name.strip() for name in names if name.strip())
-        return cls(stripped, str(label_column), dialect, str(query))
+        return cls(
+            stripped,
+            str(label_column),
+            dialect,
+            str(query),
+        )
 
     @property
     def has_header(self) -> bool:
@@ -428,7 +473,12 @@ class Layout:
     def open(self, source: Any) -> OpenTable:
         """Open a table as a node does, which looks at no row to find out what it is."""
         names = () if self.has_header else self.columns
-        return open_table(source, self.dialect, query=self.query, names=names)
+        return open_table(
+            source,
+            self.dialect,
+            query=self.query,
+            names=names,
+        )
 
 
 def _names_in(columns: str) -> list[str]:
@@ -536,7 +586,12 @@ def load_by_schema(
     stored = store.kept()
     if stored is not None:
         labels = stored if layout.label_column else None
-        table = Table(stored, schema.feature_names, labels=labels, schema=schema)
+        table = Table(
+            stored,
+            schema.feature_names,
+            labels=labels,
+            schema=schema,
+        )
         return table.with_values(stored)
     layout = layout.over(schema.file)
     opened = layout.open(source)
@@ -563,8 +618,18 @@ def load_by_schema(
     table = Table.joined(blocks(), store, source)
     say_doubts(opened)
     called = f"the table {source_name(source)!r}"
-    schema.tell(called, n_rows, added(counts), len(table.points))
-    values = values_of(split_by, partition_column, n_rows, source)
+    schema.tell(
+        called,
+        n_rows,
+        added(counts),
+        len(table.points),
+    )
+    values = values_of(
+        split_by,
+        partition_column,
+        n_rows,
+        source,
+    )
     if values is not None and table.rows is not None:
         values = values[table.rows]
     return replace(table, partition_values=values)
@@ -582,7 +647,12 @@ def load_stated(
     """
     if schema is None:
         return load_declared(source, layout, store)
-    return load_by_schema(source, schema, layout, store)
+    return load_by_schema(
+        source,
+        schema,
+        layout,
+        store,
+    )
 
 
 def look_by_schema(

@@ -136,7 +136,12 @@ class Bytecode:
     It is closed before the app runs, which could write there otherwise.
     """
 
-    def write(self, digest: str, target: Path, archive: zipfile.ZipFile) -> None:
+    def write(
+        self,
+        digest: str,
+        target: Path,
+        archive: zipfile.ZipFile,
+    ) -> None:
         """Add what the bytes that were hashed compile to.
 
         Python holds it against no file, which may have changed.
@@ -165,7 +170,14 @@ def _compiled(source: bytes, name: str) -> bytes:
     Nothing where that is no Python.
     """
     with contextlib.suppress(SyntaxError, ValueError):
-        code = marshal.dumps(compile(source, name, "exec", dont_inherit=True))
+        code = marshal.dumps(
+            compile(
+                source,
+                name,
+                "exec",
+                dont_inherit=True,
+            )
+        )
         return (
             importlib.util.MAGIC_NUMBER
             + b"\1\0\0\0"
@@ -229,7 +241,11 @@ class Guard:
             ) from error
         return target
 
-    def _refusal(self, digest: str, reason: str) -> GuardError:
+    def _refusal(
+        self,
+        digest: str,
+        reason: str,
+    ) -> GuardError:
         """Tell the node's operator, in a file (Flower drops what some programs print)
         and on the error stream.
         """
@@ -377,7 +393,11 @@ def require_private(folder: Path) -> None:
             )
 
 
-def write_programs(guard: Guard, folder: Path, app: str = CLIENT_APP) -> dict[str, str]:
+def write_programs(
+    guard: Guard,
+    folder: Path,
+    app: str = CLIENT_APP,
+) -> dict[str, str]:
     """Write every program that Flower starts for apps as a guarded script, and return
     the environment to use.
 
@@ -463,7 +483,9 @@ def missing_seams(app: str = CLIENT_APP) -> list[str]:
 
 
 def put_before_flower(
-    guard: Guard, app: str = CLIENT_APP, reporter: Reporter | None = None
+    guard: Guard,
+    app: str = CLIENT_APP,
+    reporter: Reporter | None = None,
 ) -> None:
     """Put the guard in the place of what Flower installs and loads apps with, in this
     process.
@@ -555,7 +577,9 @@ def note(file: Path) -> None:
 
 
 def _saving(
-    running: Any, answered: Path, reporter: Reporter | None
+    running: Any,
+    answered: Path,
+    reporter: Reporter | None,
 ) -> Callable[..., None]:
     """What sends a reply, and then at once what the app remembers, which Flower does
     last of all that a process does.
@@ -566,7 +590,11 @@ def _saving(
     """
     push = running.push_message
 
-    def pushed(client: Any, message: Any, context: Any) -> None:
+    def pushed(
+        client: Any,
+        message: Any,
+        context: Any,
+    ) -> None:
         if reporter is not None:
             os.write(reporter.begun, b"1")
         push(client, message, context)
@@ -602,7 +630,12 @@ def _in_turn(pull: Callable[..., Any], lock: Path) -> Callable[..., Any]:
             while not _locked(turn, 0) and time.monotonic() - since < _TURN_SECONDS:
                 _locked(turn, 1)
                 time.sleep(_TURN_SECONDS / 200)
-            fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
+            fcntl.lockf(
+                turn,
+                fcntl.LOCK_UN,
+                1,
+                1,
+            )
         except (
             OSError
         ) as error:  # a message that is not asked for, Flower would wait for, for ever
@@ -635,7 +668,12 @@ def _unless_late(inflate: Callable[..., Any], lock: Path) -> Callable[..., Any]:
         try:
             turn = os.open(lock, _OWN_FILE, 0o600)
         except OSError:  # which was said when the message was asked for
-            return inflate(tree, pull, *others, **more)
+            return inflate(
+                tree,
+                pull,
+                *others,
+                **more,
+            )
 
         def pulled(name: str) -> bytes:
             try:
@@ -645,12 +683,22 @@ def _unless_late(inflate: Callable[..., Any], lock: Path) -> Callable[..., Any]:
                     raise ObjectPullError(
                         name, "a later message is here, so this one's run has ended."
                     ) from None
-                fcntl.lockf(turn, fcntl.LOCK_UN, 1, 1)
+                fcntl.lockf(
+                    turn,
+                    fcntl.LOCK_UN,
+                    1,
+                    1,
+                )
                 raise
 
         waits = {"initial_backoff": _FIRST_WAIT, "backoff_cap": _LONGEST_WAIT}
         limits = {"max_time": _CONTENT_SECONDS, "max_tries_per_object": None}
-        return inflate(tree, pulled, *others, **(waits | limits | more))
+        return inflate(
+            tree,
+            pulled,
+            *others,
+            **(waits | limits | more),
+        )
 
     return inflated
 
@@ -658,7 +706,12 @@ def _unless_late(inflate: Callable[..., Any], lock: Path) -> Callable[..., Any]:
 def _locked(file: int, place: int) -> bool:
     """Take one byte's lock, unless another process has it."""
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        fcntl.lockf(
+            file,
+            fcntl.LOCK_EX | fcntl.LOCK_NB,
+            1,
+            place,
+        )
     except (BlockingIOError, PermissionError):
         return False
     return True
@@ -682,7 +735,12 @@ def _crashed(message: Any, context: Any, *_: object) -> tuple[int, Any]:
     return context.node_id, flower.Message(error, reply_to=message)
 
 
-def _stood_by(app: str, words: list[str], answered: Path, others: int) -> Reporter:
+def _stood_by(
+    app: str,
+    words: list[str],
+    answered: Path,
+    others: int,
+) -> Reporter:
     """Go on in a fork, and return the pipes to what it was forked from, which waits
     until it has ended.
     """
@@ -701,7 +759,12 @@ def _stood_by(app: str, words: list[str], answered: Path, others: int) -> Report
             content = pipe.read()
         status = os.waitpid(process, 0)[1]
         if os.WIFSIGNALED(status) and not _has_byte(started):
-            _report(app, words, content, signal.Signals(os.WTERMSIG(status)).name)
+            _report(
+                app,
+                words,
+                content,
+                signal.Signals(os.WTERMSIG(status)).name,
+            )
             note(answered)
     except Exception as error:
         sys.stderr.write(
@@ -724,7 +787,12 @@ def _has_byte(pipe: int) -> bool:
         return False
 
 
-def _report(app: str, words: list[str], prepared: bytes, why: str) -> None:
+def _report(
+    app: str,
+    words: list[str],
+    prepared: bytes,
+    why: str,
+) -> None:
     """Say in the place of an app that it was killed, with what Flower itself says with
     how one ends.
     """
@@ -877,7 +945,12 @@ def main(arguments: Collection[str]) -> None:
             flower_superexec()
             return
         own, bytecode = forked
-        reporter = _stood_by(app, own, Path(alerts).with_name(ANSWERED), bytecode.pipe)
+        reporter = _stood_by(
+            app,
+            own,
+            Path(alerts).with_name(ANSWERED),
+            bytecode.pipe,
+        )
     os.environ["PATH"] = (
         os.defpath
     )  # that of the machine leads to the guarded programs alone

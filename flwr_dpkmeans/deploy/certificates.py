@@ -39,7 +39,11 @@ def write_node_key(path: Path) -> Path:
     return path
 
 
-def write_certificates(folder: Path, hosts: Iterable[str], days: int) -> None:
+def write_certificates(
+    folder: Path,
+    hosts: Iterable[str],
+    days: int,
+) -> None:
     """Write ``ca.crt``, and the SuperLink's ``server.pem`` and ``server.key``, for
     hosts by name or IP address.
 
@@ -77,7 +81,10 @@ def write_certificates(folder: Path, hosts: Iterable[str], days: int) -> None:
             "digital_signature": not is_authority,
         }
         builder = x509.CertificateBuilder(
-            issuer, subject, public, x509.random_serial_number()
+            issuer,
+            subject,
+            public,
+            x509.random_serial_number(),
         )
         builder = builder.not_valid_before(now - _CLOCK_SKEW).not_valid_after(
             now + datetime.timedelta(days=days)

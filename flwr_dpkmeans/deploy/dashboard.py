@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import logging
 import math
 import os
 import re
@@ -42,13 +41,14 @@ from flwr_dpkmeans.deploy.owner_commands import owner_sees
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
 from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress
+from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 
-_logger = logging.getLogger(__name__)
+_logger = placed_logger(__name__)
 
 _HOST = "127.0.0.1"
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
@@ -125,7 +125,9 @@ def read_token(path: Path | None) -> str:
 
 
 def site(
-    page: Callable[[], str], metrics: Callable[[], Iterable[Metric]], token: str
+    page: Callable[[], str],
+    metrics: Callable[[], Iterable[Metric]],
+    token: str,
 ) -> Starlette:
     """The page, allowed nothing but its own style, and the metrics.
 
@@ -191,7 +193,11 @@ def _refusal(request: Request, token: str) -> Response | None:
 
 
 def _summed(
-    kind: Any, name: str, about: str, label: str, amounts: Iterable[tuple[str, float]]
+    kind: Any,
+    name: str,
+    about: str,
+    label: str,
+    amounts: Iterable[tuple[str, float]],
 ) -> Any:
     """A metric with one label, by whose values amounts are added up."""
     totals = Counter[str]()
@@ -253,7 +259,13 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
         for pair in (("sent", trip.sent), ("received", trip.received))
     ]
     refused = [(kind, 1) for run in runs for kind in map(_kind, run.notices) if kind]
-    yield _summed(gauge, "runs", "Runs", "outcome", ((run.outcome, 1) for run in runs))
+    yield _summed(
+        gauge,
+        "runs",
+        "Runs",
+        "outcome",
+        ((run.outcome, 1) for run in runs),
+    )
     yield _summed(
         counter,
         "round_trips",
@@ -263,9 +275,19 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
     )
     took = ((trip.stage, trip.seconds) for trip in trips)
     yield _summed(
-        counter, "round_trip_seconds", "Seconds that they took", "stage", took
+        counter,
+        "round_trip_seconds",
+        "Seconds that they took",
+        "stage",
+        took,
     )
-    yield _summed(counter, "bytes", "Bytes of values in messages", "direction", sizes)
+    yield _summed(
+        counter,
+        "bytes",
+        "Bytes of values in messages",
+        "direction",
+        sizes,
+    )
     yield _summed(
         gauge,
         "silent_nodes",
@@ -289,7 +311,13 @@ def server_metrics(folder: Path) -> Iterator[Metric]:
     seconds = (
         (node, datetime.fromisoformat(time).timestamp()) for node, time in times.items()
     )
-    yield _summed(gauge, _LAST, "When a node answered last", "node", seconds)
+    yield _summed(
+        gauge,
+        _LAST,
+        "When a node answered last",
+        "node",
+        seconds,
+    )
     unanswered = ((node, answer.n_silent) for node, answer in answers.items())
     yield _summed(
         gauge,
@@ -337,7 +365,13 @@ def node_page(place: Path) -> str:
         "pages": pages,
     }
     now = {"place": place, "now": utc_now(), "seconds": _SECONDS, "inf": math.inf}
-    return rendered("own.j2", HTML, **owner_sees(options), **known, **now)
+    return rendered(
+        "own.j2",
+        HTML,
+        **owner_sees(options),
+        **known,
+        **now,
+    )
 
 
 def node_metrics(place: Path) -> Iterator[Metric]:

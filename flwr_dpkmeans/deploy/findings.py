@@ -148,7 +148,12 @@ def require_outside_apps(folder: Path) -> None:
     """
     for place in folder.absolute().parents:
         project, app = place / "pyproject.toml", None
-        with suppress(OSError, ValueError, KeyError, TypeError):  # then it is none
+        with suppress(
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # then it is none
             app = tomllib.loads(project.read_text())["tool"]["flwr"]["app"]
         if app is not None and not {"fab-include", "fab-exclude"} & {*app}:
             raise ConfigurationError(
@@ -255,7 +260,11 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
-def require_days(what: str, begins: datetime.datetime, ends: datetime.datetime) -> None:
+def require_days(
+    what: str,
+    begins: datetime.datetime,
+    ends: datetime.datetime,
+) -> None:
     """Refuse a certificate outside of its time; note one that ends soon."""
     now, span = (
         datetime.datetime.fromtimestamp(time.time(), datetime.UTC),

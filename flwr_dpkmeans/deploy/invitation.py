@@ -134,7 +134,12 @@ class Invitation(SettingsFile):
         digits = hashlib.sha256(ordered.text.encode()).hexdigest()[:_DIGITS_READ_ALOUD]
         return " ".join(digits[place : place + 4] for place in range(0, len(digits), 4))
 
-    def with_party(self, name: str, key: str, identity: str) -> Self:
+    def with_party(
+        self,
+        name: str,
+        key: str,
+        identity: str,
+    ) -> Self:
         """Return the invitation with a party's values.
 
         a ConfigurationError if the name is unknown or another's.
@@ -160,7 +165,13 @@ class Invitation(SettingsFile):
             ) from error
 
     @classmethod
-    def add(cls, path: Path, name: str, key: str, identity: str) -> Self:
+    def add(
+        cls,
+        path: Path,
+        name: str,
+        key: str,
+        identity: str,
+    ) -> Self:
         """Write a party's values into the file, and return what it says now.
 
         Several parties may do so at once.

@@ -57,5 +57,9 @@ def inspect_ledger(path: str | Path) -> LedgerReport:
         problems.append(unlike)
     torn_bytes = max(0, len(raw) - len(complete))
     return LedgerReport(
-        tuple(problems), chain.entries(), chain.checksums[-1], torn_bytes, is_acceptable
+        tuple(problems),
+        chain.entries(),
+        chain.checksums[-1],
+        torn_bytes,
+        is_acceptable,
     )

@@ -126,7 +126,12 @@ def ask(options: NodeOptions) -> Answer:
         [NodeAuthHttpInterceptor(key, key.public_key())],
     )
     try:
-        with connect(options.superlink, options.insecure, authority, signs) as client:
+        with connect(
+            options.superlink,
+            options.insecure,
+            authority,
+            signs,
+        ) as client:
             before = time.time()
             try:
                 client.ActivateNode(request)
@@ -225,7 +230,11 @@ def stated_run(text: str) -> dict[str, Any]:
 
 
 def check(
-    path: Path, options: NodeOptions, *, apps: bool, starting: bool = False
+    path: Path,
+    options: NodeOptions,
+    *,
+    apps: bool,
+    starting: bool = False,
 ) -> list[Finding]:
     """Look at everything that a node needs, one finding for each item.
 
@@ -534,7 +543,12 @@ class NodeCheck:
                 Identity.load(options.identity),
             )
             guard = NodeGuard(
-                NodeSettings(rules, ledger, options.data_name, identity=identity),
+                NodeSettings(
+                    rules,
+                    ledger,
+                    options.data_name,
+                    identity=identity,
+                ),
                 plan.run_id,
                 0,
                 0,
@@ -626,7 +640,10 @@ class NodeCheck:
         """What reads rows as the node's app does."""
         options = self.options
         layout = Layout(
-            options.columns, options.label_column, options.dialect, options.query
+            options.columns,
+            options.label_column,
+            options.dialect,
+            options.query,
         )
         return partial(load_stated, layout=layout, schema=self.schema)
 

@@ -54,7 +54,12 @@ _LOOK_SECONDS = 0.05
 
 
 @guard_errors_as_mistakes()
-def make_node(new: NewNode, *, start: bool, eager: bool) -> int:
+def make_node(
+    new: NewNode,
+    *,
+    start: bool,
+    eager: bool,
+) -> int:
     """Make a party's folder, and start its node if that is asked for."""
     path = init(new)
     print(f"wrote {path}, and {new.name} into {new.invitation}")
@@ -78,10 +83,22 @@ def check_node(path: Path, *, apps: bool) -> int:
 
 
 @guard_errors_as_mistakes()
-def start_node(path: Path, *, apps: bool, eager: bool, dry_run: bool) -> int:
+def start_node(
+    path: Path,
+    *,
+    apps: bool,
+    eager: bool,
+    dry_run: bool,
+) -> int:
     """Become Flower's SuperNode if nothing is wrong; 1 if something is."""
     file = settings_file(path)
-    return _node(file, start=True, apps=apps, eager=eager, dry=dry_run)
+    return _node(
+        file,
+        start=True,
+        apps=apps,
+        eager=eager,
+        dry=dry_run,
+    )
 
 
 @guard_errors_as_mistakes()
@@ -97,13 +114,20 @@ def print_status(path: Path, *, as_json: bool) -> int:
 
 
 @guard_errors_as_mistakes()
-def show_page(path: Path, port: int, token_file: Path | None) -> int:
+def show_page(
+    path: Path,
+    port: int,
+    token_file: Path | None,
+) -> int:
     """Show a node's live page until this process is ended."""
     from flwr_dpkmeans.deploy.dashboard import node_metrics, node_page, serve
 
     file = settings_file(path)
     return serve(
-        partial(node_page, file), partial(node_metrics, file), port, token_file
+        partial(node_page, file),
+        partial(node_metrics, file),
+        port,
+        token_file,
     )
 
 
@@ -137,7 +161,12 @@ def _node(
         )
     if start and not dry:
         _wait(options, apps=apps)
-    findings = check(path, options, apps=apps, starting=start)
+    findings = check(
+        path,
+        options,
+        apps=apps,
+        starting=start,
+    )
     wrong = [finding for finding in findings if finding.verdict is Verdict.WRONG]
     for finding in findings:
         print(finding, file=sys.stderr if start else sys.stdout, flush=True)
@@ -249,7 +278,11 @@ def _read_once(content: bytes) -> Path:
         os._exit(0)
 
 
-def _write_once(path: Path, content: bytes, reader: int) -> None:
+def _write_once(
+    path: Path,
+    content: bytes,
+    reader: int,
+) -> None:
     """Write as soon as there is a reader, and remove the pipe with its folder."""
     try:
         while _is_alive(reader):
@@ -276,7 +309,10 @@ def _is_alive(process: int) -> bool:
 
 
 def supernode_command(
-    options: NodeOptions, config: Path, *, eager: bool = False
+    options: NodeOptions,
+    config: Path,
+    *,
+    eager: bool = False,
 ) -> list[str]:
     """Flower's command line for a node."""
     command = [
@@ -334,7 +370,9 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
 
 
 def guarded_environment(
-    home: Path, allowed: frozenset[str], app: str = app_guard.CLIENT_APP
+    home: Path,
+    allowed: frozenset[str],
+    app: str = app_guard.CLIENT_APP,
 ) -> dict[str, str]:
     """Write guarded programs for apps into a private home, and return the variables
     with which Flower uses them.

@@ -88,7 +88,11 @@ class SettingsFile(BaseModel):
         return cls.of(read_toml(path, str(path)), path)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], path: Path) -> Self:
+    def of(
+        cls,
+        values: Mapping[str, Any],
+        path: Path,
+    ) -> Self:
         """Take what the file says, or is about to say."""
         try:
             return cls.model_validate(values, context=path.absolute().parent)
@@ -302,7 +306,10 @@ class NodeOptions(SettingsFile):
     def node_config(self) -> Mapping[str, str | bool]:
         """What the app is told of this node (Flower's ``--node-config``)."""
         told = self.model_dump(
-            mode="json", by_alias=True, include={*_NODE_CONFIG}, exclude_defaults=True
+            mode="json",
+            by_alias=True,
+            include={*_NODE_CONFIG},
+            exclude_defaults=True,
         )
         for key, names in (
             ("columns", self.columns),

@@ -244,7 +244,12 @@ def _policy(total: float, n_parties: int) -> str:
         "min-cohort": min(n_parties, 3),
     }
     for key, value in (limits | {"max-delta": 1e-4, "max-delta-total": 1e-3}).items():
-        text = re.sub(rf"^{key} = \S+", f"{key} = {value}", text, flags=re.MULTILINE)
+        text = re.sub(
+            rf"^{key} = \S+",
+            f"{key} = {value}",
+            text,
+            flags=re.MULTILINE,
+        )
     return text
 
 

@@ -133,7 +133,11 @@ def _print_torn(report: LedgerReport) -> None:
         )
 
 
-def check_schema(path: str, table: str, layout: Layout) -> int:
+def check_schema(
+    path: str,
+    table: str,
+    layout: Layout,
+) -> int:
     """Say how a table reads by a schema; 1 if something of it is to be mended."""
     agreed = Schema.load(path)
     seen, opened = look_by_schema(table, agreed, layout)
@@ -395,7 +399,12 @@ def _print_table(report: LedgerReport) -> None:
     for column in _COLUMNS:
         number = column in ("releases", "epsilon", "delta")
         justify: Literal["left", "right"] = "right" if number else "left"
-        table.add_column(column, justify=justify, no_wrap=number, overflow="fold")
+        table.add_column(
+            column,
+            justify=justify,
+            no_wrap=number,
+            overflow="fold",
+        )
     first = {
         (one.data_id, one.unit, one.run_id): one for one in reversed(report.entries)
     }

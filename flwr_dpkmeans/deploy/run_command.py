@@ -179,7 +179,9 @@ def check(request: RunRequest) -> None:
 
 
 def planned(
-    options: ServerOptions, app: Path, stated: Mapping[str, Any]
+    options: ServerOptions,
+    app: Path,
+    stated: Mapping[str, Any],
 ) -> tuple[dict[str, Any], Plan]:
     """What a run is to be told, and the plan that its ServerApp will draft of that.
 
@@ -270,7 +272,9 @@ def is_own(app: str) -> bool:
 
 
 def _streamed(
-    superlink: str | None, arguments: Sequence[str], environment: Mapping[str, str]
+    superlink: str | None,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
 ) -> int:
     command = [
         *_FLWR,
@@ -280,7 +284,10 @@ def _streamed(
     ]
     run_id, environment = "", {**environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as flower:
         assert flower.stdout is not None
         try:
@@ -310,7 +317,10 @@ def _streamed(
             file=sys.stderr,
         )
     ended = _end_of(
-        environment, *([superlink] if superlink else []), "--run-id", run_id
+        environment,
+        *([superlink] if superlink else []),
+        "--run-id",
+        run_id,
     )
     if ended["status"] == "finished:completed":
         return 0

@@ -40,7 +40,10 @@ def read_progress(folder: Path) -> RunProgress:
             "sentence": f"{file} cannot be read ({type(error).__name__}).",
         }
         return RunProgress(
-            run=folder.name.removeprefix("run-"), started="", updated="", **told
+            run=folder.name.removeprefix("run-"),
+            started="",
+            updated="",
+            **told,
         )
     return known
 

@@ -106,7 +106,12 @@ def check_server(folder: Path) -> int:
 
 
 @guard_errors_as_mistakes()
-def start_server(folder: Path, *, background: bool, dry_run: bool) -> int:
+def start_server(
+    folder: Path,
+    *,
+    background: bool,
+    dry_run: bool,
+) -> int:
     """Run a SuperLink and return its code; 1 if something is wrong before that."""
     options = ServerOptions.load(folder)
     findings = check(folder / FILE, options, starting=True)
@@ -126,12 +131,21 @@ def _is_any_wrong(findings: Sequence[Finding]) -> bool:
 
 
 @guard_errors_as_mistakes()
-def show_page(folder: Path, port: int, token_file: Path | None) -> int:
+def show_page(
+    folder: Path,
+    port: int,
+    token_file: Path | None,
+) -> int:
     """Show the live page of the runs below a folder until this process is ended."""
     from flwr_dpkmeans.deploy.dashboard import serve, server_metrics, server_page
 
     page, metrics = partial(server_page, folder), partial(server_metrics, folder)
-    return serve(page, metrics, port, token_file)
+    return serve(
+        page,
+        metrics,
+        port,
+        token_file,
+    )
 
 
 @guard_errors_as_mistakes()
@@ -427,7 +441,12 @@ def is_healthy(port: int, authority: Path | None) -> bool:
 # -- what it looks at ------------------------------------------------------------------
 
 
-def check(path: Path, options: ServerOptions, *, starting: bool) -> list[Finding]:
+def check(
+    path: Path,
+    options: ServerOptions,
+    *,
+    starting: bool,
+) -> list[Finding]:
     """Look at everything that a server needs, one finding for each item.
 
     Looks only, and changes nothing.
@@ -678,7 +697,11 @@ def status(options: ServerOptions) -> dict[str, Any]:
     }
 
 
-def _party(name: str, node: NodeInfo | None, unknown: str = "") -> dict[str, Any]:
+def _party(
+    name: str,
+    node: NodeInfo | None,
+    unknown: str = "",
+) -> dict[str, Any]:
     if node is None:
         return {"name": name, "node": "", "status": unknown, "since": ""}
     name = printable(

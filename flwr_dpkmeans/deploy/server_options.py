@@ -182,6 +182,9 @@ class ServerOptions(SettingsFile):
         authority = self.authority.read_bytes()
         return closing(
             ControlHttpClient.from_server_address(
-                f"{HOST}:{self.port}", False, authority, [interceptor]
+                f"{HOST}:{self.port}",
+                False,
+                authority,
+                [interceptor],
             )
         )

@@ -257,7 +257,12 @@ class Watch:
 
         return pushed
 
-    def _look(self, state: Any, calls: _Calls, done: threading.Event) -> None:
+    def _look(
+        self,
+        state: Any,
+        calls: _Calls,
+        done: threading.Event,
+    ) -> None:
         """Look at the tasks until the reply is sent.
 
         Looks are counted: a node that was suspended has not waited.

@@ -99,7 +99,12 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         logarithms = self.predict_log_proba(X)
         return np.asarray(np.exp(logarithms))
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
         """Share of rows whose class is `y`, (n_rows,); local.
 
         With weights, (n_rows,), if there are some. `X` and `y` are of one table, or of
@@ -146,7 +151,13 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             f"naive Bayes of {len(self.classes_)} classes, epsilon"
             f" {self.privacy_.epsilon:.4g}"
         )
-        return Values.of(title, arrays, errors, AXES, names)
+        return Values.of(
+            title,
+            arrays,
+            errors,
+            AXES,
+            names,
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -155,7 +166,10 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return tags
 
     def _learn(
-        self, tables: Tables, y: Any, federation: Mapping[str, object]
+        self,
+        tables: Tables,
+        y: Any,
+        federation: Mapping[str, object],
     ) -> Federated:
         """Learn from tables and labels.
 
@@ -174,12 +188,22 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         are_numbers = self.classes is None and is_stated
         # Numbers from 0 on have a sentence of their own.
         run["class_names"] = [] if are_numbers else names.tolist()
-        result = federate_tables(self._task, tables, bounds, y, **run)
+        result = federate_tables(
+            self._task,
+            tables,
+            bounds,
+            y,
+            **run,
+        )
         self._set_result(result, names, is_stated=is_stated)
         return result
 
     def _set_result(
-        self, run: Federated, names: NDArray[Any], *, is_stated: bool
+        self,
+        run: Federated,
+        names: NDArray[Any],
+        *,
+        is_stated: bool,
     ) -> None:
         """Set what predicts, and no more: a plan is of one run."""
         arrays = run.result.arrays
@@ -235,7 +259,12 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             )
         return names, False
 
-    def _table_score(self, X: Any, y: Any, sample_weight: Any) -> float:
+    def _table_score(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+    ) -> float:
         """Share of one table's rows."""
         index = row_labels(X)
         classes = in_order_of(index, y, "y")
@@ -411,7 +440,12 @@ class FederatedNaiveBayes(_NaiveBayesClassifier):
         require_no_others(unknown)
         schema = schema_of(self.bounds)
         argument = "parts" if groups is None else "X"
-        tables = Tables.of(X, argument, groups=groups, schema=schema)
+        tables = Tables.of(
+            X,
+            argument,
+            groups=groups,
+            schema=schema,
+        )
         self.schema_ = schema
         labels = y if groups is None else _one_column(y)
         federation = {"trust": self.trust, "engine": self.engine}

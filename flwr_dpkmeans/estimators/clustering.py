@@ -186,7 +186,12 @@ class PrivateClustering(
         distances = np.asarray(np.stack(columns, axis=1))
         return distances if encoded is None else encoded.spread(distances, np.nan)
 
-    def score(self, X: Any, y: object = None, sample_weight: None = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: object = None,
+        sample_weight: None = None,
+    ) -> float:
         """Minus the sum of squared distances to the nearest centroid; local.
 
         As in scikit-learn's KMeans, in the caller's units, whatever the bounds are:
@@ -246,7 +251,11 @@ class PrivateClustering(
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    def _fit(self, tables: Tables, y: Any) -> None:
+    def _fit(
+        self,
+        tables: Tables,
+        y: Any,
+    ) -> None:
         """Run the algorithm on the tables, and set what follows from its result.
 
         Refusals name options as the constructor has them.
@@ -260,9 +269,20 @@ class PrivateClustering(
                 return
             with progress_bar() as on_step:
                 play = ENGINES[self.engine]
-                run = play(config, tables.parts, server_points, labels, on_step)
+                run = play(
+                    config,
+                    tables.parts,
+                    server_points,
+                    labels,
+                    on_step,
+                )
             result = (run.state, run.plan.bounds, run.privacy)
-            self._set_result(config, tables, result, run)
+            self._set_result(
+                config,
+                tables,
+                result,
+                run,
+            )
 
     def save(self, path: str | Path) -> Path:
         """Write `model_` as JSON, whole or not at all; returns its absolute path."""
@@ -356,7 +376,9 @@ class PrivateClustering(
         return run_options.flat_options(options)
 
     def _config(
-        self, options: Mapping[str, Any], tables: Tables
+        self,
+        options: Mapping[str, Any],
+        tables: Tables,
     ) -> tuple[RunConfig, Array | None]:
         """Validate the configuration of this fit, and read the server's points."""
         algorithm = options["algorithm"]
@@ -392,7 +414,10 @@ class PrivateClustering(
         return tables.doubts()
 
     def _labels(
-        self, y: Sequence[ArrayLike] | None, tables: Tables, config: RunConfig
+        self,
+        y: Sequence[ArrayLike] | None,
+        tables: Tables,
+        config: RunConfig,
     ) -> list[Labels] | None:
         """The clients' labels where an evaluation looks at them; else None."""
         if config.evaluation is EvaluationKind.NONE:
@@ -422,7 +447,12 @@ class PrivateClustering(
         """Set attributes from a result; `run` is None if all rows were in one place."""
         state, box, report = result
         n_features = state.centroids.shape[1]
-        cautions = tables.local_cautions(config, report.delta, box, n_features)
+        cautions = tables.local_cautions(
+            config,
+            report.delta,
+            box,
+            n_features,
+        )
         schema = tables.encoded[0].schema if tables.encoded else None
         figures: tuple[Figure, ...] = ()
         if run is not None and schema is not None:
@@ -443,7 +473,10 @@ class PrivateClustering(
         self.evaluation_ = None if run is None else run.evaluation
         self._adopt(
             RunResult.of(
-                model, report_with_cautions, state, evaluation=self.evaluation_
+                model,
+                report_with_cautions,
+                state,
+                evaluation=self.evaluation_,
             )
         )
         self.cost_curve_: Array | None = state.extras.get(COST_CURVE)

@@ -89,7 +89,9 @@ class DPKMeans(PrivateClustering):
         self._adopt(replace(self._result, report=report, model=model))
 
     def _config(
-        self, options: Mapping[str, Any], tables: Tables
+        self,
+        options: Mapping[str, Any],
+        tables: Tables,
     ) -> tuple[RunConfig, Array | None]:
         """Validate as for several parties.
 

@@ -237,14 +237,23 @@ class FederatedKMeans(PrivateClustering):
         if clients is None and n_clients is None:
             tables = Tables.of(X, groups=groups, schema=schema)
         else:
-            tables = Tables.made(clients, n_clients, X, y, groups, schema)
+            tables = Tables.made(
+                clients,
+                n_clients,
+                X,
+                y,
+                groups,
+                schema,
+            )
         warn(self._doubts(tables), InputWarning)
         self._fit(tables, y)
         warn(self.privacy_.warnings)
         return self
 
     def choose_k(
-        self, X: Sequence[ArrayLike], max_clusters: int | None = None
+        self,
+        X: Sequence[ArrayLike],
+        max_clusters: int | None = None,
     ) -> ClusterChoice:
         """Choose the number of clusters from noisy weights of the server's points.
 

@@ -45,7 +45,12 @@ def lacks_names(model: Any, X: Any) -> bool:
     return bool(frame_columns(X)) != hasattr(model, "feature_names_in_")
 
 
-def ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded | None]:
+def ordered(
+    model: Any,
+    X: Any,
+    *,
+    quiet: bool = False,
+) -> tuple[Array, Encoded | None]:
     """Rows with the fitted columns, a data frame's in order by name.
 
     With what the fit's schema made of the table, where there is one.
@@ -66,7 +71,10 @@ def ordered(model: Any, X: Any, *, quiet: bool = False) -> tuple[Array, Encoded 
         warnings.warn(message, UserWarning, stacklevel=frames_to_caller())
     if not fitted:
         require_same_labels(
-            "X has the columns", column_labels(X), "the fit", model._columns
+            "X has the columns",
+            column_labels(X),
+            "the fit",
+            model._columns,
         )
     points = validate_columns(X, fitted)
     n_features = points.shape[1]

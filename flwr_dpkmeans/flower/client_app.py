@@ -255,7 +255,13 @@ def node_settings(context: Context) -> NodeSettings:
         if config.get("identity")
         else None
     )
-    return NodeSettings(policy, FileLedger(ledger), data_id, simulated, identity)
+    return NodeSettings(
+        policy,
+        FileLedger(ledger),
+        data_id,
+        simulated,
+        identity,
+    )
 
 
 def _default_ledger(context: Context, data_id: str) -> Path:
@@ -336,11 +342,21 @@ class SecureAggregation:
         )
 
     def __call__(
-        self, message: Message, context: Context, call_next: NextCall
+        self,
+        message: Message,
+        context: Context,
+        call_next: NextCall,
     ) -> Message:
         """Answer a message of the protocol; anything else is refused."""
         return self.answer(
-            message, context, partial(self._wrapped, message, context, call_next)
+            message,
+            context,
+            partial(
+                self._wrapped,
+                message,
+                context,
+                call_next,
+            ),
         )
 
     def answer(
@@ -420,7 +436,13 @@ class SecureAggregation:
             look_for_guard()
         settings = self._settings(context)
         stream, sent = stream_number(context), message.metadata.created_at
-        guard = NodeGuard(settings, context.run_id, context.node_id, stream, sent)
+        guard = NodeGuard(
+            settings,
+            context.run_id,
+            context.node_id,
+            stream,
+            sent,
+        )
         memory = recall(context)
         guard.name_peers(memory, request)
         memory, reply = Client(guard, wrapped(guard), memory).handle(request)
@@ -442,7 +464,11 @@ class Wrapped:
     """
 
     def __init__(
-        self, message: Message, context: Context, call_next: NextCall, guard: NodeGuard
+        self,
+        message: Message,
+        context: Context,
+        call_next: NextCall,
+        guard: NodeGuard,
     ) -> None:
         self._message, self._context, self._call_next, self._guard = (
             message,
@@ -473,7 +499,11 @@ class Wrapped:
             str(metrics.get("schema", "")),
         )
 
-    def compute(self, memory: Memory, index: int) -> list[Array]:
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> list[Array]:
         """The exact statistic of one round."""
         config: dict[str, Any] = {
             "task": STATISTIC,
@@ -490,7 +520,11 @@ class Wrapped:
         node_logger.debug("the statistic took %.3f s", time.perf_counter() - start)
         return [np.asarray(array, dtype=np.float64) for array in arrays]
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
+    def deliver(
+        self,
+        memory: Memory,
+        report: Callable[[], PrivacyReport],
+    ) -> bool:
         """Hand the result on: whatever goes wrong now is for this log and ledger only,
         and the server gets its tag.
 
@@ -511,7 +545,11 @@ class Wrapped:
             )
             return False
 
-    def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
+    def _hand_on(
+        self,
+        memory: Memory,
+        report: PrivacyReport,
+    ) -> None:
         """Hand the final centroids and the report to the wrapped client."""
         table = self._context.state.config_records.get(_TABLE)
         if table is not None and table.get("changed"):
@@ -524,7 +562,10 @@ class Wrapped:
         self._call_with_state("evaluate", memory, config)
 
     def _call_with_state(
-        self, kind: str, memory: Memory, config: dict[str, Any]
+        self,
+        kind: str,
+        memory: Memory,
+        config: dict[str, Any],
     ) -> Answered:
         """Call with the state so far: its arrays, whose names are in the configuration,
         and then the movements.
@@ -539,7 +580,10 @@ class Wrapped:
         return self._call(kind, [*state.arrays.values(), movements], config)
 
     def _call(
-        self, kind: str, arrays: Sequence[Array], config: dict[str, Any]
+        self,
+        kind: str,
+        arrays: Sequence[Array],
+        config: dict[str, Any],
     ) -> Answered:
         """Call the wrapped NumPyClient, with arrays under consecutive keys, as Flower
         stores them.
@@ -586,7 +630,10 @@ class Held(Wrapped):
     """
 
     def _call(
-        self, kind: str, arrays: Sequence[Array], config: dict[str, Any]
+        self,
+        kind: str,
+        arrays: Sequence[Array],
+        config: dict[str, Any],
     ) -> Answered:
         client: Any = self._call_next(self._message, self._context)
         arrays, _, metrics = getattr(client, kind)(list(arrays), config)
@@ -603,7 +650,11 @@ class WrappedApp(Wrapped):
         """There is no table."""
         return 1, (), False, ""
 
-    def compute(self, memory: Memory, index: int) -> list[Array]:
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> list[Array]:
         """What the app makes of the arrays so far, clipped.
 
         What its ``evaluate`` answers is never sent.
@@ -623,13 +674,20 @@ class WrappedApp(Wrapped):
         added = task.contribution(before, answered, metrics.get("num-examples"))
         for sentence in task.remarks(added, n_clients):
             node_logger.warning(
-                "round %d: %s", index, sentence, extra=event("changed_part")
+                "round %d: %s",
+                index,
+                sentence,
+                extra=event("changed_part"),
             )
         return list(
             build_algorithm(memory.plan).rounds[index - 1].statistic(added, state)
         )
 
-    def _hand_on(self, memory: Memory, report: PrivacyReport) -> None:
+    def _hand_on(
+        self,
+        memory: Memory,
+        report: PrivacyReport,
+    ) -> None:
         """Hand the last arrays to the app's ``evaluate``, with the report.
 
         Nothing that it answers is sent.
@@ -647,7 +705,11 @@ class WrappedApp(Wrapped):
             )
         return task, state
 
-    def _asked(self, arrays: Mapping[str, Any], config: dict[str, Any]) -> RecordDict:
+    def _asked(
+        self,
+        arrays: Mapping[str, Any],
+        config: dict[str, Any],
+    ) -> RecordDict:
         record = ArrayRecord(
             {name: FlowerArray(array) for name, array in arrays.items()}
         )
@@ -700,7 +762,16 @@ def client_app(
         )
 
     def serve(message: Message, context: Context) -> Message:
-        return mod.answer(message, context, partial(Held, message, context, load))
+        return mod.answer(
+            message,
+            context,
+            partial(
+                Held,
+                message,
+                context,
+                load,
+            ),
+        )
 
     app.train()(serve)
     app.evaluate()(serve)
@@ -819,18 +890,34 @@ def load_client(context: Context) -> KMeansClient:
                 partial(load_stated, layout=layout, schema=agreed),
                 result_folder(context),
             )
-        table = load_stated(source, layout, agreed, store)
+        table = load_stated(
+            source,
+            layout,
+            agreed,
+            store,
+        )
         clustered = (
             tuple(column.name for column in agreed.columns) if agreed else table.names
         )
         profiled = _profile_columns(str(node.get("profile-columns", "")), clustered)
-        whole = partial(_whole_table, source, layout, agreed, profiled)
+        whole = partial(
+            _whole_table,
+            source,
+            layout,
+            agreed,
+            profiled,
+        )
     elif simulated and source == MIXTURE:
         table = Table(mixture_of(run).client_points(int(node["partition-id"])))
     elif simulated or described is not None:
         table = simulated_part(source, run, node)
         if described is None:
-            whole = partial(_simulated_frame, source, run, table)
+            whole = partial(
+                _simulated_frame,
+                source,
+                run,
+                table,
+            )
     else:
         raise ConfigurationError(
             "this node has no 'data-path' in its node configuration, and the server may"
@@ -854,7 +941,12 @@ def layout_of(node: Mapping[str, Any]) -> Layout:
     columns, label, query = (
         node.get(key, "") for key in ("columns", "label-column", "query")
     )
-    return Layout.of(columns, label, dialect, query)
+    return Layout.of(
+        columns,
+        label,
+        dialect,
+        query,
+    )
 
 
 def dialect_of(run: Mapping[str, Any]) -> Dialect:
@@ -886,7 +978,10 @@ def _profile_columns(stated: str, clustered: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _whole_table(
-    source: str, layout: Layout, schema: Schema | None, columns: tuple[str, ...] | None
+    source: str,
+    layout: Layout,
+    schema: Schema | None,
+    columns: tuple[str, ...] | None,
 ) -> Any:
     """All rows of a node's table, of these columns, for its own profile."""
     if schema is not None:
@@ -894,7 +989,11 @@ def _whole_table(
     return whole_frame(layout.open(source), names=layout.columns, columns=columns)
 
 
-def _simulated_frame(source: str, run: Mapping[str, Any], table: Table) -> Any:
+def _simulated_frame(
+    source: str,
+    run: Mapping[str, Any],
+    table: Table,
+) -> Any:
     """All columns of a simulated client's rows."""
     dialect = dialect_of(run)
     if table.schema is not None:  # which tells columns by name, as on nodes
@@ -962,7 +1061,9 @@ def mixture_of(run_config: Mapping[str, Any]) -> MixtureClients:
 
 
 def simulated_part(
-    source: str, run: Mapping[str, Any], node: Mapping[str, Any]
+    source: str,
+    run: Mapping[str, Any],
+    node: Mapping[str, Any],
 ) -> Table:
     """The rows of one virtual node.
 

@@ -160,7 +160,13 @@ class Federated:
             for name, array in result.arrays.items()
             if not any(array is one for one in errors)
         }
-        values = Values.of(title, arrays, result.errors, result.axes, names)
+        values = Values.of(
+            title,
+            arrays,
+            result.errors,
+            result.axes,
+            names,
+        )
         note = OF_CENTRES if isinstance(task, KMeansTask) else values.note
         return replace(values, note=note)
 
@@ -267,7 +273,12 @@ def play_directly(
         "n_clients": len(parts),
         "n_features": parts[0].shape[1] - config.settings.n_beside,
     }
-    plan, kept = first_plan(config, server_points, run_id=secrets.randbits(62), **shape)
+    plan, kept = first_plan(
+        config,
+        server_points,
+        run_id=secrets.randbits(62),
+        **shape,
+    )
     with one_thread():
         found = run_direct(
             plan,
@@ -288,7 +299,10 @@ def play_directly(
     report = replace(
         report,
         provenance=Provenance.of(
-            plan.run_id, "all parties", found.digest, started=started
+            plan.run_id,
+            "all parties",
+            found.digest,
+            started=started,
         ),
     )
     evaluation = (
@@ -336,14 +350,24 @@ def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
         box,
         replace(
             privacy,
-            provenance=Provenance.of(run_id, "all parties", no_plan, started=started),
+            provenance=Provenance.of(
+                run_id,
+                "all parties",
+                no_plan,
+                started=started,
+            ),
         ),
     )
 
 
 def _node(client: KMeansClient) -> Node:
     """A virtual node that holds one client's rows and keeps its ledger in memory."""
-    settings = NodeSettings(IN_SIMULATION, MemoryLedger(), "default", simulated=True)
+    settings = NodeSettings(
+        IN_SIMULATION,
+        MemoryLedger(),
+        "default",
+        simulated=True,
+    )
     return Node(client_app(lambda _: client, mod=SecureAggregation(lambda _: settings)))
 
 
@@ -371,7 +395,10 @@ class Made(Sequence[Array]):
     def columns(self) -> tuple[tuple[str, ...], tuple[object, ...], int]:
         """Names, labels and number of the first one's columns."""
         width = _of_party(
-            "clients", "0", validate_points, first := self._made(0)
+            "clients",
+            "0",
+            validate_points,
+            first := self._made(0),
         ).shape[1]
         return frame_columns(first), tuple(column_labels(first)), width
 
@@ -402,9 +429,14 @@ class Made(Sequence[Array]):
                 f"clients({place}) has other columns than clients(0): give all the"
                 " same, in one order."
             )
-        if (points := _of_party("clients", str(place), validate_points, table)).shape[
-            1
-        ] != width:
+        if (
+            points := _of_party(
+                "clients",
+                str(place),
+                validate_points,
+                table,
+            )
+        ).shape[1] != width:
             raise DataError(
                 f"clients({place}) has {points.shape[1]} columns, clients(0) {width}:"
                 " give all the same."
@@ -459,7 +491,12 @@ class Tables:
         their list.
         """
         if groups is not None:
-            return cls._grouped(X, groups, argument, schema)
+            return cls._grouped(
+                X,
+                groups,
+                argument,
+                schema,
+            )
         given = listed_tables(X, argument)
         parties = (
             tuple(map(repr, X))
@@ -474,9 +511,19 @@ class Tables:
             )
         if schema is not None:
             places = [f"{argument}[{party}]" for party in parties]
-            called = zip(parties, given, places, strict=True)
+            called = zip(
+                parties,
+                given,
+                places,
+                strict=True,
+            )
             encoded = tuple(
-                _of_party(argument, party, schema.encode, *table)
+                _of_party(
+                    argument,
+                    party,
+                    schema.encode,
+                    *table,
+                )
                 for party, *table in called
             )
             cautions = _cautions(places, encoded)
@@ -487,7 +534,13 @@ class Tables:
                 "indexes": indexes,
             }
             beside["frames"] = tuple(given)
-            return cls(points, schema.feature_names, True, parties, **beside)
+            return cls(
+                points,
+                schema.feature_names,
+                True,
+                parties,
+                **beside,
+            )
         orders = [frame_columns(table) for table in given]
         if any(orders) and not all(orders):
             raise DataError(
@@ -499,7 +552,13 @@ class Tables:
             _require_same_labels(dict(zip(parties, given, strict=True)), argument)
         checked = zip(parties, given, strict=True)
         parts = [
-            _of_party(argument, party, data_points.validate_columns, table, orders[0])
+            _of_party(
+                argument,
+                party,
+                data_points.validate_columns,
+                table,
+                orders[0],
+            )
             for party, table in checked
         ]
         widths = sorted({part.shape[1] for part in parts})
@@ -511,11 +570,20 @@ class Tables:
         labels = next(filter(None, map(column_labels, given)), [])
         one_order = len(set(orders)) == 1
         return cls(
-            parts, orders[0], one_order, parties, columns=tuple(labels), indexes=indexes
+            parts,
+            orders[0],
+            one_order,
+            parties,
+            columns=tuple(labels),
+            indexes=indexes,
         )
 
     @classmethod
-    def alone(cls, X: Any, schema: Schema | None = None) -> Tables:
+    def alone(
+        cls,
+        X: Any,
+        schema: Schema | None = None,
+    ) -> Tables:
         """One party's table; sums are made as of several, and the others' are empty."""
         points, names, encoded = _one_table(X, schema)
         rows = np.arange(len(points))
@@ -554,11 +622,21 @@ class Tables:
             MAX_CLIENTS,
         )
         names, labels, _ = (parts := Made(load, wanted)).columns
-        return cls(parts, names, True, (), columns=labels)
+        return cls(
+            parts,
+            names,
+            True,
+            (),
+            columns=labels,
+        )
 
     @classmethod
     def _grouped(
-        cls, X: Any, groups: Any, argument: str, schema: Schema | None
+        cls,
+        X: Any,
+        groups: Any,
+        argument: str,
+        schema: Schema | None,
     ) -> Tables:
         """One table whose rows belong to the parties that `groups`, (n,), names."""
         import pandas as pd
@@ -632,7 +710,11 @@ class Tables:
         )
 
     def local_cautions(
-        self, config: RunConfig, delta: float, box: Box, width: int
+        self,
+        config: RunConfig,
+        delta: float,
+        box: Box,
+        width: int,
     ) -> tuple[str, ...]:
         """What the rows say against a result over them.
 
@@ -643,7 +725,12 @@ class Tables:
             for part in self.parts
         )
         counts = [count_outside(box, own) for own in blocks]
-        against = local_cautions(config, delta, sum(counts, np.zeros(1)), self.names)
+        against = local_cautions(
+            config,
+            delta,
+            sum(counts, np.zeros(1)),
+            self.names,
+        )
         against += fewer_rows_cautions(config, self.total)
         return (
             against
@@ -661,19 +748,29 @@ class Tables:
         if isinstance(self.parts, Made):
             return ()
         schema = self.encoded[0].schema if self.encoded else None
-        sentences = doubts_of_rows(self.parts, self.names, self.parties, schema)
+        sentences = doubts_of_rows(
+            self.parts,
+            self.names,
+            self.parties,
+            schema,
+        )
         sentences += doubts_of_frames(self.frames, schema) if schema else []
         return tuple(LOCAL + sentence for sentence in sentences)
 
     def run(
-        self, given: Mapping[str, Any], server_data: Any = None
+        self,
+        given: Mapping[str, Any],
+        server_data: Any = None,
     ) -> tuple[RunConfig, Array | None]:
         """The run over these tables that flat options describe, and the server's
         points.
         """
         bounds, domain = given["bounds"], given.get("bounds_domain")
         box, order, points = resolve_bounds(
-            bounds, server_data, domain, names=self.names
+            bounds,
+            server_data,
+            domain,
+            names=self.names,
         )
         if order != self.names:
             raise DataError(
@@ -693,7 +790,11 @@ class Tables:
             points,
         )
 
-    def _require_named_bounds(self, stated: Any, box: Bounds) -> None:
+    def _require_named_bounds(
+        self,
+        stated: Any,
+        box: Bounds,
+    ) -> None:
         """Refuse bounds by position where the tables disagree on the positions."""
         by_position = (
             stated is not None
@@ -747,13 +848,32 @@ class Tables:
             len(part) for part in self.parts
         ]
         indexes = self.indexes or (None,) * len(given)
-        beside = zip(self.parties, indexes, given, strict=True)
+        beside = zip(
+            self.parties,
+            indexes,
+            given,
+            strict=True,
+        )
         given = [
             in_order_of(index, classes, f"y[{party}]")
             for party, index, classes in beside
         ]
-        triples = zip(self.parties, given, n_rows, strict=True)
-        classes = [_of_party("y", party, check, own, n) for party, own, n in triples]
+        triples = zip(
+            self.parties,
+            given,
+            n_rows,
+            strict=True,
+        )
+        classes = [
+            _of_party(
+                "y",
+                party,
+                check,
+                own,
+                n,
+            )
+            for party, own, n in triples
+        ]
         return (
             [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)]
             if self.encoded
@@ -912,7 +1032,13 @@ def federate(
     """
     tables = Tables.of(parts, "parts", schema=schema_of(bounds))
     return federate_tables(
-        task, tables, bounds, labels, engine=engine, n_examples=n_examples, **options
+        task,
+        tables,
+        bounds,
+        labels,
+        engine=engine,
+        n_examples=n_examples,
+        **options,
     )
 
 
@@ -968,10 +1094,27 @@ def federate_tables(
     names = (
         named_classes(labels, n_classes) if class_names is None else list(class_names)
     )
-    coded = None if labels is None else tables.labels(labels, n_classes, option, names)
-    found = play(run, tables.parts, None, coded)
+    coded = (
+        None
+        if labels is None
+        else tables.labels(
+            labels,
+            n_classes,
+            option,
+            names,
+        )
+    )
+    found = play(
+        run,
+        tables.parts,
+        None,
+        coded,
+    )
     local = tables.local_cautions(
-        run, found.plan.delta, found.plan.bounds, found.plan.n_features or 0
+        run,
+        found.plan.delta,
+        found.plan.bounds,
+        found.plan.n_features or 0,
     )
     warn(found.privacy.warnings + local)
     return replace(found, labels=tables.columns, classes=tuple(names))
@@ -1070,7 +1213,13 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+        return Message(
+            content,
+            dst_node_id,
+            message_type,
+            ttl=ttl,
+            group_id=group_id,
+        )
 
     def get_node_ids(self) -> list[int]:
         return list(self._nodes)
@@ -1092,7 +1241,10 @@ class InProcessGrid(Grid):
         ]
 
     def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout: float | None = None,
     ) -> list[Message]:
         """Deliver and collect.
 

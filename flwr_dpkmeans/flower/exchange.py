@@ -77,7 +77,10 @@ def content_of(packet: Packet) -> RecordDict:
     if packet.vector is not None:
         data = np.ascontiguousarray(packet.vector, dtype="<u8").tobytes()
         array = Array(
-            dtype="uint64", shape=(len(packet.vector),), stype=VECTOR_LAYOUT, data=data
+            dtype="uint64",
+            shape=(len(packet.vector),),
+            stype=VECTOR_LAYOUT,
+            data=data,
         )
         content[VECTOR_RECORD] = ArrayRecord({"vector": array})
     return content
@@ -159,7 +162,11 @@ def answers_of(replies: Iterable[Message]) -> Iterator[tuple[int, Answer]]:
             yield reply.metadata.src_node_id, partial(_opened, reply.content)
 
 
-def _opened(content: RecordDict, stage: Stage, node: int) -> Any:
+def _opened(
+    content: RecordDict,
+    stage: Stage,
+    node: int,
+) -> Any:
     """A reply, or the failure in its place; see `flwr_dpkmeans.sums.server.Answer`."""
     packet = packet_of(content)
     return packet.failure or decode_reply(packet, stage, node)
@@ -193,10 +200,19 @@ def bytes_of(messages: Iterable[Message]) -> int:
     return size
 
 
-def log_size(log: logging.Logger, what: str, messages: Sequence[Message]) -> None:
+def log_size(
+    log: logging.Logger,
+    what: str,
+    messages: Sequence[Message],
+) -> None:
     """Log how large messages are, for whoever asks for details."""
     if log.isEnabledFor(logging.DEBUG):
-        log.debug("%s %d bytes in %d messages", what, bytes_of(messages), len(messages))
+        log.debug(
+            "%s %d bytes in %d messages",
+            what,
+            bytes_of(messages),
+            len(messages),
+        )
 
 
 IN_FLIGHT = max(32, 4 * (os.cpu_count() or 1))
@@ -311,7 +327,10 @@ def wait_for_nodes(
 
 
 def exchange(
-    grid: Grid, messages: Sequence[Message], timeout: float, heard: Told = list
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout: float,
+    heard: Told = list,
 ) -> list[Message]:
     """Send to all, wait up to `timeout` seconds in the way that suits the grid, and
     return the replies in time.

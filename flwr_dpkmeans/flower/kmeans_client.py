@@ -158,7 +158,13 @@ class KMeansClient(NumPyClient):
                 (schema.describing_share,),
             )
             names, gaps = schema.feature_names, schema.gap_columns
-            self.agreement = schema_agreement(schema.digest, names, box, *columns, gaps)
+            self.agreement = schema_agreement(
+                schema.digest,
+                names,
+                box,
+                *columns,
+                gaps,
+            )
         points: Any = X if isinstance(X, Rows) else validate_points(X)
         n_points = points.shape[1] - (0 if schema is None else schema.n_beside)
         self._points, self.beside = points[:, :n_points], points[:, n_points:]
@@ -185,7 +191,9 @@ class KMeansClient(NumPyClient):
         self._scaled: tuple[Plan, Array] | None = None
 
     def fit(
-        self, parameters: list[Array], config: dict[str, Scalar]
+        self,
+        parameters: list[Array],
+        config: dict[str, Scalar],
     ) -> tuple[list[Array], int, dict[str, Scalar]]:
         """Answer one task of the mod.
 
@@ -213,7 +221,10 @@ class KMeansClient(NumPyClient):
             found = Discoveries(box=(lower, upper)) if lower else Discoveries()
             return (
                 plan.task.preliminary_statistic(
-                    plan, index, self._ordered(plan), found
+                    plan,
+                    index,
+                    self._ordered(plan),
+                    found,
                 ),
                 0,
                 {},
@@ -224,13 +235,19 @@ class KMeansClient(NumPyClient):
         state, started = _state(parameters, config), time.monotonic()
         arrays = list(
             step.arrays_of(
-                self._grid_points(plan), state, self._classes(plan, step), self.beside
+                self._grid_points(plan),
+                state,
+                self._classes(plan, step),
+                self.beside,
             )
         )
         if isinstance(self._points, Rows):
             each = len(self._points) / (time.monotonic() - started)
             logger.info(
-                "%s: %d rows, %.3g a second", step.name, len(self._points), each
+                "%s: %d rows, %.3g a second",
+                step.name,
+                len(self._points),
+                each,
             )
         return arrays, 0, {}
 
@@ -258,7 +275,9 @@ class KMeansClient(NumPyClient):
         }
 
     def evaluate(
-        self, parameters: list[Array], config: dict[str, Scalar]
+        self,
+        parameters: list[Array],
+        config: dict[str, Scalar],
     ) -> tuple[float, int, dict[str, Scalar]]:
         """Take the result: keep it on this object and write it into ``output_dir``, if
         there is one.
@@ -275,7 +294,10 @@ class KMeansClient(NumPyClient):
         )
         names = agreed_names(plan, self._feature_names)
         self.local_warnings_ = local_cautions(
-            plan.config, plan.delta, self.outside(config), names
+            plan.config,
+            plan.delta,
+            self.outside(config),
+            names,
         )
         # An image's border is one colour, and its pixels are no measures that somebody
         # chose.
@@ -351,7 +373,11 @@ class KMeansClient(NumPyClient):
             logger.warning("no local profile was written: %s", where_raised(error))
             return None
 
-    def _classes(self, plan: Plan, step: PrivateSum) -> Labels | None:
+    def _classes(
+        self,
+        plan: Plan,
+        step: PrivateSum,
+    ) -> Labels | None:
         """The labels, where this round looks at them.
 
         That some are no class of the plan is said in this log only.
@@ -446,7 +472,13 @@ def run_result(
         figures,
         deviations,
     )
-    return RunResult.of(model, report, state, profile=profile(model), **known)
+    return RunResult.of(
+        model,
+        report,
+        state,
+        profile=profile(model),
+        **known,
+    )
 
 
 def write_result(
@@ -473,18 +505,42 @@ def write_result(
         show(str(report))
         return write_report(folder, report, plan.task.result(plan, state).arrays)
     described = (lambda model: None) if aside else profile
-    result = run_result(plan, state, report, names, schema, described, **known)
+    result = run_result(
+        plan,
+        state,
+        report,
+        names,
+        schema,
+        described,
+        **known,
+    )
     for sentence in result.report.warnings[len(report.warnings) :]:
         logger.warning("%s", sentence)
-    show(summary(result.model, result.report, CONSOLE, result.evaluation))
+    show(
+        summary(
+            result.model,
+            result.report,
+            CONSOLE,
+            result.evaluation,
+        )
+    )
     paths = write_folder(folder, result_files(result))
     if aside:
-        run_aside(partial(_add_profile, paths[0].parent, result, profile))
+        run_aside(
+            partial(
+                _add_profile,
+                paths[0].parent,
+                result,
+                profile,
+            )
+        )
     return paths
 
 
 def _add_profile(
-    folder: Path, result: RunResult, profile: Callable[[Model], Any]
+    folder: Path,
+    result: RunResult,
+    profile: Callable[[Model], Any],
 ) -> None:
     """Write the party's own profile beside the files that are there already.
 

@@ -133,7 +133,11 @@ class Progress(logging.Handler):
     once, and stops nothing.
     """
 
-    def __init__(self, run_id: int = 0, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        run_id: int = 0,
+        folder: Path | None = None,
+    ) -> None:
         super().__init__(logging.WARNING)
         self._folder, self._joined = folder, set[int]()
         self.known = RunProgress(run=str(run_id), started=utc_now(), updated=utc_now())
@@ -178,7 +182,12 @@ class Progress(logging.Handler):
                 error,
             )
 
-    def planned(self, server: Server, epsilon: float, n_left: int | None) -> None:
+    def planned(
+        self,
+        server: Server,
+        epsilon: float,
+        n_left: int | None,
+    ) -> None:
         """Tell the plan that is in force, what was spent, and how many round trips are
         left.
         """
@@ -202,7 +211,11 @@ class Progress(logging.Handler):
             "epsilon_worst": worst_case(plan),
         }
         self.tell(
-            **names, **costs, plan=server.digest.hex(), n_rounds=n_rounds, n_left=n_left
+            **names,
+            **costs,
+            plan=server.digest.hex(),
+            n_rounds=n_rounds,
+            n_left=n_left,
         )
 
     def joined(self, nodes: Collection[int]) -> None:
@@ -218,7 +231,11 @@ class Progress(logging.Handler):
         )
 
     @contextlib.contextmanager
-    def trip(self, server: Server, messages: Sequence[Message]) -> Iterator[Told]:
+    def trip(
+        self,
+        server: Server,
+        messages: Sequence[Message],
+    ) -> Iterator[Told]:
         """Measure one round trip; what is yielded is told all replies so far."""
         start, asked, replies = time.monotonic(), set(server.nodes), list[Message]()
         heard_before = set[int]()
@@ -228,7 +245,12 @@ class Progress(logging.Handler):
             "round": index,
             "attempt": attempt,
         }
-        self.tell(**place, answered=(), late=asked, missing=self._joined - asked)
+        self.tell(
+            **place,
+            answered=(),
+            late=asked,
+            missing=self._joined - asked,
+        )
 
         def heard(come: Sequence[Message]) -> None:
             replies[:] = come
@@ -308,7 +330,12 @@ def kept(run_id: int, folder: Path) -> Iterator[Progress]:
             progress.tell(outcome=Outcome.COMPLETED, n_left=0)
         except DPKMeansError as error:
             name = type(error).__name__
-            logger.error("%s: %s", name, error, extra=event("stopped", kind=name))
+            logger.error(
+                "%s: %s",
+                name,
+                error,
+                extra=event("stopped", kind=name),
+            )
             progress.tell(
                 outcome=Outcome.STOPPED, sentence=named(printable(f"{name}: {error}"))
             )

@@ -79,7 +79,12 @@ class ClusterClient(KMeansClient):
     Parquet, a file or folder at one path on all of its machines.
     """
 
-    def __init__(self, source: str, load: Load, output_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        load: Load,
+        output_dir: Path | None = None,
+    ) -> None:
         kind, self._path = source.split("://", 1)
         engine = self._engine = _ENGINES[kind]
         self._load = load
@@ -97,7 +102,9 @@ class ClusterClient(KMeansClient):
         super().__init__(output_dir=output_dir, **held_by(self.table))
 
     def fit(
-        self, parameters: list[Array], config: dict[str, Scalar]
+        self,
+        parameters: list[Array],
+        config: dict[str, Scalar],
     ) -> tuple[list[Array], int, dict[str, Scalar]]:
         """As `KMeansClient.fit`, with a statistic's arrays as one vector."""
         if config.get("task") != STATISTIC:
@@ -162,7 +169,12 @@ class ClusterClient(KMeansClient):
         Exact on the grid.
         """
         of_block, started = (
-            partial(_of_block, load=self._load, work=work, version=__version__),
+            partial(
+                _of_block,
+                load=self._load,
+                work=work,
+                version=__version__,
+            ),
             time.monotonic(),
         )
 
@@ -323,10 +335,18 @@ class _Engine:
 
 _ENGINES = {
     "ray": _Engine(
-        "Ray", "flwr[simulation]", "ray start --head --port=6379", "RAY_ADDRESS", _ray
+        "Ray",
+        "flwr[simulation]",
+        "ray start --head --port=6379",
+        "RAY_ADDRESS",
+        _ray,
     ),
     "dask": _Engine(
-        "Dask", "distributed", "dask scheduler", "DASK_SCHEDULER_ADDRESS", _dask
+        "Dask",
+        "distributed",
+        "dask scheduler",
+        "DASK_SCHEDULER_ADDRESS",
+        _dask,
     ),
 }
 
@@ -347,7 +367,10 @@ def _of_group(group: Item, of_block: OfBlock) -> Iterator[Item]:
 
 
 def _of_block(
-    block: Any, load: Load, work: Callable[[KMeansClient], Array], version: str
+    block: Any,
+    load: Load,
+    work: Callable[[KMeansClient], Array],
+    version: str,
 ) -> Item:
     """On a worker: the number of rows and what a client of them finds, or why there is
     nothing, without a cell.
@@ -371,7 +394,9 @@ def _of_block(
 
 
 def _statistic(
-    client: KMeansClient, parameters: list[Array], config: dict[str, Scalar]
+    client: KMeansClient,
+    parameters: list[Array],
+    config: dict[str, Scalar],
 ) -> Array:
     """All arrays of a statistic, as one vector."""
     return np.concatenate(

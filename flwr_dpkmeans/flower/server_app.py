@@ -111,7 +111,12 @@ def main(grid: Grid, context: Context) -> None:
                 )
                 strategy.progress = progress
                 result = strategy.start(grid=grid)
-                report_result(strategy, result, folder, context.run_config)
+                report_result(
+                    strategy,
+                    result,
+                    folder,
+                    context.run_config,
+                )
         except Exception as error:
             ended = EndedError(error)
             if not isinstance(
@@ -157,12 +162,23 @@ def report_result(
             evaluation=result.evaluation,
         )
         if "centroids" in clusters.arrays:
-            clustering = run_result(plan, clusters, report, names, schema)
+            clustering = run_result(
+                plan,
+                clusters,
+                report,
+                names,
+                schema,
+            )
             report = clustering.report
     pages = {node: folder / f"client-{node}" / PAGE_FILE for node in result.node_ids}
     shown = {node: page.is_file() and page.absolute() for node, page in pages.items()}
     shown = {node: page for node, page in shown.items() if page or not first_only}
-    say("log_files.j2", paths=paths, pages=shown, confirmed=result.confirmed)
+    say(
+        "log_files.j2",
+        paths=paths,
+        pages=shown,
+        confirmed=result.confirmed,
+    )
     if clustering is not None:
         _logged("\n".join(headline(report, clustering)))
     elif clusters is None:
@@ -269,7 +285,12 @@ def _keys_of(kind: type[Task]) -> Iterator[RunKey]:
             yield _key(one, table=table_of(kind.name))
 
 
-def _key(one: Field[Any], *, table: str = "", default: Any = None) -> RunKey:
+def _key(
+    one: Field[Any],
+    *,
+    table: str = "",
+    default: Any = None,
+) -> RunKey:
     rule = rule_of(one)
     if default is None:
         default = (
@@ -291,7 +312,10 @@ def _key(one: Field[Any], *, table: str = "", default: Any = None) -> RunKey:
 
 
 def checked_strategy(
-    run_config: Mapping[str, Any], n_nodes: int, *, simulated: bool | None = None
+    run_config: Mapping[str, Any],
+    n_nodes: int,
+    *,
+    simulated: bool | None = None,
 ) -> PrivateKMeans:
     """Build the strategy, and refuse at once what simulated nodes, so many (0: not
     known), would refuse after a minute.
@@ -310,7 +334,10 @@ def checked_strategy(
         if n_clients:
             width = len(table.names) or table.points.shape[1]
             strategy.rehearse(
-                n_clients, width, table.names, has_labels=table.labels is not None
+                n_clients,
+                width,
+                table.names,
+                has_labels=table.labels is not None,
             )
     return strategy
 
@@ -421,7 +448,13 @@ def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
         for key in _keys_of(other) if other is not kind else ():
             value = _unless_auto(given, key.name)
             if value is not None:
-                foreign_table(key.name, key.option, value, other, kind.name)
+                foreign_table(
+                    key.name,
+                    key.option,
+                    value,
+                    other,
+                    kind.name,
+                )
     values = {
         key.option: _unless_auto(given, key.name)
         for key in (*_own_keys(), *_keys_of(kind))

@@ -97,7 +97,12 @@ class Timeouts:
         for name in ("joining", "round", "run"):
             require_positive(f"the {name} timeout in seconds", getattr(self, name))
         if not isinstance(self.concurrent, bool):
-            raise invalid("concurrent", self.concurrent, "true or false", "correct it")
+            raise invalid(
+                "concurrent",
+                self.concurrent,
+                "true or false",
+                "correct it",
+            )
 
 
 @dataclass
@@ -211,7 +216,12 @@ class PrivateKMeans(Strategy):
         config = build_config(
             given | {"feature_names": names}, box, has_server_data=points is not None
         )
-        self._set_up(config, points, timeouts, on_step)
+        self._set_up(
+            config,
+            points,
+            timeouts,
+            on_step,
+        )
 
     @classmethod
     def from_config(
@@ -303,7 +313,11 @@ class PrivateKMeans(Strategy):
                 )
 
     def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
     ) -> list[Message]:
         """What is due in a round: requests for masked vectors, or for what comes before
         or after them.
@@ -314,7 +328,9 @@ class PrivateKMeans(Strategy):
         ]
 
     def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
+        self,
+        server_round: int,
+        replies: Iterable[Message],
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Take the answers in; ``(None, None)`` means that the sum is not complete yet."""
         server = self.run
@@ -325,13 +341,20 @@ class PrivateKMeans(Strategy):
         self._on_step(step)
         if step.round_index == 0 or server.due is Stage.FINISH:
             self._warn()
-        log_progress(self.progress, server, step.round_index, step.epsilon)
+        log_progress(
+            self.progress,
+            server,
+            step.round_index,
+            step.epsilon,
+        )
         return self._arrays(), _step_metrics(step)
 
     configure_evaluate = configure_train
 
     def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
+        self,
+        server_round: int,
+        replies: Iterable[Message],
     ) -> MetricRecord | None:
         self.run.take(answers_of(replies))
         return MetricRecord({"clients-confirmed": len(self.run.confirmed)})
@@ -407,7 +430,11 @@ class PrivateKMeans(Strategy):
                 self._stop(grid, error)
                 raise
 
-    def _conduct(self, grid: Grid, evaluate_fn: EvaluateFn | None) -> KMeansResult:
+    def _conduct(
+        self,
+        grid: Grid,
+        evaluate_fn: EvaluateFn | None,
+    ) -> KMeansResult:
         deadline = time.monotonic() + self.timeouts.run
         self._steps, self._warned = [], []
         server = self._open(grid)
@@ -418,7 +445,12 @@ class PrivateKMeans(Strategy):
                 0, self._exchange(grid, self.configure_train, deadline)
             )
             if due in (Stage.KEYS, Stage.SHARE) and server.due is Stage.SUM:
-                log_progress(self.progress, server, None, 0.0)
+                log_progress(
+                    self.progress,
+                    server,
+                    None,
+                    0.0,
+                )
             if metrics is None:
                 continue
             index = self._steps[-1].round_index
@@ -445,7 +477,11 @@ class PrivateKMeans(Strategy):
         )
         return self._reported(result)
 
-    def _stop(self, grid: Grid, error: Exception) -> None:
+    def _stop(
+        self,
+        grid: Grid,
+        error: Exception,
+    ) -> None:
         """Tell all nodes that the run is over, and why."""
         run, kind = self._run, type(error).__name__
         sentence = (  # what an operator's own function raises may quote anything
@@ -460,7 +496,12 @@ class PrivateKMeans(Strategy):
         ):
             self._dismiss(grid, run.joined, sentence)
 
-    def _dismiss(self, grid: Grid, nodes: Collection[int], sentence: str) -> None:
+    def _dismiss(
+        self,
+        grid: Grid,
+        nodes: Collection[int],
+        sentence: str,
+    ) -> None:
         """Tell nodes that nothing more will come.
 
         They forget the run's keys, and their owners need not wait.
@@ -505,7 +546,10 @@ class PrivateKMeans(Strategy):
         What it would end with is raised.
         """
         return first_plan(
-            self.config, self._server_points, run_id=1, n_clients=n_clients
+            self.config,
+            self._server_points,
+            run_id=1,
+            n_clients=n_clients,
         )[0]
 
     def _undisturbed(self) -> None:
@@ -525,11 +569,18 @@ class PrivateKMeans(Strategy):
         joined, waiting = self.progress.joined, self.timeouts.joining
         joined(
             nodes := wait_for_nodes(
-                grid, config.n_clients, config.min_clients, waiting, joined
+                grid,
+                config.n_clients,
+                config.min_clients,
+                waiting,
+                joined,
             )
         )
         plan, kept = first_plan(
-            config, self._server_points, run_id=grid.run.run_id, n_clients=len(nodes)
+            config,
+            self._server_points,
+            run_id=grid.run.run_id,
+            n_clients=len(nodes),
         )
         app_hash = grid.run.fab_hash or ""
         self._run = server = Server(
@@ -573,7 +624,12 @@ class PrivateKMeans(Strategy):
             "n_asked": n_asked,
             "plan": server.plan,
         }
-        say("log_end.j2", details, seconds=self.progress.seconds, **known)
+        say(
+            "log_end.j2",
+            details,
+            seconds=self.progress.seconds,
+            **known,
+        )
         return result
 
     def _exchange(
@@ -593,11 +649,21 @@ class PrivateKMeans(Strategy):
         # A node that finds the request later than that is not to pay for an answer that
         # nobody waits for.
         timeout = self._wait = min(self.timeouts.round, left)
-        messages = configure(0, ArrayRecord(), ConfigRecord(), grid)
+        messages = configure(
+            0,
+            ArrayRecord(),
+            ConfigRecord(),
+            grid,
+        )
         log_size(logger, "sending", messages)
         server, start = self.run, time.monotonic()
         with self.progress.trip(server, messages) as come:
-            replies = exchange(grid, messages, timeout, come)
+            replies = exchange(
+                grid,
+                messages,
+                timeout,
+                come,
+            )
             come(replies)
         log_size(
             logger,
@@ -614,7 +680,12 @@ class PrivateKMeans(Strategy):
             waited = (
                 timeout if len(replies) < len(messages) else time.monotonic() - start
             )
-            server.require_answers(server.nodes, heard, waited, option)
+            server.require_answers(
+                server.nodes,
+                heard,
+                waited,
+                option,
+            )
         return replies
 
     def _arrays(self) -> ArrayRecord | None:
@@ -674,7 +745,13 @@ def first_plan(
             "server": held.facts,
             "public_points": held.public,
         }
-    plan = draft_plan(config, run_id=run_id, n_clients=n_clients, seed=seed, **known)
+    plan = draft_plan(
+        config,
+        run_id=run_id,
+        n_clients=n_clients,
+        seed=seed,
+        **known,
+    )
     return plan, None if held is None else held.kept
 
 
@@ -809,7 +886,10 @@ class SecureSum(PrivateKMeans, algorithm="array_sum"):
             "most_examples": most_examples,
         }
         super().__init__(
-            epsilon=1.0 if epsilon is None else epsilon, **public, **bounds, **options
+            epsilon=1.0 if epsilon is None else epsilon,
+            **public,
+            **bounds,
+            **options,
         )
 
     def _arrays(self) -> ArrayRecord | None:
@@ -905,9 +985,18 @@ def announce(plan: Plan) -> None:
     """Say at the start how long a deployment's run will take."""
     trips, pace = round_trips(plan), SECONDS_PER_ROUND_TRIP
     details = event(
-        "duration", round_trips=trips, seconds=trips * pace, is_final=plan.is_final
+        "duration",
+        round_trips=trips,
+        seconds=trips * pace,
+        is_final=plan.is_final,
     )
-    say("log_duration.j2", details, plan=plan, trips=trips, pace=pace)
+    say(
+        "log_duration.j2",
+        details,
+        plan=plan,
+        trips=trips,
+        pace=pace,
+    )
 
 
 def log_step(step: Step) -> None:
@@ -934,7 +1023,10 @@ def round_trips_left(plan: Plan, index: int | None) -> int | None:
 
 
 def log_progress(
-    progress: Progress, server: Server, index: int | None, epsilon: float
+    progress: Progress,
+    server: Server,
+    index: int | None,
+    epsilon: float,
 ) -> None:
     """Log how far the run is, in time and in budget."""
     plan, left = (
@@ -944,7 +1036,10 @@ def log_progress(
     progress.planned(server, epsilon, left)
     seconds = round(progress.seconds, 3)
     details = event(
-        "progress", seconds=seconds, round_trips_left=left, n_rounds=plan.last_round
+        "progress",
+        seconds=seconds,
+        round_trips_left=left,
+        n_rounds=plan.last_round,
     )
     say(
         "log_progress.j2",

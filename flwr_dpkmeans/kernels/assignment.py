@@ -61,7 +61,7 @@ def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
     return labels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Chunk:
     """Some neighbouring points with their scores (n, k).
 

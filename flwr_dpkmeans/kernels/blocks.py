@@ -31,7 +31,11 @@ def block_length(values_each: int) -> int:
     return max(1, BLOCK_BYTES // bytes_each)
 
 
-def row_blocks(n_rows: int, values_each: int, least: int = 1) -> Iterator[slice]:
+def row_blocks(
+    n_rows: int,
+    values_each: int,
+    least: int = 1,
+) -> Iterator[slice]:
     """Cut rows into blocks, of `least` rows or more; no rows are one empty block."""
     step = max(least, block_length(values_each))
     for start in range(0, max(1, n_rows), step):

@@ -63,7 +63,12 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
     return clipped
 
 
-def clip_factor(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> float:
+def clip_factor(
+    vector: npt.ArrayLike,
+    bound: float,
+    *,
+    order: int = 2,
+) -> float:
     """The factor, at most 1, that brings a vector's norm down to `bound`.
 
     The norm is L1 or L2, by its `order`.
@@ -84,7 +89,12 @@ def _norm(values: FloatArray, order: int) -> float:
     return math.sqrt(float(values @ values))
 
 
-def clip_vector(vector: npt.ArrayLike, bound: float, *, order: int = 2) -> FloatArray:
+def clip_vector(
+    vector: npt.ArrayLike,
+    bound: float,
+    *,
+    order: int = 2,
+) -> FloatArray:
     """Scale a vector of any shape down to a norm of at most `bound`, on the grid.
 
     FedDP-KMeans, appendix G.4.
@@ -121,7 +131,11 @@ def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
     return clipped
 
 
-def _is_longer(row: FloatArray, norm: float, radius: float) -> bool:
+def _is_longer(
+    row: FloatArray,
+    norm: float,
+    radius: float,
+) -> bool:
     """Compare the exact norm with the radius; `norm` is its float64 approximation."""
     if norm <= radius * (1.0 - _NORM_SLACK):
         return False

@@ -16,7 +16,9 @@ from flwr_dpkmeans.kernels.label_sums import add_by_label
 
 
 def relative_statistics(
-    points: npt.ArrayLike, centroids: npt.ArrayLike, radius: float | None
+    points: npt.ArrayLike,
+    centroids: npt.ArrayLike,
+    radius: float | None,
 ) -> tuple[FloatArray, FloatArray]:
     """Sum and count the points of each cluster relative to its centroid.
 
@@ -43,7 +45,9 @@ def absolute_statistics(
 
 
 def _summed(
-    points: npt.ArrayLike, centroids: FloatArray, largest_square: float | None
+    points: npt.ArrayLike,
+    centroids: FloatArray,
+    largest_square: float | None,
 ) -> tuple[FloatArray, FloatArray]:
     """Sum the points of every block that are no farther away than the bound.
 

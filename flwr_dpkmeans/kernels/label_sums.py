@@ -18,7 +18,11 @@ _FEW_FEATURES = 4
 _WIDE = 1 << 12
 
 
-def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> None:
+def add_by_label(
+    sums: FloatArray,
+    points: FloatArray,
+    labels: LabelArray,
+) -> None:
     """Add points (n, d) to the rows of `sums` with their labels, in place."""
     if points.shape[1] < _WIDE:
         sums += sum_by_label(points, labels, len(sums))
@@ -29,7 +33,11 @@ def add_by_label(sums: FloatArray, points: FloatArray, labels: LabelArray) -> No
         sums[label] += row
 
 
-def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
+def sum_by_label(
+    points: FloatArray,
+    labels: LabelArray,
+    n_rows: int,
+) -> FloatArray:
     """Sum the points (n, d) with each label below `n_rows`: (n_rows, d).
 
     Exact on the grid, so that their order does not matter.
@@ -47,7 +55,11 @@ def sum_by_label(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatAr
     return np.asarray(sparse @ points, dtype=np.float64)
 
 
-def _sum_by_column(points: FloatArray, labels: LabelArray, n_rows: int) -> FloatArray:
+def _sum_by_column(
+    points: FloatArray,
+    labels: LabelArray,
+    n_rows: int,
+) -> FloatArray:
     """Sum one feature after another."""
     sums = np.zeros((n_rows, points.shape[1]))
     for column in range(points.shape[1]):

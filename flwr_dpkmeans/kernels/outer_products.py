@@ -65,7 +65,12 @@ def outer_product_sums(
         return [steps, rests]
 
     # Up to d rows are no larger than their product.
-    sums = blocks.sum_over_blocks(summed, len(points), n_features, least=n_features)
+    sums = blocks.sum_over_blocks(
+        summed,
+        len(points),
+        n_features,
+        least=n_features,
+    )
     return np.stack(sums)
 
 

@@ -25,7 +25,9 @@ def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
 
 
 def nearest_projected(
-    points: FloatArray, projection: FloatArray | None, centers: FloatArray
+    points: FloatArray,
+    projection: FloatArray | None,
+    centers: FloatArray,
 ) -> LabelArray:
     """Index, int32 (n,), of the nearest projected centre (k, c) of each row.
 
@@ -77,7 +79,9 @@ def _all_squares(points: FloatArray, centers: FloatArray) -> FloatArray:
 
 
 def sums_and_counts(
-    points: FloatArray, labels: LabelArray, n_clusters: int
+    points: FloatArray,
+    labels: LabelArray,
+    n_clusters: int,
 ) -> tuple[FloatArray, FloatArray]:
     """Sum (k, d) and count (k,) the rows of each label below k.
 

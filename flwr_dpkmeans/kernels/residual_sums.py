@@ -52,7 +52,9 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
 
 
 def _divide(
-    residuals: FloatArray, radius: float | FloatArray, scratch: FloatArray
+    residuals: FloatArray,
+    radius: float | FloatArray,
+    scratch: FloatArray,
 ) -> FloatArray:
     """Turn residuals (n, d) into unit residuals in whole steps of the grid, in place.
 
@@ -114,7 +116,13 @@ def residual_sums(
         clusters = np.minimum(labels[part], len(centers) - 1)
         steps = all_steps[: len(clusters)]
         scratch = all_scratch[: len(clusters)]
-        np.take(centers, clusters, axis=0, out=steps, mode="clip")
+        np.take(
+            centers,
+            clusters,
+            axis=0,
+            out=steps,
+            mode="clip",
+        )
         np.subtract(rows[part], steps, out=steps)
         bound = radius[clusters] if isinstance(radius, np.ndarray) else radius
         lengths = _divide(steps, bound, scratch)

@@ -88,7 +88,10 @@ def are_faint(counts: FloatArray, noise: float) -> NDArray[np.bool_]:
 
 
 def quotient_deviations(
-    offsets: FloatArray, counts: FloatArray, sums_noise: float, counts_noise: float
+    offsets: FloatArray,
+    counts: FloatArray,
+    sums_noise: float,
+    counts_noise: float,
 ) -> FloatArray:
     """Give the deviation of a noisy sum over a noisy count, to first order.
 
@@ -116,7 +119,9 @@ def quotient_deviations(
 
 
 def moved_labels(
-    before: FloatArray, after: FloatArray, variances: FloatArray | None = None
+    before: FloatArray,
+    after: FloatArray,
+    variances: FloatArray | None = None,
 ) -> FloatArray:
     """Estimate by how much means follow the centres' last step, as rows at borders
     change their labels.
@@ -192,7 +197,10 @@ def unheard_cut(radii: FloatArray, n_features: int) -> FloatArray:
 
 
 def dropped_rows(
-    counts: FloatArray, counts_noise: float, n_rows: float, radius: float
+    counts: FloatArray,
+    counts_noise: float,
+    n_rows: float,
+    radius: float,
 ) -> float:
     """Estimate how far rows beyond the radius, which are in no sum and no count, would
     move a mean.
@@ -206,7 +214,9 @@ def dropped_rows(
 
 
 def pulled_rows(
-    offsets: FloatArray, counts: FloatArray, mean_beyond: float
+    offsets: FloatArray,
+    counts: FloatArray,
+    mean_beyond: float,
 ) -> FloatArray:
     """Say how far pulling rows back to a ball around a common point may move the means
     of clusters, (k, d), where nothing of it is released.

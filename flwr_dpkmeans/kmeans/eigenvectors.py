@@ -88,14 +88,22 @@ def _jacobi(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         ):
             break
         for _ in range(even - 1):
-            _rotate(a, rows, order[: even // 2], order[even // 2 :][::-1])
+            _rotate(
+                a,
+                rows,
+                order[: even // 2],
+                order[even // 2 :][::-1],
+            )
             # Round robin: the first stays, the others move on by one place.
             order = np.concatenate([order[:1], order[-1:], order[1:-1]])
     return np.diag(a)[:n].copy(), np.ascontiguousarray(rows[:n, :n].T)
 
 
 def _rotate(
-    a: FloatArray, rows: FloatArray, p: npt.NDArray[np.intp], q: npt.NDArray[np.intp]
+    a: FloatArray,
+    rows: FloatArray,
+    p: npt.NDArray[np.intp],
+    q: npt.NDArray[np.intp],
 ) -> None:
     """Make the entries (p, q) of a symmetric matrix zero, in place."""
     off = a[p, q]

@@ -16,7 +16,9 @@ _PRIOR_CAUTION = 4.0
 
 
 def shrink_to_server(
-    matrix: FloatArray, server_points: FloatArray, noise: float
+    matrix: FloatArray,
+    server_points: FloatArray,
+    noise: float,
 ) -> tuple[FloatArray, float]:
     """Average a noisy outer product (d, d) with that of the server's points (m, d), by
     precision; and the noise left.
@@ -47,7 +49,11 @@ def shrink_to_server(
     return (1.0 - weight) * matrix + weight * (scale * product), (1.0 - weight) * noise
 
 
-def standing_out(matrix: FloatArray, noise: float, most: int) -> int:
+def standing_out(
+    matrix: FloatArray,
+    noise: float,
+    most: int,
+) -> int:
     """Count the eigenvalues of a noisy symmetric matrix that stand out of its bulk,
     from 1 to `most`.
 

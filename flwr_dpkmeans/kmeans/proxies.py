@@ -127,7 +127,10 @@ def axis_variance(
     # Of the square of the centre's distance, noise in the centre is a part, too.
     own = math.hypot(noise, 2.0 * error * math.sqrt(squares)) / len(offset)
     averaged, left = by_precision(
-        (noisy_square - squares) / len(offset), own**2, prior, prior_variance
+        (noisy_square - squares) / len(offset),
+        own**2,
+        prior,
+        prior_variance,
     )
     return (
         float(
@@ -141,7 +144,10 @@ def axis_variance(
 
 
 def by_precision(
-    first: float, first_variance: float, second: float, second_variance: float
+    first: float,
+    first_variance: float,
+    second: float,
+    second_variance: float,
 ) -> tuple[float, float]:
     """Average two estimates of one number by precision: the average, and its variance."""
     both = first_variance + second_variance
@@ -199,7 +205,10 @@ def farthest_heard(scores: FloatArray, threshold: float) -> int:
 
 
 def farther_if_likelier(
-    first: int, counts: FloatArray, noise: FloatArray, n: float
+    first: int,
+    counts: FloatArray,
+    noise: FloatArray,
+    n: float,
 ) -> int:
     """The place `first`, or a farther one where n rows are likelier to begin than
     anywhere from about there on.
@@ -218,7 +227,10 @@ def farther_if_likelier(
 
 
 def binned_square(
-    counts: FloatArray, noise: FloatArray, edges: FloatArray, n: float
+    counts: FloatArray,
+    noise: FloatArray,
+    edges: FloatArray,
+    n: float,
 ) -> tuple[float, float]:
     """Mean squared distance of n points, and its standard deviation, from noisy counts
     by squared distance.
@@ -230,7 +242,11 @@ def binned_square(
     )
 
 
-def ellipsoid_of(matrix: FloatArray, noise: float, variance: float) -> Ellipsoid:
+def ellipsoid_of(
+    matrix: FloatArray,
+    noise: float,
+    variance: float,
+) -> Ellipsoid:
     """Shrink a covariance (d, d) to what stands out of its noise.
 
     `noise` on the diagonal, noise / sqrt(2) off it.
@@ -283,7 +299,9 @@ def _all_lengths(leading: FloatArray, relative: FloatArray) -> FloatArray:
 
 
 def tessellation(
-    samples: FloatArray, n_proxies: int, generator: np.random.Generator
+    samples: FloatArray,
+    n_proxies: int,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Choose proxies, on the grid, as a centroidal Voronoi tessellation of samples (n,
     d): k-means++, then Lloyd steps.
@@ -299,7 +317,14 @@ def tessellation(
     rounded = round_to_grid(samples)
     if len(samples) * n_proxies > _MOST_DISTANCES:
         return rounded[generator.choice(len(samples), size=n_proxies, replace=False)]
-    proxies = rounded[plus_plus(rounded, np.ones(len(rounded)), n_proxies, generator)]
+    proxies = rounded[
+        plus_plus(
+            rounded,
+            np.ones(len(rounded)),
+            n_proxies,
+            generator,
+        )
+    ]
     for _ in range(_LLOYD_STEPS):
         proxies = at_means(proxies, rounded)
     return proxies
@@ -352,13 +377,21 @@ def box_samples(
     if cover is not None:
         n_cover = int(_CUBE_SHARE * n_samples)
         anywhere = _in_cubes(centre, np.full((n_cover, 1), cover), generator)
-        left = _columns_left(n_proxies, n_cover, len(centre), generator)
+        left = _columns_left(
+            n_proxies,
+            n_cover,
+            len(centre),
+            generator,
+        )
         samples[:n_cover] = np.where(left, anywhere, samples[:n_cover])
     return samples
 
 
 def _columns_left(
-    n_proxies: int, n_samples: int, n_features: int, generator: np.random.Generator
+    n_proxies: int,
+    n_samples: int,
+    n_features: int,
+    generator: np.random.Generator,
 ) -> npt.NDArray[np.bool_]:
     """In which columns (n, d) samples of the box leave the ellipsoid.
 
@@ -374,7 +407,10 @@ def _columns_left(
 
 
 def far_samples(
-    centre: FloatArray, extent: float, n_proxies: int, generator: np.random.Generator
+    centre: FloatArray,
+    extent: float,
+    n_proxies: int,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Draw points from cubes around the centre, cut to the box.
 
@@ -392,7 +428,10 @@ def far_samples(
 
 
 def outside_cube(
-    proxies: FloatArray, samples: FloatArray, centre: FloatArray, extent: float
+    proxies: FloatArray,
+    samples: FloatArray,
+    centre: FloatArray,
+    extent: float,
 ) -> FloatArray:
     """Move proxies of far samples that lie inside of the cube to the nearest sample.
 
@@ -411,7 +450,9 @@ def outside_cube(
 
 
 def _in_cubes(
-    centre: FloatArray, halves: FloatArray, generator: np.random.Generator
+    centre: FloatArray,
+    halves: FloatArray,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Draw a point (d,) from each cube of the half widths (n, 1) around the centre, cut
     to the box.
@@ -421,7 +462,9 @@ def _in_cubes(
 
 
 def normal_samples(
-    variances: FloatArray, n_proxies: int, generator: np.random.Generator
+    variances: FloatArray,
+    n_proxies: int,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Draw points (n, c) from the normal distribution of the private covariance in the
     space of its leading c axes.
@@ -430,7 +473,11 @@ def normal_samples(
     return generator.standard_normal((n_samples, len(variances))) * np.sqrt(variances)
 
 
-def _n_samples(n_proxies: int, width: int, least: int = _LEAST_SAMPLES) -> int:
+def _n_samples(
+    n_proxies: int,
+    width: int,
+    least: int = _LEAST_SAMPLES,
+) -> int:
     """Ten for each proxy, or as many as memory allows.
 
     a plan may come from a hostile server.
@@ -513,7 +560,11 @@ def scattered(
 
 
 def likely_weights(
-    noisy_counts: FloatArray, noise: float, n: float, *, least: float
+    noisy_counts: FloatArray,
+    noise: float,
+    n: float,
+    *,
+    least: float,
 ) -> FloatArray:
     """Posterior means of counts, which may be 0, given their `noise`.
 
@@ -610,7 +661,9 @@ def unheard_rows(
 
 
 def expected_rows(
-    noisy_counts: FloatArray, noise: float, n: float
+    noisy_counts: FloatArray,
+    noise: float,
+    n: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Posterior means of counts (k,), and their chances of being 0.
 
@@ -688,7 +741,10 @@ def heard_among(n: int) -> float:
 
 
 def are_lone(
-    proxies: FloatArray, scores: FloatArray, radii: FloatArray, threshold: float
+    proxies: FloatArray,
+    scores: FloatArray,
+    radii: FloatArray,
+    threshold: float,
 ) -> npt.NDArray[np.bool_]:
     """Which proxies (n, c), on the grid, have no neighbour whose count stands out.
 

@@ -84,13 +84,30 @@ def sphere_packing(
     radius = largest = (
         float(n_features) ** 0.5 if method is PackingMethod.CORNERS else 1.0
     )
-    centroids = _packed(n_clusters, n_features, radius, generator, method)
+    centroids = _packed(
+        n_clusters,
+        n_features,
+        radius,
+        generator,
+        method,
+    )
     while centroids is None:
         radius = radius / 2.0 if radius > _SMALLEST_RADIUS else 0.0
-        centroids = _packed(n_clusters, n_features, radius, generator, method)
+        centroids = _packed(
+            n_clusters,
+            n_features,
+            radius,
+            generator,
+            method,
+        )
     if method is PackingMethod.HALVE or radius in (0.0, largest):
         return centroids
-    return _bisect(centroids, radius, generator, method)
+    return _bisect(
+        centroids,
+        radius,
+        generator,
+        method,
+    )
 
 
 def _bisect(
@@ -104,7 +121,13 @@ def _bisect(
     feasible, infeasible = radius, 2.0 * radius
     for _ in range(_BISECTION_STEPS):
         middle = (feasible + infeasible) / 2.0
-        packed = _packed(n_clusters, n_features, middle, generator, method)
+        packed = _packed(
+            n_clusters,
+            n_features,
+            middle,
+            generator,
+            method,
+        )
         if packed is None:
             infeasible = middle
         else:
@@ -153,7 +176,9 @@ def _packed(
 
 
 def _candidates(
-    n_features: int, wall: float, generator: np.random.Generator
+    n_features: int,
+    wall: float,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Draw a pool of grid points at least `wall` away from the walls."""
     reach = (1.0 - wall) * GRID
@@ -165,7 +190,9 @@ def _candidates(
 
 
 def _are_nearer(
-    candidates: FloatArray, others: FloatArray, smallest_square: float
+    candidates: FloatArray,
+    others: FloatArray,
+    smallest_square: float,
 ) -> npt.NDArray[np.bool_]:
     """Say for each pair whether it is nearer than allowed; exact on the grid."""
     squares = candidates @ others.T
@@ -212,7 +239,15 @@ def weighted_kmeans(
     # Of equal costs, which are added up exactly, the first one, also where centers are
     # in another order.
     return min(
-        (_lloyd(rows, usable, n_clusters, generator) for _ in range(n_init)),
+        (
+            _lloyd(
+                rows,
+                usable,
+                n_clusters,
+                generator,
+            )
+            for _ in range(n_init)
+        ),
         key=lambda run: run[1],
     )
 
@@ -227,7 +262,13 @@ def _lloyd(
 
     Sums of grid points are the same everywhere.
     """
-    places = plus_plus(points, weights, n_clusters, generator, is_greedy=True)
+    places = plus_plus(
+        points,
+        weights,
+        n_clusters,
+        generator,
+        is_greedy=True,
+    )
     centers, weighted = round_to_grid(points[places]), points * weights[:, None]
     close = _CLOSE * float(points.var(axis=0).mean())
     for _ in range(_MOST_STEPS):
@@ -291,7 +332,9 @@ def _drawn(weights: FloatArray, uniforms: FloatArray) -> list[int]:
 
 
 def squares_to(
-    points: FloatArray, lengths: FloatArray, places: Sequence[int]
+    points: FloatArray,
+    lengths: FloatArray,
+    places: Sequence[int],
 ) -> FloatArray:
     """Squared distances (m, n) of points, of the squared lengths (n,), from m of them."""
     squares: FloatArray = lengths + (
@@ -332,7 +375,13 @@ def cost_curve(
     costs: list[float] = []
     centers: list[FloatArray] = []
     for k in range(1, largest + 1):
-        found, cost = weighted_kmeans(points, weights, k, n_init=n_init, seed=seed)
+        found, cost = weighted_kmeans(
+            points,
+            weights,
+            k,
+            n_init=n_init,
+            seed=seed,
+        )
         # A restart that ended badly must not look like an elbow.
         costs.append(min(cost, costs[-1]) if costs else cost)
         centers.append(found)

@@ -104,7 +104,7 @@ def magnitude_edges(lower: float, upper: float) -> Array:
     return np.concatenate([-powers[::-1], powers])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Column:
     """One column's public domain with its magnitude bins."""
 
@@ -123,7 +123,15 @@ def _columns_of(domain: Ranges) -> list[_Column]:
     for low, high in zip(*domain, strict=True):
         edges = magnitude_edges(low, high)
         inside = np.flatnonzero((edges[:-1] < high) & (edges[1:] > low))
-        columns.append(_Column(low, high, edges, int(inside[0]), int(inside[-1])))
+        columns.append(
+            _Column(
+                low,
+                high,
+                edges,
+                int(inside[0]),
+                int(inside[-1]),
+            )
+        )
     return columns
 
 
@@ -204,7 +212,12 @@ def find_coarse_ranges(
     for index, column in enumerate(columns):
         window = _standing_out(counts[index], threshold, widest)
         if window in (None, ZERO) and shared is not None:
-            window = _in_shared_window(counts[index], shared, window, noise_std)
+            window = _in_shared_window(
+                counts[index],
+                shared,
+                window,
+                noise_std,
+            )
         if window is None:
             silent.append(index)
         if window == ZERO:
@@ -215,7 +228,11 @@ def find_coarse_ranges(
     return CoarseRanges((tuple(lower), tuple(upper)), tuple(silent), tuple(zero))
 
 
-def _widest_window(threshold: float, noise_std: float, n_rows: int | None) -> int:
+def _widest_window(
+    threshold: float,
+    noise_std: float,
+    n_rows: int | None,
+) -> int:
     """The widest window in which all rows together would stand out."""
     if n_rows is None:
         return N_MAGNITUDES
@@ -267,7 +284,12 @@ def find_ranges(
             else:
                 high = min(domain[1][index], nearest)
         else:
-            low, high = _moved_in(counts, low, high, noise_std)
+            low, high = _moved_in(
+                counts,
+                low,
+                high,
+                noise_std,
+            )
         lower.append(float(low))
         upper.append(float(high))
     return tuple(lower), tuple(upper)
@@ -296,7 +318,11 @@ def _moved_in(
 # -- what stands out of the noise in a histogram ---------------------------------------
 
 
-def _standing_out(counts: Integers, threshold: float, widest: int) -> Window | None:
+def _standing_out(
+    counts: Integers,
+    threshold: float,
+    widest: int,
+) -> Window | None:
     """Magnitude bins that stand out on one side of zero.
 
     On both sides where the other one is much alike.
@@ -359,14 +385,22 @@ def _fullest(counts: Integers, width: int) -> Window:
     return start, start + width - 1
 
 
-def _deviations(counts: Integers, window: Window, noise_std: float) -> float:
+def _deviations(
+    counts: Integers,
+    window: Window,
+    noise_std: float,
+) -> float:
     """A window's count, in deviations of its noise."""
     first, last = window
     count = float(counts[first : last + 1].sum()) / GRID
     return count / (noise_std * math.sqrt(last + 1 - first))
 
 
-def _holds_most(counts: Integers, window: Window, noise_std: float) -> bool:
+def _holds_most(
+    counts: Integers,
+    window: Window,
+    noise_std: float,
+) -> bool:
     """Whether few rows can be outside of a window.
 
     By what was counted there and the deviation of its noise.
@@ -379,7 +413,9 @@ def _holds_most(counts: Integers, window: Window, noise_std: float) -> bool:
 
 
 def outermost(
-    counts: Integers, threshold: float, widest: int = N_MAGNITUDES
+    counts: Integers,
+    threshold: float,
+    widest: int = N_MAGNITUDES,
 ) -> Window | None:
     """First and last bin of what stands out of the noise; None if nothing does.
 
@@ -389,7 +425,12 @@ def outermost(
     for width in _window_widths(len(counts), widest):
         window = _fullest(counts, width)
         if _deviations(counts, window, threshold) > 1.0:
-            return _with_tails(counts, window, threshold, widest)
+            return _with_tails(
+                counts,
+                window,
+                threshold,
+                widest,
+            )
     return None
 
 

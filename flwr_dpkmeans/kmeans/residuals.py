@@ -140,7 +140,9 @@ def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray,
 
 
 def adding_up(
-    noisy_counts: FloatArray, noise: float, total: float
+    noisy_counts: FloatArray,
+    noise: float,
+    total: float,
 ) -> tuple[FloatArray, float]:
     """Change noisy counts (k,) alike, so that they add up to a public total.
 
@@ -152,7 +154,9 @@ def adding_up(
 
 
 def likely_counts(
-    noisy_counts: npt.ArrayLike, noise: float, total: float | None = None
+    noisy_counts: npt.ArrayLike,
+    noise: float,
+    total: float | None = None,
 ) -> FloatArray:
     """Estimate counts, which are not negative, from noisy ones.
 
@@ -215,7 +219,13 @@ def shrunk_steps(
     which is large in early rounds, when centroids still have far to go.
     """
     counts = likely_counts(noisy_counts, counts_noise, total)
-    gains, weights = _gains(sums, counts, sums_noise, axis_variance, least_tau)
+    gains, weights = _gains(
+        sums,
+        counts,
+        sums_noise,
+        axis_variance,
+        least_tau,
+    )
     gain = (weights[:, None] * gains).sum(axis=0) / weights.sum()
     return clip_steps(sums * gain[:, None], radius)
 
@@ -259,7 +269,13 @@ def step_deviations(
     and with the noise of the count, to first order.
     """
     counts = likely_counts(noisy_counts, counts_noise, total)
-    gains, weights = _gains(sums, counts, sums_noise, axis_variance, least_tau)
+    gains, weights = _gains(
+        sums,
+        counts,
+        sums_noise,
+        axis_variance,
+        least_tau,
+    )
     shares = (weights / weights.sum())[:, None]
     gain = (shares * gains).sum(axis=0)
     scatter = (shares * np.square(gains - gain)).sum(axis=0)

@@ -40,7 +40,11 @@ _BY_COLUMNS = 1.7
 _LEAST_FULL = 0.1
 
 
-def shell_lengths(radii: FloatArray, n_shells: int, farthest: float) -> FloatArray:
+def shell_lengths(
+    radii: FloatArray,
+    n_shells: int,
+    farthest: float,
+) -> FloatArray:
     """Say how far beyond its radius each shell of a cluster ends.
 
     Parameters
@@ -195,8 +199,18 @@ def beyond_radius(
         is_faint = np.square(scores) <= _reached(doubt)
         faint_scores = faint_scores + np.where(is_faint, scores, 0.0)
         joint = np.square(faint_scores) / (shell + 1)
-        sure_evidence = _evidence(scores, joint, shell, doubt)
-        likely_evidence = _evidence(scores, joint, shell, _LIKELY_DOUBT)
+        sure_evidence = _evidence(
+            scores,
+            joint,
+            shell,
+            doubt,
+        )
+        likely_evidence = _evidence(
+            scores,
+            joint,
+            shell,
+            _LIKELY_DOUBT,
+        )
         sure = np.maximum(sure, unsure * sure_evidence)
         likely = np.maximum(likely, unsure * likely_evidence)
         likely = np.maximum(likely, sure)
@@ -224,7 +238,10 @@ def _tail(fullness: FloatArray, steepness: float) -> FloatArray:
 
 
 def _evidence(
-    scores: FloatArray, joint: FloatArray, shell: int, doubt: float
+    scores: FloatArray,
+    joint: FloatArray,
+    shell: int,
+    doubt: float,
 ) -> FloatArray:
     """Say how large squares are beyond what noise reaches, in its variances.
 

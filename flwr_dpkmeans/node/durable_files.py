@@ -23,7 +23,12 @@ def read_all(descriptor: int) -> bytes:
     return b"".join(chunks)
 
 
-def append(descriptor: int, raw: bytes, complete: bytes, line: bytes) -> None:
+def append(
+    descriptor: int,
+    raw: bytes,
+    complete: bytes,
+    line: bytes,
+) -> None:
     """Put a line onto the disk, all of it or as good as nothing.
 
     Parameters
@@ -86,7 +91,12 @@ def locked(path: Path, *, exclusive: bool) -> Iterator[int]:
             os.close(descriptor)
 
 
-def lock(descriptor: int, *, exclusive: bool = True, wait: bool = True) -> bool:
+def lock(
+    descriptor: int,
+    *,
+    exclusive: bool = True,
+    wait: bool = True,
+) -> bool:
     """Take the file's lock, which ends with the descriptor or the process.
 
     Without waiting, False if another has it.

@@ -87,7 +87,11 @@ class NodeGuard(Guard):
         identities = (self.identity.public_key, *self.pinned)
         return frozenset([pin_mark(identity, self.run_id) for identity in identities])
 
-    def name_peers(self, memory: Memory | None, request: Request) -> None:
+    def name_peers(
+        self,
+        memory: Memory | None,
+        request: Request,
+    ) -> None:
         """Call nodes by the policy's names in the log.
 
         This one, those whose identities are announced now, and the cohort's.
@@ -141,7 +145,11 @@ class NodeGuard(Guard):
                 " raise round-timeout; if nobody waited so long, set the clocks."
             )
 
-    def require_approved(self, plan: Plan, digest: bytes) -> None:
+    def require_approved(
+        self,
+        plan: Plan,
+        digest: bytes,
+    ) -> None:
         """Refuse a plan that no node accepts, or this node's policy does not allow."""
         node_log.log_plan(plan, digest)
         if not plan.settings.masking:
@@ -169,7 +177,12 @@ class NodeGuard(Guard):
         # What the ledger has no part in comes first: such a refusal tells nothing of
         # other runs.
         self._admit(plan, cost_of(plan), Past())
-        self._admit(plan, cost_of(plan), Past(), self._n_plans_today(digest))
+        self._admit(
+            plan,
+            cost_of(plan),
+            Past(),
+            self._n_plans_today(digest),
+        )
         spent = self.require_allowed(plan).epsilon
         limit = self.settings.policy.max_epsilon_total
         logger.info(
@@ -188,7 +201,10 @@ class NodeGuard(Guard):
         if most is None:
             return 0
         return self.settings.ledger.note_plan(
-            self.data_id, self.entry_run, digest.hex(), most
+            self.data_id,
+            self.entry_run,
+            digest.hex(),
+            most,
         )
 
     def _spent(self, epsilon: float) -> str:
@@ -228,13 +244,25 @@ class NodeGuard(Guard):
         )
 
     def _admit(
-        self, plan: Plan, epsilon: float, past: Past, plans_today: int = 0
+        self,
+        plan: Plan,
+        epsilon: float,
+        past: Past,
+        plans_today: int = 0,
     ) -> None:
         """Hold a plan of some cost against the policy, beside what other runs cost."""
         policy = self.settings.policy
         terms = terms_digest(plan) if policy.approved_plan_digests else ""
         try:
-            policy.check(Proposal(plan, epsilon, past, terms, plans_today))
+            policy.check(
+                Proposal(
+                    plan,
+                    epsilon,
+                    past,
+                    terms,
+                    plans_today,
+                )
+            )
         except BudgetError as error:
             # The policy's sentences hold public values only, unlike the ledger's, so
             # they may travel.
@@ -265,7 +293,11 @@ class NodeGuard(Guard):
                 extra=event("unfinished", other=last.run_id),
             )
 
-    def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
+    def require_names(
+        self,
+        plan: Plan,
+        names: tuple[str, ...],
+    ) -> None:
         """Hold columns, and the bounds of named ones, against the policy.
 
         Its own bounds are in the order of the own table. Checked once: no later plan
@@ -291,7 +323,11 @@ class NodeGuard(Guard):
 
     # -- one release
 
-    def require_open(self, memory: Memory, request: SumRequest) -> None:
+    def require_open(
+        self,
+        memory: Memory,
+        request: SumRequest,
+    ) -> None:
         """Refuse a vector that the ledger has, or the policy allows no more."""
         node_log.log_request(memory.plan, request, memory.n_recognised)
         entries = self.settings.ledger.attempts(self.entry_run)
@@ -306,7 +342,9 @@ class NodeGuard(Guard):
         self.require_allowed(memory.plan)
 
     def require_same_history(
-        self, memory: Memory, entries: frozenset[AttemptId] | None = None
+        self,
+        memory: Memory,
+        entries: frozenset[AttemptId] | None = None,
     ) -> None:
         """Refuse to go on where the ledger and the memory have other releases."""
         if entries is None:
@@ -326,7 +364,13 @@ class NodeGuard(Guard):
                 " because their cost would not be counted."
             )
 
-    def charge(self, memory: Memory, index: int, attempt: int, n_clients: int) -> None:
+    def charge(
+        self,
+        memory: Memory,
+        index: int,
+        attempt: int,
+        n_clients: int,
+    ) -> None:
         """Write the release into the ledger, before it is sent.
 
         The first one charges all that the run can cost. The policy decides once more,
@@ -334,16 +378,29 @@ class NodeGuard(Guard):
         was charged.
         """
         planned = memory.plan.round_at(index)
-        entry = self._entry(memory, index, attempt, planned.name)
+        entry = self._entry(
+            memory,
+            index,
+            attempt,
+            planned.name,
+        )
         admit = partial(self._admit, memory.plan, entry.epsilon)
         self.settings.ledger.charge(entry, admit)
         if logger.isEnabledFor(logging.INFO):
             spent = self.settings.ledger.past(self.data_id, entry.unit).epsilon
             node_log.log_release(
-                planned, n_clients, entry.epsilon, spent, self._spent(spent)
+                planned,
+                n_clients,
+                entry.epsilon,
+                spent,
+                self._spent(spent),
             )
 
-    def give_shares(self, memory: Memory, request: UnmaskRequest) -> None:
+    def give_shares(
+        self,
+        memory: Memory,
+        request: UnmaskRequest,
+    ) -> None:
         """Write into the ledger that key shares are given, before they are sent.
 
         A second time is refused. A reply is sent before Flower stores the context, so
@@ -360,12 +417,23 @@ class NodeGuard(Guard):
                 " request is a replay and stays unanswered."
             )
         name = f"key shares of {memory.plan.round_at(index).name}"
-        self.settings.ledger.charge(self._entry(memory, index, marked_attempt, name))
+        self.settings.ledger.charge(
+            self._entry(
+                memory,
+                index,
+                marked_attempt,
+                name,
+            )
+        )
         n_asked = len(memory.protocol.cohort.members)
         node_log.log_shares_given(request, n_asked)
 
     def _entry(
-        self, memory: Memory, index: int, attempt: int, release_name: str
+        self,
+        memory: Memory,
+        index: int,
+        attempt: int,
+        release_name: str,
     ) -> LedgerEntry:
         plan = memory.plan
         return LedgerEntry(
@@ -382,17 +450,29 @@ class NodeGuard(Guard):
             unit=plan.settings.unit.value,
         )
 
-    def shared(self, memory: Memory, n_neighbours: int, threshold: int) -> None:
+    def shared(
+        self,
+        memory: Memory,
+        n_neighbours: int,
+        threshold: int,
+    ) -> None:
         """Log that this client shared the keys of the run."""
         announced = memory.protocol.announced
         n_clients = 0 if announced is None else len(announced.members)
         node_log.log_keys_shared(
-            n_clients, memory.n_recognised, n_neighbours, threshold
+            n_clients,
+            memory.n_recognised,
+            n_neighbours,
+            threshold,
         )
 
     # -- the end
 
-    def finished(self, memory: Memory, report: PrivacyReport) -> None:
+    def finished(
+        self,
+        memory: Memory,
+        report: PrivacyReport,
+    ) -> None:
         """Log the report's warnings, and what names the run in report and ledger."""
         warnings = () if self.settings.simulated else report.warnings
         for sentence in warnings:
@@ -411,12 +491,23 @@ class NodeGuard(Guard):
         ledger = self.settings.ledger
         try:
             if (index, RESULT_TAKEN) not in ledger.attempts(self.entry_run):
-                ledger.charge(self._entry(memory, index, RESULT_TAKEN, "the result"))
+                ledger.charge(
+                    self._entry(
+                        memory,
+                        index,
+                        RESULT_TAKEN,
+                        "the result",
+                    )
+                )
         except BudgetError as error:
             # The result is here all the same.
             node_log.log_failure(error)
 
-    def stopped(self, memory: Memory | None, sentence: str) -> None:
+    def stopped(
+        self,
+        memory: Memory | None,
+        sentence: str,
+    ) -> None:
         """Log that the server stopped the run, and what it has cost here."""
         n_releases = -1
         cost = "its ledger cannot be read"

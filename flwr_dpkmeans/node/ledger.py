@@ -80,7 +80,12 @@ class LedgerEntry:
         for name in ("run_id", "data_id", "release", "unit"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
-                raise invalid(name, value, "a string that is not empty", _CALL)
+                raise invalid(
+                    name,
+                    value,
+                    "a string that is not empty",
+                    _CALL,
+                )
         digits = self.plan_digest
         if not isinstance(digits, str) or not re.fullmatch("[0-9a-f]+", digits):
             raise invalid(
@@ -94,10 +99,20 @@ class LedgerEntry:
             is_number = isinstance(value, rule.kind) and not isinstance(value, bool)
             # Written so that NaN fails as well.
             if not is_number or not rule.least <= value <= rule.most:
-                raise invalid(name, value, rule.bound, _CALL)
+                raise invalid(
+                    name,
+                    value,
+                    rule.bound,
+                    _CALL,
+                )
             object.__setattr__(self, name, rule.read(value))
         if not _is_utc(self.time):
-            raise invalid("time", self.time, "an ISO time in UTC", _CALL)
+            raise invalid(
+                "time",
+                self.time,
+                "an ISO time in UTC",
+                _CALL,
+            )
 
 
 def _is_utc(time: str) -> bool:
@@ -126,12 +141,26 @@ _NUMBERS = {
         f"a whole number of at least {FIRST_ROUND}",
     ),
     "attempt": _NumberRule(
-        numbers.Integral, int, 0, math.inf, "a whole number of at least 0"
+        numbers.Integral,
+        int,
+        0,
+        math.inf,
+        "a whole number of at least 0",
     ),
     "epsilon": _NumberRule(
-        numbers.Real, float, 0, math.inf, "a number between 0 and inf"
+        numbers.Real,
+        float,
+        0,
+        math.inf,
+        "a number between 0 and inf",
     ),
-    "delta": _NumberRule(numbers.Real, float, 0, 1, "a number between 0 and 1"),
+    "delta": _NumberRule(
+        numbers.Real,
+        float,
+        0,
+        1,
+        "a number between 0 and 1",
+    ),
 }
 
 
@@ -231,7 +260,11 @@ class MemoryLedger:
         return self
 
     def past(
-        self, data_id: str, unit: str, *, excluding_run: str | None = None
+        self,
+        data_id: str,
+        unit: str,
+        *,
+        excluding_run: str | None = None,
     ) -> Past:
         """Return what a data set's runs have cost in one unit.
 
@@ -271,7 +304,13 @@ class MemoryLedger:
         Called before a run begins.
         """
 
-    def note_plan(self, data_id: str, run_id: str, plan: str, most: int) -> int:
+    def note_plan(
+        self,
+        data_id: str,
+        run_id: str,
+        plan: str,
+        most: int,
+    ) -> int:
         """Note that a plan is held against what a data set's runs have cost.
 
         Returns
@@ -281,12 +320,20 @@ class MemoryLedger:
             nothing. With `most` of them nothing is added any more.
         """
         with self._guard:
-            note = PlanNote(utc_now(), data_id, run_of(run_id), plan)
+            note = PlanNote(
+                utc_now(),
+                data_id,
+                run_of(run_id),
+                plan,
+            )
             self._plans, n_others = self._noted(self._plans, note, most)
             return n_others
 
     def _noted(
-        self, notes: Sequence[PlanNote], note: PlanNote, most: int
+        self,
+        notes: Sequence[PlanNote],
+        note: PlanNote,
+        most: int,
     ) -> tuple[list[PlanNote], int]:
         """Return today's notes with a new one, and the number of the others."""
         earliest = datetime.now(UTC) - timedelta(days=1)
@@ -303,7 +350,11 @@ class MemoryLedger:
             today.append(note)
         return today, len(others)
 
-    def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
+    def charge(
+        self,
+        entry: LedgerEntry,
+        admit: Admit | None = None,
+    ) -> None:
         """Record a release before it is sent.
 
         The first entry of a run charges all that the run can cost; later ones add lines
@@ -317,7 +368,11 @@ class MemoryLedger:
             self._refuse(entry, admit)
             self._add(entry)
 
-    def _refuse(self, entry: LedgerEntry, admit: Admit | None) -> None:
+    def _refuse(
+        self,
+        entry: LedgerEntry,
+        admit: Admit | None,
+    ) -> None:
         conflict = self._conflict(entry)
         if conflict is not None:
             raise ProtocolError(

@@ -98,7 +98,11 @@ class FileLedger(MemoryLedger):
             if shutil.disk_usage(self._path.parent).free < _ROOM:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def charge(self, entry: LedgerEntry, admit: Admit | None = None) -> None:
+    def charge(
+        self,
+        entry: LedgerEntry,
+        admit: Admit | None = None,
+    ) -> None:
         """Record a release on disk; send it only after this has returned.
 
         See `MemoryLedger.charge`.
@@ -122,11 +126,22 @@ class FileLedger(MemoryLedger):
                     "The ledger %s: dropped an unfinished last line, never released.",
                     self._path,
                 )
-            append(descriptor, raw, complete, line)
+            append(
+                descriptor,
+                raw,
+                complete,
+                line,
+            )
             self._take(complete + line)
             append_head(self._path, self._chain.checksums)
 
-    def note_plan(self, data_id: str, run_id: str, plan: str, most: int) -> int:
+    def note_plan(
+        self,
+        data_id: str,
+        run_id: str,
+        plan: str,
+        most: int,
+    ) -> int:
         """Note a plan on disk, for the processes of later messages.
 
         See `MemoryLedger.note_plan`.
@@ -139,11 +154,21 @@ class FileLedger(MemoryLedger):
             locked(plans_path(self._path), exclusive=True) as descriptor,
         ):
             notes = _parse_notes(read_all(descriptor))
-            note = PlanNote(utc_now(), data_id, run_of(run_id), plan)
+            note = PlanNote(
+                utc_now(),
+                data_id,
+                run_of(run_id),
+                plan,
+            )
             today, n_others = self._noted(notes, note, most)
             lines = "".join(f"{json.dumps(vars(other))}\n" for other in today)
             os.ftruncate(descriptor, 0)
-            append(descriptor, b"", b"", lines.encode())
+            append(
+                descriptor,
+                b"",
+                b"",
+                lines.encode(),
+            )
             return n_others
 
     def accept(self) -> None:
@@ -174,7 +199,11 @@ class FileLedger(MemoryLedger):
         self._catch_up(complete_lines(raw), head_file)
         return self._chain
 
-    def _catch_up(self, complete: bytes, head_file: bytes) -> tuple[int, str] | None:
+    def _catch_up(
+        self,
+        complete: bytes,
+        head_file: bytes,
+    ) -> tuple[int, str] | None:
         """Read what was appended since the last look.
 
         What was read before must still be there. Return the head.
@@ -369,7 +398,12 @@ def append_head(path: Path, checksums: Sequence[str]) -> None:
     try:
         raw = read_all(descriptor)
         complete = raw[: raw.rfind(b"\n") + 1]
-        append(descriptor, raw, complete, head.encode())
+        append(
+            descriptor,
+            raw,
+            complete,
+            head.encode(),
+        )
     finally:
         os.close(descriptor)
     if not complete:
@@ -392,7 +426,11 @@ def _parse_notes(raw: bytes) -> list[PlanNote]:
     return notes
 
 
-def damage(path: Path, line: int, reason: str) -> str:
+def damage(
+    path: Path,
+    line: int,
+    reason: str,
+) -> str:
     """Say of a flawed line what is to be done."""
     if reason == OLD_FORMAT:
         return (
@@ -403,7 +441,11 @@ def damage(path: Path, line: int, reason: str) -> str:
     return f"the ledger {path} is damaged at line {line} ({reason}): {_MEND}"
 
 
-def mismatch(path: Path, checksums: Sequence[str], head_file: bytes) -> str | None:
+def mismatch(
+    path: Path,
+    checksums: Sequence[str],
+    head_file: bytes,
+) -> str | None:
     """Say what no crash explains between a ledger and its head file, or None."""
     n_entries = len(checksums) - 1
     counter = head_path(path)

@@ -41,7 +41,11 @@ def quote(value: object) -> str:
     return text[:LONGEST_QUOTE] + "..."
 
 
-def valid(kind: Any, bound: str, mend: str) -> Read:
+def valid(
+    kind: Any,
+    bound: str,
+    mend: str,
+) -> Read:
     """Make a reader of a type as pydantic knows it.
 
     Parameters
@@ -58,7 +62,12 @@ def valid(kind: Any, bound: str, mend: str) -> Read:
         try:
             return adapter.validate_python(value)
         except ValidationError as error:
-            raise invalid(name, value, bound, mend) from error
+            raise invalid(
+                name,
+                value,
+                bound,
+                mend,
+            ) from error
 
     return read
 
@@ -136,7 +145,10 @@ def read_peers(name: str, value: object) -> tuple[tuple[str, str], ...] | None:
         # all or none is anybody's guess.
         bound = "a table of names and keys or a list of keys, of at least one party"
         raise invalid(
-            name, value, bound, "list the other parties' keys, or leave it out"
+            name,
+            value,
+            bound,
+            "list the other parties' keys, or leave it out",
         )
     pairs = tuple([_read_peer(entry) for entry in entries])
     _require_distinct("key", [key for _, key in pairs])

@@ -176,7 +176,11 @@ def at_most(
     )
 
 
-def _fits(cost: float, others: float, limit: float) -> bool:
+def _fits(
+    cost: float,
+    others: float,
+    limit: float,
+) -> bool:
     # NaN is within no limit.
     return cost + _in_steps(others, limit) <= limit * (1.0 + _RELATIVE_SLACK)
 
@@ -195,7 +199,12 @@ def _in_steps(spent: float, total: float) -> float:
     return step * n_steps
 
 
-def one_of(kind: str, planned: Callable[[Plan], str], *, required: bool = False) -> Any:
+def one_of(
+    kind: str,
+    planned: Callable[[Plan], str],
+    *,
+    required: bool = False,
+) -> Any:
     """Declare a list of names that a plan's must be among; an empty one allows all."""
 
     def refuse(allowed: Sequence[str], proposal: Proposal) -> str | None:
@@ -208,7 +217,12 @@ def one_of(kind: str, planned: Callable[[Plan], str], *, required: bool = False)
             " plan with one of them."
         )
 
-    return limit_field((), read_names, refuse, is_required=required)
+    return limit_field(
+        (),
+        read_names,
+        refuse,
+        is_required=required,
+    )
 
 
 def at_least(
@@ -230,7 +244,12 @@ def at_least(
             return None
         return words.format(number, limit)
 
-    return limit_field(default, whole_number(least), refuse, is_required=required)
+    return limit_field(
+        default,
+        whole_number(least),
+        refuse,
+        is_required=required,
+    )
 
 
 def at_most_a_day(counted: Callable[[Proposal], int], words: str) -> Any:
@@ -242,10 +261,19 @@ def at_most_a_day(counted: Callable[[Proposal], int], words: str) -> Any:
         return words.format(most)
 
     read = whole_number(1, optional=True)
-    return limit_field(None, read, refuse, of_past=True)
+    return limit_field(
+        None,
+        read,
+        refuse,
+        of_past=True,
+    )
 
 
-def switch(default: bool, is_refused: Callable[[Proposal], bool], words: str) -> Any:
+def switch(
+    default: bool,
+    is_refused: Callable[[Proposal], bool],
+    words: str,
+) -> Any:
     """Declare a boolean, of which the value that is not the default refuses plans."""
 
     def refuse(value: bool, proposal: Proposal) -> str | None:
@@ -269,7 +297,9 @@ def has_bounds_by_name(plan: Plan) -> bool:
 
 
 def beyond_bounds(
-    allowed: Sequence[tuple[float, float]] | None, box: Box, n_features: int | None
+    allowed: Sequence[tuple[float, float]] | None,
+    box: Box,
+    n_features: int | None,
 ) -> str | None:
     """Say where a box reaches beyond the allowed one, or None.
 
@@ -301,7 +331,12 @@ def beyond_bounds(
         )
     lows = list(lower) * width if is_shared else lower
     highs = list(upper) * width if is_shared else upper
-    columns = zip(lows, highs, pairs, strict=True)
+    columns = zip(
+        lows,
+        highs,
+        pairs,
+        strict=True,
+    )
     for feature, (low, high, (lowest, highest)) in enumerate(columns):
         # Written so that NaN is within no bounds.
         if not (lowest <= low and high <= highest):

@@ -55,7 +55,10 @@ def log_plan(plan: Plan, digest: bytes) -> None:
         f" {plan.delta:.3g}{'' if is_private else ' (NOT PRIVATE)'}; plan"
         f" {digest.hex()[:_DIGEST_CHARACTERS]}",
         extra=event(
-            "plan", digest=digest.hex(), final=plan.is_final, n_clients=plan.n_clients
+            "plan",
+            digest=digest.hex(),
+            final=plan.is_final,
+            n_clients=plan.n_clients,
         ),
     )
 
@@ -64,7 +67,11 @@ def _shown(name: str) -> str:
     return printable(name, _LONGEST_NAME)
 
 
-def log_request(plan: Plan, request: SumRequest, n_recognised: int) -> None:
+def log_request(
+    plan: Plan,
+    request: SumRequest,
+    n_recognised: int,
+) -> None:
     """Say which vector this client is asked for, of whom and with which noise."""
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -97,7 +104,11 @@ def _described_noise(planned: PlannedRound) -> str:
 
 
 def log_release(
-    planned: PlannedRound, n_clients: int, epsilon: float, spent: float, shown: str
+    planned: PlannedRound,
+    n_clients: int,
+    epsilon: float,
+    spent: float,
+    shown: str,
 ) -> None:
     """Say which vector was given, and what all runs have cost.
 
@@ -135,7 +146,10 @@ def log_shares_given(request: UnmaskRequest, n_asked: int) -> None:
 
 
 def log_keys_shared(
-    n_clients: int, n_recognised: int, n_neighbours: int, threshold: int
+    n_clients: int,
+    n_recognised: int,
+    n_neighbours: int,
+    threshold: int,
 ) -> None:
     """Say that this client shared the keys of the run."""
     logger.info(

@@ -101,7 +101,10 @@ class ClientPolicy:
     """
     max_epsilon_per_run: float = at_most("max_epsilon_per_run", EPSILON, required=True)
     max_epsilon_total: float = at_most(
-        "max_epsilon_total", EPSILON, lambda past: past.epsilon, required=True
+        "max_epsilon_total",
+        EPSILON,
+        lambda past: past.epsilon,
+        required=True,
     )
     """Largest sum of worst-case epsilons over all runs on one data set in one unit of
     privacy (basic composition).
@@ -109,7 +112,11 @@ class ClientPolicy:
     Each unit has this total of its own: allow one of them, or one row pays for both.
     """
     max_delta: float = at_most(
-        "max_delta", DELTA, default=1e-2, read=read_delta, required=True
+        "max_delta",
+        DELTA,
+        default=1e-2,
+        read=read_delta,
+        required=True,
     )
     """Largest delta of one run, in [0, 1)."""
     max_delta_total: float = at_most("max_delta_total", DELTA, lambda past: past.delta)
@@ -219,7 +226,10 @@ class ClientPolicy:
 
     @classmethod
     def from_mapping(
-        cls, mapping: Mapping[str, Any], *, base: ClientPolicy | None = None
+        cls,
+        mapping: Mapping[str, Any],
+        *,
+        base: ClientPolicy | None = None,
     ) -> ClientPolicy:
         """Build a policy from keys spelt with hyphens or underscores.
 
@@ -260,7 +270,10 @@ class ClientPolicy:
 
     @classmethod
     def from_toml(
-        cls, path: str | Path, *, base: ClientPolicy | None = None
+        cls,
+        path: str | Path,
+        *,
+        base: ClientPolicy | None = None,
     ) -> ClientPolicy:
         """Read a policy from a TOML file on the client's own disk.
 
@@ -294,7 +307,10 @@ class ClientPolicy:
             For an incomplete policy, and any other value.
         """
         refusal = _refusal_of_plan(
-            self, proposal.plan, proposal.epsilon, proposal.terms
+            self,
+            proposal.plan,
+            proposal.epsilon,
+            proposal.terms,
         )
         if refusal is not None:
             error, reason = refusal
@@ -328,7 +344,10 @@ class ClientPolicy:
             )
 
     def check_box(
-        self, lower: Sequence[float], upper: Sequence[float], n_features: int
+        self,
+        lower: Sequence[float],
+        upper: Sequence[float],
+        n_features: int,
     ) -> None:
         """Refuse a box that reaches beyond what this client allows.
 
@@ -387,7 +406,10 @@ def read_toml(path: str | Path, name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _refusal_of_plan(
-    policy: ClientPolicy, plan: Plan, epsilon: float, terms: str
+    policy: ClientPolicy,
+    plan: Plan,
+    epsilon: float,
+    terms: str,
 ) -> tuple[type[RefusalError | BudgetError], str] | None:
     """Say what a policy has against a plan, whatever other runs have cost.
 
@@ -400,7 +422,12 @@ def _refusal_of_plan(
             f"the plan's min_clients is {min_clients}, but it must lie"
             f" between 1 and its n_clients of {plan.n_clients}: correct the plan."
         )
-    proposal = Proposal(plan, epsilon, Past(), terms)
+    proposal = Proposal(
+        plan,
+        epsilon,
+        Past(),
+        terms,
+    )
     # Limits on the budget come last.
     for error in (RefusalError, BudgetError):
         for name, limit in LIMITS.items():

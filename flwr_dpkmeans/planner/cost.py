@@ -62,7 +62,11 @@ class Cost:
         return math.fsum(tier.seconds for tier in self.tiers)
 
 
-def cost_of(plan: Plan, n_messages: int, bytes_up: int) -> Cost:
+def cost_of(
+    plan: Plan,
+    n_messages: int,
+    bytes_up: int,
+) -> Cost:
     """What a final plan's run costs, of whose messages so many are sent, and so many
     bytes by each client.
     """
@@ -109,7 +113,10 @@ def tiers_of(n_clients: int, length: int) -> tuple[Tier, ...]:
         n_bytes = _ENTRY_BYTES * length * vectors
         found.append(
             Tier(
-                n_nodes, vectors, n_bytes, n_bytes / LINE + vectors * length * ADDITION
+                n_nodes,
+                vectors,
+                n_bytes,
+                n_bytes / LINE + vectors * length * ADDITION,
             )
         )
         n_vectors = n_nodes

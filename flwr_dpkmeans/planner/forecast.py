@@ -187,7 +187,12 @@ def deployment_of(plan: Plan) -> Deployment:
         else 0
     )
     # Before releases that steer it, the plan travels without its rounds.
-    first = replace(plan, rounds=(), n_examples=plan.config.n_examples, box=None)
+    first = replace(
+        plan,
+        rounds=(),
+        n_examples=plan.config.n_examples,
+        box=None,
+    )
     sent_plans = [first, plan] if plan.preliminary else [plan]
     down = sum(len(dump_plan(sent)) + _PLAN_REQUEST for sent in sent_plans) + boxes
     down += _ROSTER_REQUEST + _ROSTER_MEMBER * plan.n_clients
@@ -351,16 +356,30 @@ def make_forecast(
     total, done = expected_points(request, len(plans)), itertools.count(1)
     simulator = Simulator(request, lambda: on_step(min(next(done), total), total))
     found = [
-        _forecast_one(request, name, plan, simulator) for name, plan in plans.items()
+        _forecast_one(
+            request,
+            name,
+            plan,
+            simulator,
+        )
+        for name, plan in plans.items()
     ]
     on_step(total, total)
     found.sort(key=lambda one: math.inf if one.excess is None else one.excess.mean)
     reasons = tuple((name, str(error)) for name, error in left_out.items())
-    return Forecast(request, tuple(found), reasons, notes_on(request, found))
+    return Forecast(
+        request,
+        tuple(found),
+        reasons,
+        notes_on(request, found),
+    )
 
 
 def _forecast_one(
-    request: PlanningRequest, name: str, plan: Plan, simulator: Simulator
+    request: PlanningRequest,
+    name: str,
+    plan: Plan,
+    simulator: Simulator,
 ) -> AlgorithmForecast:
     spread, units = scaled_spread(request), request.units_per_cluster()
     noise = centroid_noise(plan, spread)
@@ -386,7 +405,12 @@ def _forecast_one(
         scaled_noise_per_centroid=scaled,
         excess_of_noise=None if scaled is None else (scaled / spread) ** 2,
         smallest_cluster=smallest,
-        n_clusters_range=n_clusters_for_target(by_n_clusters, at, target, k),
+        n_clusters_range=n_clusters_for_target(
+            by_n_clusters,
+            at,
+            target,
+            k,
+        ),
         excess=at(k),
         excess_by_epsilon=by_epsilon,
         excess_by_n_clusters=by_n_clusters,

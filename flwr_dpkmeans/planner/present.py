@@ -101,13 +101,28 @@ def _lowest(forecast: Forecast) -> float:
 
 
 def _draw_curves(
-    axis: Any, forecast: Forecast, name: str, asked: float, label: str
+    axis: Any,
+    forecast: Forecast,
+    name: str,
+    asked: float,
+    label: str,
 ) -> None:
     """One panel: a line and a band for each candidate, the request and the target."""
     ordered = sorted(forecast.algorithms, key=lambda one: one.algorithm)
     for index, one in enumerate(ordered):
-        _draw_curve(axis, getattr(one, name), one, index)
-    axis.axvline(asked, color=_GREY, linestyle=(0, (1, 2)), linewidth=1.4, label=label)
+        _draw_curve(
+            axis,
+            getattr(one, name),
+            one,
+            index,
+        )
+    axis.axvline(
+        asked,
+        color=_GREY,
+        linestyle=(0, (1, 2)),
+        linewidth=1.4,
+        label=label,
+    )
     target = forecast.request.target_excess
     axis.axhline(
         100.0 * target,
@@ -120,7 +135,12 @@ def _draw_curves(
     axis.legend(fontsize=8)
 
 
-def _draw_curve(axis: Any, points: Curve, one: AlgorithmForecast, index: int) -> None:
+def _draw_curve(
+    axis: Any,
+    points: Curve,
+    one: AlgorithmForecast,
+    index: int,
+) -> None:
     colour = _COLOURS[index % len(_COLOURS)]
     xs = [value for value, _ in points]
     mean, low, high = (
@@ -130,7 +150,14 @@ def _draw_curve(axis: Any, points: Curve, one: AlgorithmForecast, index: int) ->
         ]
         for sign in (0.0, -1.0, 1.0)
     )
-    axis.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
+    axis.fill_between(
+        xs,
+        low,
+        high,
+        color=colour,
+        alpha=0.15,
+        linewidth=0,
+    )
     axis.plot(
         xs,
         mean,

@@ -47,12 +47,23 @@ class PlanningRequest(Options):
     """
 
     n_examples: int = whole(
-        MISSING, 3, 10_000, "rows of all clients together; a guess is enough"
+        MISSING,
+        3,
+        10_000,
+        "rows of all clients together; a guess is enough",
     )
     n_features: int = whole(
-        MISSING, 0, 8, "columns; 0: as many as a schema, or bounds by column, have"
+        MISSING,
+        0,
+        8,
+        "columns; 0: as many as a schema, or bounds by column, have",
     )
-    n_clients: int = whole(MISSING, 2, 5, "clients")
+    n_clients: int = whole(
+        MISSING,
+        2,
+        5,
+        "clients",
+    )
     options: Mapping[str, Any] = field(hash=False)  # type: ignore[misc]  # those before have no defaults either
     """Options of a run by flat names, `n_clusters` at least.
 
@@ -60,7 +71,11 @@ class PlanningRequest(Options):
     or ``"private"``, with a ``bounds_domain``; without, the plan is for the scaled box.
     """
     target_excess: float = real(
-        0.1, 0.0, math.inf, "0.1", "fraction by which the cost may exceed the optimum"
+        0.1,
+        0.0,
+        math.inf,
+        "0.1",
+        "fraction by which the cost may exceed the optimum",
     )
     spread: float = real(
         *(0.15, 0.0, math.nextafter(1.0, 2.0), "0.15"),
@@ -68,7 +83,11 @@ class PlanningRequest(Options):
         " between the bounds; at most 1",
     )
     seeds: int = whole(
-        20, 2, 20, "synthetic data sets for each point of a curve", most=1_000
+        20,
+        2,
+        20,
+        "synthetic data sets for each point of a curve",
+        most=1_000,
     )
     private_count: bool = flag(
         False,
@@ -106,7 +125,12 @@ class PlanningRequest(Options):
                     f"n_features is {self.n_features}, but the bounds name {len(names)}"
                     " columns: leave n_features out, or give bounds without names."
                 )
-        require_integer("n_features", self.n_features, 1, 8)
+        require_integer(
+            "n_features",
+            self.n_features,
+            1,
+            8,
+        )
         for name in self.algorithms:
             require_forecastable(name)
         object.__setattr__(self, "options", MappingProxyType(given))
@@ -145,7 +169,13 @@ class PlanningRequest(Options):
                 is_private(options["bounds"]) and declared is None
             )
         candidates = (algorithms,) if isinstance(algorithms, str) else tuple(algorithms)
-        return cls(*shape, options, *goals, private_count, candidates)
+        return cls(
+            *shape,
+            options,
+            *goals,
+            private_count,
+            candidates,
+        )
 
     @property
     def unit(self) -> PrivacyUnit:

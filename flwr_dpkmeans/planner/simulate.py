@@ -119,7 +119,11 @@ def simulated_size(request: PlanningRequest) -> SimulatedSize:
     return SimulatedSize(clients, min(rows, max(20, cap // clients)), repeats)
 
 
-def draw_mixture(request: PlanningRequest, n_clusters: int, seed: int) -> SyntheticData:
+def draw_mixture(
+    request: PlanningRequest,
+    n_clusters: int,
+    seed: int,
+) -> SyntheticData:
     """Draw one public data set of the asked shape, but with so many clusters."""
     size, d = simulated_size(request), request.n_features
     generator = np.random.default_rng([seed, n_clusters, d])
@@ -196,7 +200,11 @@ def optimal_cost(data: SyntheticData) -> float:
     return max(cost_per_point(data.points, model.cluster_centers_), _SMALLEST_COST)
 
 
-def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
+def run_plan(
+    plan: Plan,
+    parts: tuple[Array, ...],
+    repeats: int = 1,
+) -> State:
     """Play a final plan on synthetic parts, with the plan's own rounds and seeded
     noise.
 
@@ -211,7 +219,12 @@ def run_plan(plan: Plan, parts: tuple[Array, ...], repeats: int = 1) -> State:
         planned = plan.round_at(index)
         # All noises together have the variance of so many of one.
         share = planned.model.released_factor(plan.shares)
-        noise = draw_noise(planned.blocks, source, plan.fraction_bits, share=share)
+        noise = draw_noise(
+            planned.blocks,
+            source,
+            plan.fraction_bits,
+            share=share,
+        )
         sent = [
             np.concatenate(
                 [*map(np.ravel, step.statistic(part, state.view(step.reads)))]
@@ -239,7 +252,9 @@ class Simulator:
     """
 
     def __init__(
-        self, request: PlanningRequest, on_point: Callable[[], None] = lambda: None
+        self,
+        request: PlanningRequest,
+        on_point: Callable[[], None] = lambda: None,
     ) -> None:
         self._request, self._on_point = request, on_point
         rows = simulated_size(request).n_rows
@@ -270,7 +285,10 @@ class Simulator:
         return _known((float(k), self.excess(algorithm, epsilon, k)) for k in ks)
 
     def _simulated(
-        self, algorithm: str, epsilon: float, n_clusters: int
+        self,
+        algorithm: str,
+        epsilon: float,
+        n_clusters: int,
     ) -> Excess | None:
         """Mean and range over the seeds; None if no plan follows from these values."""
         request = self._request
@@ -292,7 +310,12 @@ class Simulator:
                 for index in range(request.seeds)
             )
 
-    def _one(self, plan: Plan, n_clusters: int, seed: int) -> float:
+    def _one(
+        self,
+        plan: Plan,
+        n_clusters: int,
+        seed: int,
+    ) -> float:
         data = self._data(n_clusters, seed)
         state = run_plan(replace(plan, seed=seed), data.parts, data.size.repeats)
         return (
@@ -309,7 +332,12 @@ def _summary(values: Iterable[float]) -> Excess:
     """
     listed = np.maximum(0.0, list(values))
     error = float(np.std(listed, ddof=1)) / math.sqrt(len(listed))
-    return Excess(float(listed.mean()), error, float(listed.min()), float(listed.max()))
+    return Excess(
+        float(listed.mean()),
+        error,
+        float(listed.min()),
+        float(listed.max()),
+    )
 
 
 def _known(points: Iterable[tuple[float, Excess | None]]) -> Curve:
@@ -342,7 +370,10 @@ def expected_points(request: PlanningRequest, n_candidates: int) -> int:
 
 
 def n_clusters_for_target(
-    known: Curve, excess_at: Callable[[int], Excess | None], target: float, asked: int
+    known: Curve,
+    excess_at: Callable[[int], Excess | None],
+    target: float,
+    asked: int,
 ) -> tuple[int, int] | None:
     """Smallest and largest k, around the `asked` one or the nearest that does, with a
     mean excess of at most `target`.
@@ -371,7 +402,9 @@ def n_clusters_for_target(
 
 
 def epsilon_for_target(
-    known: Curve, excess_at: Callable[[float], Excess | None], target: float
+    known: Curve,
+    excess_at: Callable[[float], Excess | None],
+    target: float,
 ) -> float | None:
     """Smallest epsilon with a mean excess of at most `target`, by bisection of its
     logarithm, from an ascending curve.

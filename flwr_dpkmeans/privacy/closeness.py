@@ -152,8 +152,18 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
 
     The proof is in ``README.md``, "How close discrete noise is".
     """
-    std = require_at_least("std", std, 1.0, "grid steps: use a finer grid")
-    n = require_whole("n_entries", n_entries, 0, "give one such as 1")
+    std = require_at_least(
+        "std",
+        std,
+        1.0,
+        "grid steps: use a finer grid",
+    )
+    n = require_whole(
+        "n_entries",
+        n_entries,
+        0,
+        "give one such as 1",
+    )
     if n == 0:
         return SAME
     # 1 / s^2, 1 / s^4 and h.
@@ -178,7 +188,9 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
 
 
 def discrete_gaussian_sum_log_ratio(
-    std_share: float, n_shares: int, n_entries: int
+    std_share: float,
+    n_shares: int,
+    n_entries: int,
 ) -> float:
     """Bound the log-ratio of a sum of discrete Gaussians to a single one.
 
@@ -193,16 +205,34 @@ def discrete_gaussian_sum_log_ratio(
     sum.
     """
     std_share = require_at_least(
-        "std_share", std_share, 0.5, "grid steps: use a finer grid"
+        "std_share",
+        std_share,
+        0.5,
+        "grid steps: use a finer grid",
     )
-    n_shares = require_whole("n_shares", n_shares, 1, "give one such as 2")
-    n_entries = require_whole("n_entries", n_entries, 0, "give one such as 1")
+    n_shares = require_whole(
+        "n_shares",
+        n_shares,
+        1,
+        "give one such as 2",
+    )
+    n_entries = require_whole(
+        "n_entries",
+        n_entries,
+        0,
+        "give one such as 1",
+    )
     rate = 2.0 * math.pi**2 * std_share * std_share
     terms = [math.exp(-rate * k / (k + 1)) for k in range(1, n_shares)]
     return 5.0 * n_entries * math.fsum(terms)
 
 
-def require_at_least(name: str, value: float, bound: float, mend: str) -> float:
+def require_at_least(
+    name: str,
+    value: float,
+    bound: float,
+    mend: str,
+) -> float:
     """Return a positive number, or raise if it is below its bound."""
     number = require_positive(name, value)
     if number < bound:

@@ -155,7 +155,12 @@ def accepted_proposals(std: float, n_proposals: int) -> Integers:
             weight /= 2**n_later
         sizes[index] = min(size, _LARGEST)
         bits = int(uniform[index])
-        is_accepted[index] = is_below(bits, weight, size, std)
+        is_accepted[index] = is_below(
+            bits,
+            weight,
+            size,
+            std,
+        )
 
     # Words beyond the last whole multiple of the width are no proposals, and neither is
     # -0.
@@ -190,7 +195,12 @@ def exp_minus(exponents: _Reals) -> _Reals:
     return series
 
 
-def is_below(uniform: int, weight: Fraction, size: int, std: float) -> bool:
+def is_below(
+    uniform: int,
+    weight: Fraction,
+    size: int,
+    std: float,
+) -> bool:
     """Tell, exactly, whether U times a weight is below exp(-size^2 / (2 std^2)).
 
     Parameters

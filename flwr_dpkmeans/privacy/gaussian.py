@@ -122,7 +122,11 @@ def _arguments(epsilon: float, mu: float) -> tuple[float, float]:
     return x, y
 
 
-def _delta_between(x: float, y: float, mu: float) -> float:
+def _delta_between(
+    x: float,
+    y: float,
+    mu: float,
+) -> float:
     """Evaluate the module's formula, in the form that neither overflows nor cancels."""
     density = math.exp(-0.5 * x * x) / _SQRT_TWO_PI
     if mu < _QUADRATURE_BELOW:

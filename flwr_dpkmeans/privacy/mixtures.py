@@ -132,7 +132,11 @@ def responses(epsilon: float, count: int) -> Atoms:
     return epsilon * excess_right, probabilities
 
 
-def on_grid(losses: Array, probabilities: Array, step: float) -> Array:
+def on_grid(
+    losses: Array,
+    probabilities: Array,
+    step: float,
+) -> Array:
     """Move atoms to the points of a symmetric grid.
 
     Each is split over its two nearest points so that its probability is unchanged under

@@ -67,7 +67,11 @@ class NoiseKind(enum.Enum):
 class NoiseSource(ABC):
     """A source of integer noise, which checks arguments before it draws anything."""
 
-    def discrete_gaussian(self, std: float, size: int) -> Integers:
+    def discrete_gaussian(
+        self,
+        std: float,
+        size: int,
+    ) -> Integers:
         """Return independent discrete Gaussians.
 
         k has a probability proportional to exp(-k^2 / (2 std^2)).
@@ -80,10 +84,19 @@ class NoiseSource(ABC):
             How many.
         """
         std = _require_scale("std", std, _LARGEST_STD)
-        size = require_whole("size", size, 0, _MEND_OF_SIZE)
+        size = require_whole(
+            "size",
+            size,
+            0,
+            _MEND_OF_SIZE,
+        )
         return self._draw("gaussian", std, size)
 
-    def discrete_laplace(self, scale: float, size: int) -> Integers:
+    def discrete_laplace(
+        self,
+        scale: float,
+        size: int,
+    ) -> Integers:
         """Return independent discrete Laplace variables.
 
         k has a probability proportional to exp(-|k| / scale).
@@ -96,11 +109,21 @@ class NoiseSource(ABC):
             How many.
         """
         scale = _require_scale("scale", scale, _LARGEST_LAPLACE_SCALE)
-        size = require_whole("size", size, 0, _MEND_OF_SIZE)
+        size = require_whole(
+            "size",
+            size,
+            0,
+            _MEND_OF_SIZE,
+        )
         return self._draw("laplace", scale, size)
 
     @abstractmethod
-    def _draw(self, family: str, scale: float, size: int) -> Integers:
+    def _draw(
+        self,
+        family: str,
+        scale: float,
+        size: int,
+    ) -> Integers:
         """Return ``gaussian`` or ``laplace`` noise of a scale that is in its range."""
 
 
@@ -119,7 +142,12 @@ class OpenDPNoise(NoiseSource):
     virtual machine) would repeat the noise.
     """
 
-    def _draw(self, family: str, scale: float, size: int) -> Integers:
+    def _draw(
+        self,
+        family: str,
+        scale: float,
+        size: int,
+    ) -> Integers:
         if size == 0:
             return np.zeros(0, dtype=np.int64)
         if FORKS.repeats:
@@ -141,7 +169,12 @@ class SecureNoise(OpenDPNoise):
     process could share. Constant time is not claimed (`LIMITS.md`).
     """
 
-    def _draw(self, family: str, scale: float, size: int) -> Integers:
+    def _draw(
+        self,
+        family: str,
+        scale: float,
+        size: int,
+    ) -> Integers:
         if family != "gaussian":
             return super()._draw(family, scale, size)
         return discrete_gaussians(scale, size)
@@ -158,7 +191,12 @@ class SeededNoise(NoiseSource):
     def __init__(self, generator: np.random.Generator | int) -> None:
         self._seed = generator
 
-    def _draw(self, family: str, scale: float, size: int) -> Integers:
+    def _draw(
+        self,
+        family: str,
+        scale: float,
+        size: int,
+    ) -> Integers:
         # From a seed it is made now, which takes longer than much of what clients do
         # that add no noise.
         generator = np.random.default_rng(self._seed)
@@ -189,10 +227,20 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
     """
     if not isinstance(kind, NoiseKind):
         raise invalid(
-            "kind", kind, "a NoiseKind", "give NoiseKind.SECURE or NoiseKind.SEEDED"
+            "kind",
+            kind,
+            "a NoiseKind",
+            "give NoiseKind.SECURE or NoiseKind.SEEDED",
         )
     if kind is NoiseKind.SEEDED:
-        return SeededNoise(require_whole("seed", seed, 0, "give a seed such as 0"))
+        return SeededNoise(
+            require_whole(
+                "seed",
+                seed,
+                0,
+                "give a seed such as 0",
+            )
+        )
     if seed is not None:
         raise LocalMisuseError(
             f"seed is {seed!r}, but secure noise cannot have one: leave the seed out,"
@@ -233,7 +281,11 @@ def require_unbiased(version: str) -> None:
         )
 
 
-def _require_scale(name: str, value: float, largest: float) -> float:
+def _require_scale(
+    name: str,
+    value: float,
+    largest: float,
+) -> float:
     """Return a scale as a float.
 
     One below a grid step, or whose tails could leave int64, is a `LocalMisuseError`.
@@ -241,7 +293,12 @@ def _require_scale(name: str, value: float, largest: float) -> float:
     if type(value) is float and 1.0 <= value <= largest:
         # As all plans give it.
         return value
-    scale = require_at_least(name, value, 1, "grid step: use a finer grid")
+    scale = require_at_least(
+        name,
+        value,
+        1,
+        "grid step: use a finer grid",
+    )
     if scale > largest:
         raise LocalMisuseError(
             f"{name} is {scale:.3g}, but it must be at most {largest:.3g} grid steps"

@@ -105,17 +105,23 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+_ROOMS_AROUND_A_RUN = frozenset({"baselines", "cli", "deploy", "planner"})
+"""What ``fab-exclude`` in pyproject.toml leaves out of Flower's app."""
+
+
 @lru_cache(maxsize=1)
 def sources_hash() -> str:
     """Hash names and contents of the files that decide results, with SHA-256.
 
     Modules, and values and words in TOML. Not the examples for people
-    (``*.example.toml``), which Flower's app does not have.
+    (``*.example.toml``) nor the rooms around a run, which Flower's app does not have.
     """
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*")):
-        is_source = path.suffix in (".py", ".toml")
-        if not is_source or path.name.endswith(".example.toml"):
+        room = path.relative_to(_PACKAGE).parts[0]
+        if path.suffix not in (".py", ".toml") or room in _ROOMS_AROUND_A_RUN:
+            continue
+        if path.name.endswith(".example.toml"):
             continue
         name = path.relative_to(_PACKAGE).as_posix()
         content = path.read_bytes()

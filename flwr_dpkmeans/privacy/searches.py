@@ -19,7 +19,11 @@ _MOST_SECANTS = 30
 _SMALLEST_FLOAT = 5e-324
 
 
-def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> float:
+def smallest_true(
+    holds: Callable[[float], bool],
+    low: float,
+    high: float,
+) -> float:
     """Return, by bisection, the smallest value from which on a condition holds.
 
     Within 2^-43 of it, and seen to hold.
@@ -55,7 +59,9 @@ def smallest_true(holds: Callable[[float], bool], low: float, high: float) -> fl
 
 
 def smallest_at_most(
-    cost: Callable[[float], float], level: float, high: float
+    cost: Callable[[float], float],
+    level: float,
+    high: float,
 ) -> float:
     """Return the smallest value whose cost is at most a level; see `smallest_true`.
 
@@ -124,7 +130,10 @@ class Bracket(Generic[Point]):
     """
 
     def __init__(
-        self, excess: Callable[[Point], float], low: Point, high: Point
+        self,
+        excess: Callable[[Point], float],
+        low: Point,
+        high: Point,
     ) -> None:
         self.low: Point = low
         self.high: Point = high

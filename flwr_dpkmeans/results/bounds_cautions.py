@@ -66,7 +66,11 @@ def bound_cautions(model: Model, radius: Radius = None) -> Cautions:
     return ()
 
 
-def _cut_columns(model: Model, centres: Array, lengths: Array) -> list[int]:
+def _cut_columns(
+    model: Model,
+    centres: Array,
+    lengths: Array,
+) -> list[int]:
     """Features in which a centre lies at a bound beyond which there may be values."""
     n_features = centres.shape[1]
     coordinate_noise = lengths[:, None] / math.sqrt(n_features)

@@ -110,7 +110,11 @@ class Gaps:
         is_counted = np.isfinite(lowest)
         return np.where(is_counted, means, centroids)
 
-    def noise(self, centroids: Array, noise: Array) -> Array:
+    def noise(
+        self,
+        centroids: Array,
+        noise: Array,
+    ) -> Array:
         """Noise in the `means`, to first order, of that in the centroids.
 
         Both (n_clusters, n_features).

@@ -144,7 +144,10 @@ def number_texts(values: Sequence[float]) -> list[str]:
 
 
 def summary(
-    model: Model, report: PrivacyReport, form: str, evaluation: object = None
+    model: Model,
+    report: PrivacyReport,
+    form: str,
+    evaluation: object = None,
 ) -> str:
     """Summarise clusters, an evaluation, the cost in privacy, and warnings."""
     return rendered(
@@ -182,7 +185,12 @@ def page(
     if result is not None:
         values |= _of_result(result)
     facts = _facts(report, result)
-    return rendered("page.j2", form, **values, **facts).encode()
+    return rendered(
+        "page.j2",
+        form,
+        **values,
+        **facts,
+    ).encode()
 
 
 def _origin(report: PrivacyReport) -> list[tuple[str, str]]:
@@ -220,7 +228,12 @@ def registry_record(report: PrivacyReport, result: RunResult | None = None) -> b
     finished = "" if report.provenance is None else report.provenance.finished
     date = (finished or utc_now())[:10]
     facts = _facts(report, result)
-    return rendered("record.j2", HTML, date=date, **facts).encode()
+    return rendered(
+        "record.j2",
+        HTML,
+        date=date,
+        **facts,
+    ).encode()
 
 
 def _facts(report: PrivacyReport, result: RunResult | None) -> dict[str, Any]:
@@ -248,7 +261,11 @@ def _mechanism(report: PrivacyReport) -> str:
     return f"{released}; noise from {source}."
 
 
-def _centres(model: Model, most: int, radius: Radius = None) -> list[Table]:
+def _centres(
+    model: Model,
+    most: int,
+    radius: Radius = None,
+) -> list[Table]:
     """Columns x clusters in units, with sizes, of at most so many.
 
     Shaded as the picture is: by the difference from the centres' mean of that column.
@@ -333,7 +350,11 @@ def _gaps(model: Model, most: int) -> list[tuple[str, ...]]:
     return rows[:most]
 
 
-def _named(model: Model, column: int, unsure: Sequence[int]) -> str:
+def _named(
+    model: Model,
+    column: int,
+    unsure: Sequence[int],
+) -> str:
     """Name a column, with a word where it tells no clusters apart."""
     name = model.shown_names[column]
     if column in unsure:

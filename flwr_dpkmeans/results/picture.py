@@ -86,7 +86,12 @@ def draw_summary(result: RunResult) -> bytes:
         len(heights) + 1, 1, height_ratios=(*heights, last)
     )
     below.text(
-        0.01, 0.5, "\n".join(cautions), fontsize=_SMALL, va="center", color=_ALARM
+        0.01,
+        0.5,
+        "\n".join(cautions),
+        fontsize=_SMALL,
+        va="center",
+        color=_ALARM,
     )
     if result.image_shape is not None:
         _draw_images(parts[0], result)
@@ -139,18 +144,28 @@ def draw_rounds(result: RunResult) -> bytes:
 
 
 def draw_cost_curve(
-    costs: NDArray[np.float64], n_clusters: int, report: PrivacyReport
+    costs: NDArray[np.float64],
+    n_clusters: int,
+    report: PrivacyReport,
 ) -> bytes:
     """Draw a cost curve, (largest k,), as a PNG, with its elbow at `n_clusters`."""
     figure = new_figure(6.5, 4)
     axes = figure.subplots()
     ks = np.arange(1, len(costs) + 1)
     axes.plot(
-        ks, costs, color=_BLUE, marker="o", markersize=4, label="weighted server points"
+        ks,
+        costs,
+        color=_BLUE,
+        marker="o",
+        markersize=4,
+        label="weighted server points",
     )
     if 1 <= n_clusters <= len(costs):
         axes.axvline(
-            n_clusters, color=_ORANGE, linestyle="--", label=f"elbow: k = {n_clusters}"
+            n_clusters,
+            color=_ORANGE,
+            linestyle="--",
+            label=f"elbow: k = {n_clusters}",
         )
     axes.set(
         xlabel="number of clusters k",
@@ -163,7 +178,11 @@ def draw_cost_curve(
     return _finished(figure, report)
 
 
-def new_figure(width: float, height: float, dpi: int | None = None) -> Any:
+def new_figure(
+    width: float,
+    height: float,
+    dpi: int | None = None,
+) -> Any:
     """A figure of so many inches.
 
     It needs no display and leaves matplotlib's global state alone.
@@ -214,14 +233,23 @@ def _draw_images(figure: Any, result: RunResult) -> None:
         axis = axes[cluster]
         image = centroid.reshape(result.image_shape)
         label = _count_label(cluster, counts[cluster], result.report)
-        axis.imshow(image, cmap="gray_r", vmin=low, vmax=high)
+        axis.imshow(
+            image,
+            cmap="gray_r",
+            vmin=low,
+            vmax=high,
+        )
         axis.set_title(label, fontsize=_SMALL - 1)
     noisy = "" if result.report.is_exact else "noisy "
     title = f"Centroids, with {noisy}counts of the last release"
     figure.suptitle(title, fontsize=_SMALL)
 
 
-def _count_label(cluster: int, count: float, report: PrivacyReport) -> str:
+def _count_label(
+    cluster: int,
+    count: float,
+    report: PrivacyReport,
+) -> str:
     """Noisy count of a cluster, with a word of caution where it is mostly noise."""
     caution = ", mostly noise" if faint_clusters([count], report) else ""
     return f"{cluster}: n ~ {size_text(count)}{caution}"
@@ -237,7 +265,11 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
     unsure = np.isin(columns, unsure_columns(model, result.radius))
     shades = column_shades(model, result.radius)[columns, clusters]
     axis.imshow(
-        shades, cmap="RdBu_r", vmin=-_FULL_SHADE, vmax=_FULL_SHADE, aspect="auto"
+        shades,
+        cmap="RdBu_r",
+        vmin=-_FULL_SHADE,
+        vmax=_FULL_SHADE,
+        aspect="auto",
     )
     has_room = shades.shape[1] <= _MOST_VALUES and shades.size <= _MOST_CELLS
     shown = with_errors(model) if has_room else []
@@ -246,7 +278,13 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
         colour = _QUIET if unsure[row] else colour
         text = shown[columns[row]][cluster].replace(" ±", "\n±")
         axis.text(
-            cluster, row, text, ha="center", va="center", size=_SMALL, color=colour
+            cluster,
+            row,
+            text,
+            ha="center",
+            va="center",
+            size=_SMALL,
+            color=colour,
         )
     all_names = model.shown_names
     names = [_shortened(all_names[column]) for column in columns]
@@ -256,7 +294,12 @@ def _draw_columns(figure: Any, result: RunResult) -> None:
         for j, count in enumerate(model.counts[clusters])
     ]
     upright = 90 if len(labels) > _FEW_CLUSTERS else 0
-    axis.set_xticks(range(len(labels)), labels, rotation=upright, fontsize=_SMALL)
+    axis.set_xticks(
+        range(len(labels)),
+        labels,
+        rotation=upright,
+        fontsize=_SMALL,
+    )
     cut = []
     if len(columns) < len(all_names):
         cut.append(f"{len(columns)} of {len(all_names)} columns")
@@ -287,7 +330,13 @@ def _beside_counts(figure: Any, result: RunResult) -> Any:
     axis, beside = figure.subplots(1, 2, width_ratios=(1.0 - share, share))
     beside.set_axis_off()
     for line, label in enumerate(listed):
-        beside.text(0.0, 1.0 - line / _LINES, label, va="top", fontsize=_SMALL - 1)
+        beside.text(
+            0.0,
+            1.0 - line / _LINES,
+            label,
+            va="top",
+            fontsize=_SMALL - 1,
+        )
     return axis
 
 
@@ -349,7 +398,13 @@ def _draw_scatter(axis: Any, result: RunResult) -> None:
         linewidth=0.6,
     )
     for cluster, point in enumerate(shown):
-        axis.annotate(str(cluster), point, ha="center", va="center", fontsize=7)
+        axis.annotate(
+            str(cluster),
+            point,
+            ha="center",
+            va="center",
+            fontsize=7,
+        )
     if not labels[1]:
         axis.set_yticks([])
     axis.set_xlabel(labels[0], fontsize=_SMALL)
@@ -446,7 +501,11 @@ def _draw_epsilon(axis: Any, report: PrivacyReport) -> None:
     )
 
 
-def _set_ticks(axis: Any, positions: Sequence[int], labels: Sequence[str]) -> None:
+def _set_ticks(
+    axis: Any,
+    positions: Sequence[int],
+    labels: Sequence[str],
+) -> None:
     """Label as many positions on the x-axis, evenly, as there is room for."""
     widest = max(map(len, labels), default=0)
     n_characters = len(labels) * (1 + widest)
@@ -478,7 +537,11 @@ def _draw_radius(axis: Any, result: RunResult) -> None:
         # Rounds before the first Lloyd round move nothing.
         shown = rounds[-len(result.movements) :]
         axis.plot(
-            shown, result.movements, color=_ORANGE, marker="s", label="largest movement"
+            shown,
+            result.movements,
+            color=_ORANGE,
+            marker="s",
+            label="largest movement",
         )
     _set_ticks(axis, rounds, [str(index) for index in rounds])
     axis.set(ylim=(0.0, None), xlabel="round", ylabel="distance (box [-1, 1])")

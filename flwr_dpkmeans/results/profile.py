@@ -27,7 +27,11 @@ _NO_MEASURES = frozenset((Doubt.INDEX, Doubt.IDENTIFIER, Doubt.REPEATED))
 """Doubts about a column for which its values are listed, not averaged."""
 
 
-def profile(table: Any, labels: NDArray[np.int64], n_clusters: int) -> Any:
+def profile(
+    table: Any,
+    labels: NDArray[np.int64],
+    n_clusters: int,
+) -> Any:
     """Describe the rows of each cluster by all columns of a data frame; exact.
 
     Also by those columns that were not clustered. `labels`, (n_rows,), are clusters, or

@@ -57,7 +57,12 @@ def with_errors(model: Model) -> Texts:
                 continue
             number = numbers[feature][cluster]
             error = errors[feature][cluster]
-            value = _rounded(text, number, error, is_share=is_share)
+            value = _rounded(
+                text,
+                number,
+                error,
+                is_share=is_share,
+            )
             cells.append(value + error_words[feature][cluster])
         rows.append(cells)
     return rows
@@ -117,7 +122,13 @@ def _numbers(model: Model) -> Sequence[Sequence[Number]]:
     return rows
 
 
-def _rounded(text: str, value: Number, error: float, *, is_share: bool) -> str:
+def _rounded(
+    text: str,
+    value: Number,
+    error: float,
+    *,
+    is_share: bool,
+) -> str:
     """A value's text, with the digits of its error where there is one."""
     if value is None or not math.isfinite(error):
         return text

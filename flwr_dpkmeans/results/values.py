@@ -84,10 +84,22 @@ class Values:
                 continue
             for index in np.ndindex(*entries.shape):
                 array_axes = axes.get(array, ())
-                labels = _labels(array_axes, index, names, edges)
+                labels = _labels(
+                    array_axes,
+                    index,
+                    names,
+                    edges,
+                )
                 error = float(errors[array][index]) if array in errors else None
                 entry = float(entries[index])
-                values.append(Value(array, labels, entry, error))
+                values.append(
+                    Value(
+                        array,
+                        labels,
+                        entry,
+                        error,
+                    )
+                )
         return cls(title, tuple(values))
 
     def frame(self) -> Any:

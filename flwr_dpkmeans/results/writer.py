@@ -62,7 +62,12 @@ def result_files(result: RunResult) -> dict[str, bytes]:
     if report.provenance is not None:
         origin = json.dumps(report.provenance.to_dict())
         arrays["provenance"] = np.str_(origin)
-    metrics = metrics_of(report, model.counts, result.movements, result.evaluation)
+    metrics = metrics_of(
+        report,
+        model.counts,
+        result.movements,
+        result.evaluation,
+    )
     files = {
         MODEL_FILE: model.to_json(),
         CENTROIDS_FILE: _archive(arrays),
@@ -73,13 +78,23 @@ def result_files(result: RunResult) -> dict[str, bytes]:
         n_clusters = len(model.scaled)
         metrics["n_clusters"] = n_clusters
         metrics["costs"] = [float(cost) for cost in costs]
-        files[CURVE_FILE] = _drawn(draw_cost_curve, costs, n_clusters, report)
+        files[CURVE_FILE] = _drawn(
+            draw_cost_curve,
+            costs,
+            n_clusters,
+            report,
+        )
     if result.profile is not None:
         files[PROFILE_FILE] = _csv_of(result.profile)
     if model.federated_profile:
         figures = as_frame(model.federated_profile)
         files[FEDERATED_PROFILE_FILE] = _csv_of(figures)
-    files |= _report_files(report, metrics, result, files[PICTURE_FILE])
+    files |= _report_files(
+        report,
+        metrics,
+        result,
+        files[PICTURE_FILE],
+    )
     return {name: content for name, content in files.items() if content}
 
 
@@ -89,8 +104,18 @@ def add_profile(folder: Path, result: RunResult) -> list[Path]:
     drawn = picture.read_bytes() if picture.exists() else b""
     files = {
         PROFILE_FILE: _csv_of(result.profile),
-        PAGE_FILE: page(HTML, result.report, result, drawn),
-        TEXT_FILE: page(MARKDOWN, result.report, result, drawn),
+        PAGE_FILE: page(
+            HTML,
+            result.report,
+            result,
+            drawn,
+        ),
+        TEXT_FILE: page(
+            MARKDOWN,
+            result.report,
+            result,
+            drawn,
+        ),
     }
     return [write_whole(folder / name, content) for name, content in files.items()]
 
@@ -130,8 +155,18 @@ def _report_files(
     files = {
         REPORT_FILE: report.to_json().encode(),
         METRICS_FILE: f"{metrics_text}\n".encode(),
-        PAGE_FILE: page(HTML, report, result, picture),
-        TEXT_FILE: page(MARKDOWN, report, result, picture),
+        PAGE_FILE: page(
+            HTML,
+            report,
+            result,
+            picture,
+        ),
+        TEXT_FILE: page(
+            MARKDOWN,
+            report,
+            result,
+            picture,
+        ),
     }
     if report.is_private:
         files[RECORD_FILE] = registry_record(report, result)
@@ -139,7 +174,9 @@ def _report_files(
 
 
 def write_report(
-    folder: Path, report: PrivacyReport, arrays: Mapping[str, Any] | None = None
+    folder: Path,
+    report: PrivacyReport,
+    arrays: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """Write the report and its metrics, which every party may have.
 

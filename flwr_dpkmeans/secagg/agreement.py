@@ -44,7 +44,11 @@ _PADDED_SHARE = 2
 
 
 @lru_cache(maxsize=8)
-def cohort_of(sharers: Roster, attempt: int, node_ids: NodeIds) -> Roster:
+def cohort_of(
+    sharers: Roster,
+    attempt: int,
+    node_ids: NodeIds,
+) -> Roster:
     """Return a part of those that shared keys.
 
     Cached, since the clients of one process need the same one.
@@ -66,7 +70,15 @@ def self_mask(
 
     Pairwise masks alone would be taken away from a vector that is late.
     """
-    return mask(seed, attempt_id, length, "self", run_id, node_id, transcript)
+    return mask(
+        seed,
+        attempt_id,
+        length,
+        "self",
+        run_id,
+        node_id,
+        transcript,
+    )
 
 
 def pair_mask(
@@ -78,7 +90,13 @@ def pair_mask(
     length: int,
 ) -> Ring:
     """Expand what one node adds to its vector for a peer, which adds the negative."""
-    words = mask(pair_key, attempt_id, length, "mask", transcript)
+    words = mask(
+        pair_key,
+        attempt_id,
+        length,
+        "mask",
+        transcript,
+    )
     if node_id < peer:
         return words
     return np.negative(words)
@@ -99,19 +117,36 @@ def cohort_view(attempt_id: AttemptId, transcript: bytes) -> bytes:
 
 
 def survivors_view(
-    attempt_id: AttemptId, transcript: bytes, survivors: Iterable[int]
+    attempt_id: AttemptId,
+    transcript: bytes,
+    survivors: Iterable[int],
 ) -> bytes:
     """Hash what neighbours that give shares must have been told alike.
 
     The same as in `cohort_view`, and the survivors.
     """
     named = survivors_digest(survivors)
-    return digest("survivors view", *attempt_id, transcript, named)
+    return digest(
+        "survivors view",
+        *attempt_id,
+        transcript,
+        named,
+    )
 
 
-def ticket(key: bytes, sender: int, recipient: int, view: bytes) -> bytes:
+def ticket(
+    key: bytes,
+    sender: int,
+    recipient: int,
+    view: bytes,
+) -> bytes:
     """Make what a sender gives the server to use what a recipient pads with it."""
-    return keyed_tag(key, sender, recipient, view)
+    return keyed_tag(
+        key,
+        sender,
+        recipient,
+        view,
+    )
 
 
 def lock(opening: bytes, owner: int) -> bytes:

@@ -22,7 +22,15 @@ def blind_stream(
     length: int,
 ) -> Ring:
     """Expand the stream that one key author adds to its vector."""
-    return mask(group_key, attempt_id, length, "blind", run_id, author, transcript)
+    return mask(
+        group_key,
+        attempt_id,
+        length,
+        "blind",
+        run_id,
+        author,
+        transcript,
+    )
 
 
 @lru_cache(maxsize=1)
@@ -39,5 +47,12 @@ def sum_of_streams(
     """
     total = np.zeros(length, dtype=np.uint64)
     for author, key in group_keys:
-        total += blind_stream(run_id, attempt_id, author, key, transcript, length)
+        total += blind_stream(
+            run_id,
+            attempt_id,
+            author,
+            key,
+            transcript,
+            length,
+        )
     return total

@@ -28,7 +28,11 @@ _ATTEMPT_NONCE = struct.Struct("<qI")
 _WORD = np.dtype("<u8")
 
 
-def stream(key: bytes, attempt_id: AttemptId, length: int) -> Ring:
+def stream(
+    key: bytes,
+    attempt_id: AttemptId,
+    length: int,
+) -> Ring:
     """Expand a key into the words that hide the vector of one aggregation only.
 
     AES-256-GCM of zeros without its tag, so counter mode: block i encrypts the nonce,
@@ -67,7 +71,11 @@ def mask(
     return stream(key, attempt_id, length)
 
 
-def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
+def seal(
+    key: bytes,
+    plaintext: bytes,
+    associated: bytes,
+) -> bytes:
     """Encrypt and authenticate under a random nonce, which stands in front.
 
     Parameters
@@ -83,7 +91,11 @@ def seal(key: bytes, plaintext: bytes, associated: bytes) -> bytes:
     return nonce + AESGCM(key).encrypt(nonce, plaintext, associated)
 
 
-def unseal(key: bytes, box: bytes, associated: bytes) -> bytes:
+def unseal(
+    key: bytes,
+    box: bytes,
+    associated: bytes,
+) -> bytes:
     """Open a box made by `seal`.
 
     Raises

@@ -47,10 +47,20 @@ class Signer:
         return self._pair.public_key().public_bytes_raw()
 
     def sign_keys(
-        self, run_id: int, node_id: int, plan_digest: bytes, public_key: bytes
+        self,
+        run_id: int,
+        node_id: int,
+        plan_digest: bytes,
+        public_key: bytes,
     ) -> bytes:
         """Sign the X25519 key of a node in one run with one plan."""
-        return self._sign("keys", run_id, node_id, plan_digest, public_key)
+        return self._sign(
+            "keys",
+            run_id,
+            node_id,
+            plan_digest,
+            public_key,
+        )
 
     def sign_survivors(
         self,
@@ -61,7 +71,14 @@ class Signer:
         survivors: bytes,
     ) -> bytes:
         """Sign the digest of the survivors that a node was told of, in one attempt."""
-        return self._sign("survivors", run_id, node_id, round_index, attempt, survivors)
+        return self._sign(
+            "survivors",
+            run_id,
+            node_id,
+            round_index,
+            attempt,
+            survivors,
+        )
 
     def _sign(self, purpose: str, *content: bytes | int) -> bytes:
         return self._pair.sign(_signed_bytes(purpose, *content))
@@ -85,7 +102,12 @@ def verify(
 
 def _signed_bytes(purpose: str, *content: bytes | int) -> bytes:
     # Label and purpose in front, so that no signature serves for anything else.
-    return pack(_LABEL, PROTOCOL_VERSION, purpose, *content)
+    return pack(
+        _LABEL,
+        PROTOCOL_VERSION,
+        purpose,
+        *content,
+    )
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,11 @@ class RecoveryGraph:
     1 - 2^-40.
     """
 
-    def fewest_open(self, n_clients: int, max_silent: int) -> int:
+    def fewest_open(
+        self,
+        n_clients: int,
+        max_silent: int,
+    ) -> int:
         """Bound the clients in a sum that a server can open, whatever it tells whom.
 
         Where everybody neighbours everybody, all were told of the same survivors.
@@ -124,14 +128,26 @@ def recovery_graph(n_clients: int, max_silent: int) -> RecoveryGraph:
     )
 
 
-def sparse_graph(n_clients: int, max_silent: int, degree: int) -> RecoveryGraph | None:
+def sparse_graph(
+    n_clients: int,
+    max_silent: int,
+    degree: int,
+) -> RecoveryGraph | None:
     """Return the graph of this degree if it keeps the promises, or else None."""
     n_neighbourhoods = n_clients
     n_pairs_of_halves = comb(n_clients, 2)
     n_unsafe = n_neighbourhoods + n_pairs_of_halves
-    colluding = rarely_exceeded(n_clients, max_silent, degree, n_unsafe << PRIVACY_BITS)
+    colluding = rarely_exceeded(
+        n_clients,
+        max_silent,
+        degree,
+        n_unsafe << PRIVACY_BITS,
+    )
     silent = rarely_exceeded(
-        n_clients, max_silent, degree, n_neighbourhoods << LIVENESS_BITS
+        n_clients,
+        max_silent,
+        degree,
+        n_neighbourhoods << LIVENESS_BITS,
     )
     threshold = (degree + colluding) // 2 + 1
     if degree - silent < threshold:
@@ -139,7 +155,12 @@ def sparse_graph(n_clients: int, max_silent: int, degree: int) -> RecoveryGraph 
     return RecoveryGraph(degree, threshold, certain=False)
 
 
-def rarely_exceeded(n_clients: int, n_marked: int, degree: int, odds: int) -> int:
+def rarely_exceeded(
+    n_clients: int,
+    n_marked: int,
+    degree: int,
+    odds: int,
+) -> int:
     """Return the least number of marked neighbours that is rarely exceeded.
 
     A hypergeometric tail, in integers.
@@ -163,6 +184,10 @@ def rarely_exceeded(n_clients: int, n_marked: int, degree: int, odds: int) -> in
     return 0
 
 
-def least_survivors(n_sharers: int, max_silent: int, min_cohort: int) -> int:
+def least_survivors(
+    n_sharers: int,
+    max_silent: int,
+    min_cohort: int,
+) -> int:
     """Return the smallest number of clients whose sum may be opened."""
     return max(2, min_cohort, n_sharers - max_silent)

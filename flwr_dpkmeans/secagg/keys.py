@@ -90,7 +90,12 @@ def _hkdf(secret: bytes, info: bytes) -> bytes:
 @lru_cache(maxsize=64)
 def _key_info(version: int, purpose: str, *context: Part) -> bytes:
     """Pack what a key is bound to; none of it is secret, and many keys share it."""
-    return pack(_PROTOCOL_LABEL, version, purpose, *context)
+    return pack(
+        _PROTOCOL_LABEL,
+        version,
+        purpose,
+        *context,
+    )
 
 
 def piece(blob: bytes, index: int) -> bytes:
@@ -125,7 +130,10 @@ _parse_public = lru_cache(maxsize=64)(X25519PublicKey.from_public_bytes)
 
 
 def agree_pair_keys(
-    private_key: bytes, public_keys: Mapping[int, bytes], run_id: int, own_id: int
+    private_key: bytes,
+    public_keys: Mapping[int, bytes],
+    run_id: int,
+    own_id: int,
 ) -> dict[int, bytes]:
     """Agree with peers on the keys from which all pairwise keys of a run are derived.
 

@@ -30,7 +30,11 @@ _BOX_HEAD = struct.Struct("<QI")
 """What precedes a sealed box: its node and its length."""
 
 
-def _require_whole_entries(entry: struct.Struct, blob: bytes, what: str) -> None:
+def _require_whole_entries(
+    entry: struct.Struct,
+    blob: bytes,
+    what: str,
+) -> None:
     if len(blob) % entry.size != 0:
         raise ProtocolError(
             f"{what} of {len(blob)} bytes is not a multiple of {entry.size}: message"
@@ -53,7 +57,10 @@ def pack_credentials(credentials: Mapping[int, Credential]) -> bytes:
     packed = []
     for node, credential in sorted(credentials.items()):
         entry = _CREDENTIAL.pack(
-            node, credential.identity, credential.plan_digest, credential.signature
+            node,
+            credential.identity,
+            credential.plan_digest,
+            credential.signature,
         )
         packed.append(entry)
     return b"".join(packed)

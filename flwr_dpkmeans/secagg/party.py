@@ -132,7 +132,11 @@ class Party(ABC):
         """
         return self.roster
 
-    def with_plan(self, plan_digest: bytes, last_round: int) -> Self:
+    def with_plan(
+        self,
+        plan_digest: bytes,
+        last_round: int,
+    ) -> Self:
         """Put another plan in force: the final one after a preliminary one."""
         return changed(self, plan_digest=plan_digest)
 
@@ -155,7 +159,9 @@ class Party(ABC):
         )
 
     def require_confirmed(
-        self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]
+        self,
+        identities: Mapping[int, bytes],
+        confirmations: Mapping[int, bytes],
     ) -> None:
         """Hold the survivors that neighbours signed against those named to this client.
 
@@ -167,7 +173,10 @@ class Party(ABC):
 
     @abstractmethod
     def admit(
-        self, request: messages.SumRequest, first_round: int, closing_round: int = 0
+        self,
+        request: messages.SumRequest,
+        first_round: int,
+        closing_round: int = 0,
     ) -> Self:
         """Check a request and take in its roster or cohort, and boxes.
 
@@ -185,7 +194,10 @@ class Party(ABC):
         """
 
     def _require_admissible(
-        self, request: messages.SumRequest, first_round: int, closing_round: int
+        self,
+        request: messages.SumRequest,
+        first_round: int,
+        closing_round: int,
     ) -> None:
         """Raise unless the transition table has a line for the request."""
         if self.phase is self._START:
@@ -207,7 +219,11 @@ class Party(ABC):
                 " of order and stays unanswered."
             )
 
-    def _is_first(self, request: messages.SumRequest, first_round: int) -> bool:
+    def _is_first(
+        self,
+        request: messages.SumRequest,
+        first_round: int,
+    ) -> bool:
         if request.release is not None:
             return False
         is_early_enough = 0 <= request.attempt <= self._LAST_START
@@ -216,7 +232,11 @@ class Party(ABC):
     def _is_new_attempt(self, request: messages.SumRequest) -> bool:
         return request.attempt > self.attempt and request.release is None
 
-    def _is_next_round(self, request: messages.SumRequest, closing_round: int) -> bool:
+    def _is_next_round(
+        self,
+        request: messages.SumRequest,
+        closing_round: int,
+    ) -> bool:
         release = request.release
         if self.phase is not self._COMPLETE or release is None:
             return False
@@ -274,12 +294,19 @@ class Party(ABC):
                 len(values),
             )
         tag = self.tag(*attempt_id, state_digest)
-        reply = messages.SumReply(*attempt_id, MaskedVector(values), tag, boxes)
+        reply = messages.SumReply(
+            *attempt_id,
+            MaskedVector(values),
+            tag,
+            boxes,
+        )
         answered = changed(masked, phase=self._ANSWERED, transcript=transcript)
         return answered, reply
 
     def _add_masks(
-        self, values: Ring, transcript: bytes
+        self,
+        values: Ring,
+        transcript: bytes,
     ) -> tuple[Self, dict[int, bytes]]:
         """Add the masks of this client to a vector, in place.
 
@@ -287,7 +314,12 @@ class Party(ABC):
         """
         return self, {}
 
-    def tag(self, round_index: int, attempt: int, state_digest: bytes) -> bytes:
+    def tag(
+        self,
+        round_index: int,
+        attempt: int,
+        state_digest: bytes,
+    ) -> bytes:
         """Tag what this client has computed under a key that only clients share.
 
         Empty while there is none.
@@ -295,12 +327,21 @@ class Party(ABC):
         if not self.tag_key:
             return b""
         return keys.keyed_tag(
-            self.tag_key, self.run_id, round_index, attempt, state_digest
+            self.tag_key,
+            self.run_id,
+            round_index,
+            attempt,
+            state_digest,
         )
 
     # -- the release, and the end
 
-    def unblind(self, release: messages.Release, *, blinded: bool) -> AggregateVector:
+    def unblind(
+        self,
+        release: messages.Release,
+        *,
+        blinded: bool,
+    ) -> AggregateVector:
         """Subtract the streams of the key authors in the sum from a release."""
         values = release.values.copy()
         if blinded:
@@ -361,7 +402,11 @@ class Party(ABC):
 
     # -- rosters and keys
 
-    def _require_own_place(self, roster: Roster, attempt: int) -> None:
+    def _require_own_place(
+        self,
+        roster: Roster,
+        attempt: int,
+    ) -> None:
         """Raise unless a roster of this attempt lists this client and enough others."""
         listed_key = roster.keys.get(self.node_id)
         if roster.attempt != attempt or listed_key != self.public_key:
@@ -379,7 +424,10 @@ class Party(ABC):
             )
 
     def _agreed_keys(
-        self, roster: Roster, peers: Iterable[int], pair_keys: Mapping[int, bytes]
+        self,
+        roster: Roster,
+        peers: Iterable[int],
+        pair_keys: Mapping[int, bytes],
     ) -> dict[int, bytes]:
         """Agree with those peers whose pair keys are not there yet; return all."""
         missing = {}
@@ -387,7 +435,10 @@ class Party(ABC):
             if peer not in pair_keys and peer != self.node_id:
                 missing[peer] = roster.keys[peer]
         new_keys = keys.agree_pair_keys(
-            self.private_key, missing, self.run_id, self.node_id
+            self.private_key,
+            missing,
+            self.run_id,
+            self.node_id,
         )
         return {**pair_keys, **new_keys}
 
@@ -397,7 +448,11 @@ class Party(ABC):
             return keys.generate_group_key()
         return b""
 
-    def _with_group_keys(self, opened: Mapping[int, bytes], roster: Roster) -> Self:
+    def _with_group_keys(
+        self,
+        opened: Mapping[int, bytes],
+        roster: Roster,
+    ) -> Self:
         """Take in all authors' keys, and the key of the tags that follows from them.
 
         Without authors it follows from the plan.
@@ -410,7 +465,12 @@ class Party(ABC):
             secret = b"".join([key for _, key in group_keys])
         else:
             secret = self.plan_digest
-        tag_key = keys.derive_key(secret, "tag", self.run_id, roster.digest)
+        tag_key = keys.derive_key(
+            secret,
+            "tag",
+            self.run_id,
+            roster.digest,
+        )
         return changed(self, group_keys=group_keys, tag_key=tag_key)
 
     # -- boxes
@@ -427,7 +487,11 @@ class Party(ABC):
         return self
 
     def _seal(
-        self, pair_key: bytes, purpose: str, recipient: int, secret: bytes
+        self,
+        pair_key: bytes,
+        purpose: str,
+        recipient: int,
+        secret: bytes,
     ) -> bytes:
         """Seal a secret for one other client."""
         context = self._box_context(purpose, self.node_id, recipient)
@@ -435,7 +499,12 @@ class Party(ABC):
         return ciphers.seal(box_key, secret, context)
 
     def _open(
-        self, pair_key: bytes, purpose: str, author: int, box: bytes, length: int
+        self,
+        pair_key: bytes,
+        purpose: str,
+        author: int,
+        box: bytes,
+        length: int,
     ) -> bytes:
         """Open another client's box; another length inside is a `ProtocolError`."""
         context = self._box_context(purpose, author, self.node_id)
@@ -450,14 +519,24 @@ class Party(ABC):
             )
         return secret
 
-    def _box_context(self, purpose: str, author: int, recipient: int) -> bytes:
+    def _box_context(
+        self,
+        purpose: str,
+        author: int,
+        recipient: int,
+    ) -> bytes:
         """Hash what a box is bound to.
 
         It opens for nobody else, and in no other run, attempt or roster.
         """
         roster = self.cohort if self.announced is None else self.announced
         return keys.digest(
-            purpose, self.run_id, *self._box_scope, author, recipient, roster.digest
+            purpose,
+            self.run_id,
+            *self._box_scope,
+            author,
+            recipient,
+            roster.digest,
         )
 
     @property

@@ -74,7 +74,14 @@ def require_pinned(
                 " this client's policy does not pin: ask its owner for the key on"
                 " another way than through the server before you pin it."
             )
-        _require_signed(node, key, credential, run_id, plan_digest, pinned)
+        _require_signed(
+            node,
+            key,
+            credential,
+            run_id,
+            plan_digest,
+            pinned,
+        )
         if identity in node_of_identity:
             # Against one party that stands for several, and so alone around a victim.
             who = name_of(identity, pinned)

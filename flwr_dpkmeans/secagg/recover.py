@@ -126,7 +126,11 @@ class Recover(Party):
             private_key=keys.derive_key(private_master, "private key", *scope),
         )
 
-    def with_plan(self, plan_digest: bytes, last_round: int) -> Recover:
+    def with_plan(
+        self,
+        plan_digest: bytes,
+        last_round: int,
+    ) -> Recover:
         """See `Party.with_plan`; more rounds than have keys are a `ProtocolError`."""
         if last_round > self.slots.last_round:
             raise ProtocolError(
@@ -180,20 +184,38 @@ class Recover(Party):
         boxes = {}
         for peer, peer_share in zip(neighbours, shares, strict=True):
             content = peer_share + public_keys
-            boxes[peer] = self._seal(pair_keys[peer], "shares", peer, content)
+            boxes[peer] = self._seal(
+                pair_keys[peer],
+                "shares",
+                peer,
+                content,
+            )
         group_boxes = {}
         for peer in others:
             group_key = self.own_group_key
-            group_boxes[peer] = self._seal(pair_keys[peer], "box", peer, group_key)
+            group_boxes[peer] = self._seal(
+                pair_keys[peer],
+                "box",
+                peer,
+                group_key,
+            )
 
         agreed = tuple([(peer, pair_keys[peer]) for peer in neighbours])
-        reply = messages.ShareReply(public_keys, commitments, boxes, group_boxes)
+        reply = messages.ShareReply(
+            public_keys,
+            commitments,
+            boxes,
+            group_boxes,
+        )
         return changed(self, pair_keys=agreed), reply
 
     # -- one vector
 
     def admit(
-        self, request: messages.SumRequest, first_round: int, closing_round: int = 0
+        self,
+        request: messages.SumRequest,
+        first_round: int,
+        closing_round: int = 0,
     ) -> Recover:
         """See `Party.admit`."""
         self._require_admissible(request, first_round, closing_round)
@@ -236,7 +258,10 @@ class Recover(Party):
         return agreement.cohort_of(self.sharers, request.attempt, nodes)
 
     def _require_members(
-        self, nodes: NodeIds, before: Collection[int], what: str
+        self,
+        nodes: NodeIds,
+        before: Collection[int],
+        what: str,
     ) -> None:
         """Raise unless nodes are in order, were there before, and are enough.
 
@@ -264,7 +289,11 @@ class Recover(Party):
                 " max_silent."
             )
 
-    def _authors_among(self, nodes: Container[int], what: str) -> list[int]:
+    def _authors_among(
+        self,
+        nodes: Container[int],
+        what: str,
+    ) -> list[int]:
         """Return the nodes that author streams, if the run has any.
 
         Too few of them are a `ProtocolError`.
@@ -302,11 +331,19 @@ class Recover(Party):
         for author in other_authors:
             box = request.group_boxes[author]
             pair_key = pair_keys[author]
-            group_keys[author] = self._open(pair_key, "box", author, box, KEY_BYTES)
+            group_keys[author] = self._open(
+                pair_key,
+                "box",
+                author,
+                box,
+                KEY_BYTES,
+            )
         return opened._with_group_keys(group_keys, self.sharers)
 
     def _with_shares(
-        self, boxes: Mapping[int, bytes], pair_keys: Mapping[int, bytes]
+        self,
+        boxes: Mapping[int, bytes],
+        pair_keys: Mapping[int, bytes],
     ) -> Recover:
         """Open the neighbours' boxes: shares of their keys, and their public keys."""
         public_bytes = KEY_BYTES * self.slots.number
@@ -317,7 +354,13 @@ class Recover(Party):
         for peer in self.present_neighbours:
             pair_key = pair_keys[peer]
             length = share_bytes + public_bytes
-            content = self._open(pair_key, "shares", peer, boxes[peer], length)
+            content = self._open(
+                pair_key,
+                "shares",
+                peer,
+                boxes[peer],
+                length,
+            )
             held_shares.append((peer, content[:share_bytes]))
             peer_keys.append((peer, content[share_bytes:]))
             ticket_keys.append((peer, keys.derive_key(pair_key, "agreement")))
@@ -330,7 +373,9 @@ class Recover(Party):
         )
 
     def _add_masks(
-        self, values: Ring, transcript: bytes
+        self,
+        values: Ring,
+        transcript: bytes,
     ) -> tuple[Recover, dict[int, bytes]]:
         """Add a mask of one's own and one with each neighbour.
 
@@ -353,18 +398,31 @@ class Recover(Party):
         peer_keys = dict(self.peer_keys)
         public_keys = {peer: piece(peer_keys[peer], index) for peer in peers}
         pair_keys = keys.agree_pair_keys(
-            slot.private_key, public_keys, self.run_id, self.node_id
+            slot.private_key,
+            public_keys,
+            self.run_id,
+            self.node_id,
         )
         for peer, pair_key in pair_keys.items():
             values += agreement.pair_mask(
-                pair_key, self.node_id, peer, self.attempt_id, transcript, length
+                pair_key,
+                self.node_id,
+                peer,
+                self.attempt_id,
+                transcript,
+                length,
             )
         view = agreement.cohort_view(self.attempt_id, transcript)
         ticket_keys = dict(self.ticket_keys)
         tickets = {}
         for peer in peers:
             key = ticket_keys[peer]
-            tickets[peer] = agreement.ticket(key, self.node_id, peer, view)
+            tickets[peer] = agreement.ticket(
+                key,
+                self.node_id,
+                peer,
+                view,
+            )
         return self, tickets
 
     # -- shares that take masks away
@@ -409,19 +467,36 @@ class Recover(Party):
             key = ticket_keys[peer]
             if peer in survivors:
                 self_share = piece(held_shares[peer], index)
-                pad = agreement.ticket(key, peer, self.node_id, cohort_view)
+                pad = agreement.ticket(
+                    key,
+                    peer,
+                    self.node_id,
+                    cohort_view,
+                )
                 due = agreement.combine(self_share, pad)
             else:
                 due = piece(held_shares[peer], self.slots.number + index)
             locked = agreement.combine(due, agreement.lock(opening, peer))
-            ticket = agreement.ticket(key, self.node_id, peer, survivors_view)
-            peer_ticket = agreement.ticket(key, peer, self.node_id, survivors_view)
+            ticket = agreement.ticket(
+                key,
+                self.node_id,
+                peer,
+                survivors_view,
+            )
+            peer_ticket = agreement.ticket(
+                key,
+                peer,
+                self.node_id,
+                survivors_view,
+            )
             padded = agreement.combine(opening_share, peer_ticket)
             locked_shares[peer] = locked + ticket + padded
         return locked_shares
 
     def require_confirmed(
-        self, identities: Mapping[int, bytes], confirmations: Mapping[int, bytes]
+        self,
+        identities: Mapping[int, bytes],
+        confirmations: Mapping[int, bytes],
     ) -> None:
         """Refuse to go on unless enough neighbours signed the same survivors.
 
@@ -441,7 +516,10 @@ class Recover(Party):
         for node, signature in confirmations.items():
             signed = (self.run_id, node, *self.attempt_id, named)
             is_confirmed = node in identities and verify(
-                identities[node], signature, "survivors", *signed
+                identities[node],
+                signature,
+                "survivors",
+                *signed,
             )
             if not is_confirmed:
                 # Against a server that says two things, or repeats what was signed
@@ -468,7 +546,12 @@ class Recover(Party):
             [(node, key) for node, key in self.group_keys if node in self.survivors]
         )
 
-    def tag(self, round_index: int, attempt: int, state_digest: bytes) -> bytes:
+    def tag(
+        self,
+        round_index: int,
+        attempt: int,
+        state_digest: bytes,
+    ) -> bytes:
         """Tag the clustering state and the survivors that it comes from."""
         covered = keys.digest(
             "survivors and state",

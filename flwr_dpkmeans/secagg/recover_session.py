@@ -103,7 +103,10 @@ class RecoverSession(Session):
     # -- requests
 
     def request(
-        self, node_id: int, release: messages.Release | None, state: bytes
+        self,
+        node_id: int,
+        release: messages.Release | None,
+        state: bytes,
     ) -> messages.ShareRequest | messages.SumRequest | messages.UnmaskRequest:
         """Make the next request to one client."""
         if self.due is Stage.SHARE:
@@ -145,10 +148,18 @@ class RecoverSession(Session):
         return boxes, group_boxes
 
     def finish_request(
-        self, node_id: int, release: messages.Release, state: bytes
+        self,
+        node_id: int,
+        release: messages.Release,
+        state: bytes,
     ) -> messages.FinishRequest:
         """Make the last message to one client."""
-        return messages.FinishRequest(release, {}, state, self._confirmations(node_id))
+        return messages.FinishRequest(
+            release,
+            {},
+            state,
+            self._confirmations(node_id),
+        )
 
     def _confirmations(self, node_id: int) -> dict[int, bytes]:
         """Signatures of the survivors by one client's neighbours."""
@@ -160,7 +171,11 @@ class RecoverSession(Session):
 
     # -- replies
 
-    def take(self, node_id: int, reply: Reply) -> None:
+    def take(
+        self,
+        node_id: int,
+        reply: Reply,
+    ) -> None:
         """Take in what one client replied to the request that is due."""
         if isinstance(reply, messages.ShareReply):
             self.receive_shares(node_id, reply)
@@ -169,7 +184,11 @@ class RecoverSession(Session):
         else:
             self.receive(node_id, reply)
 
-    def receive_shares(self, node_id: int, reply: messages.ShareReply) -> None:
+    def receive_shares(
+        self,
+        node_id: int,
+        reply: messages.ShareReply,
+    ) -> None:
         """Take one client's shared keys in.
 
         A malformed or second reply is a `ProtocolError`.
@@ -196,7 +215,11 @@ class RecoverSession(Session):
             )
         self.shared[node_id] = reply
 
-    def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
+    def _require_parts(
+        self,
+        node_id: int,
+        reply: messages.SumReply,
+    ) -> None:
         """Raise unless the reply has a tag, and a ticket for each neighbour."""
         peers = self._present_neighbours(node_id)
         has_tag = len(reply.tag) == TAG_BYTES
@@ -206,7 +229,11 @@ class RecoverSession(Session):
                 " discarded."
             )
 
-    def receive_unmask(self, node_id: int, reply: messages.UnmaskReply) -> None:
+    def receive_unmask(
+        self,
+        node_id: int,
+        reply: messages.UnmaskReply,
+    ) -> None:
         """Take one survivor's shares in.
 
         Unasked, second or malformed ones are a `ProtocolError`.
@@ -247,7 +274,11 @@ class RecoverSession(Session):
 
     # -- transitions
 
-    def open_round(self, round_index: int, length: int) -> None:
+    def open_round(
+        self,
+        round_index: int,
+        length: int,
+    ) -> None:
         """See `Session.open_round`; too few that gave shares are a `CohortError`."""
         self.require_cohort()
         super().open_round(round_index, length)
@@ -257,7 +288,12 @@ class RecoverSession(Session):
         self.unmasked = {}
         self.survivors = ()
 
-    def close(self, plan_digest: bytes, *, blinded: bool) -> Outcome:
+    def close(
+        self,
+        plan_digest: bytes,
+        *,
+        blinded: bool,
+    ) -> Outcome:
         """See `Session.close`."""
         missing = self.missing()
         if self.due is Stage.SHARE:
@@ -323,7 +359,11 @@ class RecoverSession(Session):
         self._is_first = False
         self._reset()
 
-    def _narrow_cohort(self, attempt: int, nodes: Iterable[int]) -> None:
+    def _narrow_cohort(
+        self,
+        attempt: int,
+        nodes: Iterable[int],
+    ) -> None:
         """Go on with these nodes alone."""
         node_ids = tuple(sorted(nodes))
         self.roster = agreement.cohort_of(self.sharers, attempt, node_ids)
@@ -332,7 +372,11 @@ class RecoverSession(Session):
         """Raise `CohortError` if too few gave shares for another round."""
         self._require_enough(self.roster.node_ids, f"unmasked round {self.round_index}")
 
-    def _require_enough(self, nodes: Collection[int], what: str) -> None:
+    def _require_enough(
+        self,
+        nodes: Collection[int],
+        what: str,
+    ) -> None:
         if len(nodes) < self.least:
             gone = sorted(set(self.sharers.node_ids) - set(nodes))
             raise CohortError(
@@ -344,7 +388,12 @@ class RecoverSession(Session):
 
     # -- the sum
 
-    def recover(self, plan_digest: bytes, *, blinded: bool) -> AggregateVector:
+    def recover(
+        self,
+        plan_digest: bytes,
+        *,
+        blinded: bool,
+    ) -> AggregateVector:
         """Take the survivors' self masks and the others' pairwise masks away.
 
         What is left is the survivors' exact sum; the cohort of the next round is those
@@ -366,7 +415,12 @@ class RecoverSession(Session):
             self._require_committed(owner, key)
             if owner in self.survivors:
                 total -= agreement.self_mask(
-                    key, self._run_id, owner, self.attempt_id, transcript, self._length
+                    key,
+                    self._run_id,
+                    owner,
+                    self.attempt_id,
+                    transcript,
+                    self._length,
                 )
             else:
                 total -= self._masks_with(owner, key, transcript)
@@ -385,11 +439,18 @@ class RecoverSession(Session):
                     coordinates[peer] = coordinate
             self._require_threshold(len(coordinates), holder)
             shares[holder] = agreement.unlock(
-                holder, replies, coordinates, self._graph.threshold
+                holder,
+                replies,
+                coordinates,
+                self._graph.threshold,
             )
         return shares
 
-    def _reconstruct(self, owner: int, shares: Shares) -> bytes:
+    def _reconstruct(
+        self,
+        owner: int,
+        shares: Shares,
+    ) -> bytes:
         """Put one client's key together from its neighbours' shares.
 
         That of its self mask if it survived, or else its private key.
@@ -406,7 +467,11 @@ class RecoverSession(Session):
         enough = islice(parts.items(), self._graph.threshold)
         return shamir.reconstruct(dict(enough))
 
-    def _require_committed(self, owner: int, key: bytes) -> None:
+    def _require_committed(
+        self,
+        owner: int,
+        key: bytes,
+    ) -> None:
         """Raise unless a key is the one that its owner committed to."""
         index = self._slots.index(*self.attempt_id)
         if owner in self.survivors:
@@ -424,7 +489,12 @@ class RecoverSession(Session):
                 " is due."
             )
 
-    def _masks_with(self, owner: int, private_key: bytes, transcript: bytes) -> Ring:
+    def _masks_with(
+        self,
+        owner: int,
+        private_key: bytes,
+        transcript: bytes,
+    ) -> Ring:
         """Sum what the survivors added to their vectors for a client that is gone."""
         index = self._slots.index(*self.attempt_id)
         public_keys = {}
@@ -432,15 +502,29 @@ class RecoverSession(Session):
             if peer in self.survivors:
                 all_keys = self.shared[peer].public_keys
                 public_keys[peer] = piece(all_keys, index)
-        pair_keys = keys.agree_pair_keys(private_key, public_keys, self._run_id, owner)
+        pair_keys = keys.agree_pair_keys(
+            private_key,
+            public_keys,
+            self._run_id,
+            owner,
+        )
         total = np.zeros(self._length, dtype=np.uint64)
         for peer, pair_key in pair_keys.items():
             total += agreement.pair_mask(
-                pair_key, peer, owner, self.attempt_id, transcript, self._length
+                pair_key,
+                peer,
+                owner,
+                self.attempt_id,
+                transcript,
+                self._length,
             )
         return total
 
-    def _require_threshold(self, n_shares: int, owner: int) -> None:
+    def _require_threshold(
+        self,
+        n_shares: int,
+        owner: int,
+    ) -> None:
         if n_shares < self._graph.threshold:
             raise ProtocolError(
                 f"{n_shares} neighbours of node {owner} gave a share of its key, but"
@@ -448,7 +532,11 @@ class RecoverSession(Session):
             )
 
 
-def _is_for(parts: Mapping[int, bytes], nodes: NodeIds, length: int) -> bool:
+def _is_for(
+    parts: Mapping[int, bytes],
+    nodes: NodeIds,
+    length: int,
+) -> bool:
     """Tell whether there are so many bytes for each of the nodes, and nobody else.
 
     `nodes` are ascending.

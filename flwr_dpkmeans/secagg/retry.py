@@ -51,7 +51,10 @@ class Retry(Party):
     """Keys of the masks under `transcript`, end to end, in the order of `pair_keys`."""
 
     def admit(
-        self, request: messages.SumRequest, first_round: int, closing_round: int = 0
+        self,
+        request: messages.SumRequest,
+        first_round: int,
+        closing_round: int = 0,
     ) -> Retry:
         """See `Party.admit`."""
         self._require_admissible(request, first_round, closing_round)
@@ -119,11 +122,19 @@ class Retry(Party):
         opened = {}
         for author, box in boxes.items():
             pair_key = pair_keys[author]
-            opened[author] = self._open(pair_key, "box", author, box, KEY_BYTES)
+            opened[author] = self._open(
+                pair_key,
+                "box",
+                author,
+                box,
+                KEY_BYTES,
+            )
         return self._with_group_keys(opened, cohort)
 
     def _add_masks(
-        self, values: Ring, transcript: bytes
+        self,
+        values: Ring,
+        transcript: bytes,
     ) -> tuple[Retry, dict[int, bytes]]:
         """Add the masks of later neighbours and subtract those of earlier ones.
 
@@ -132,14 +143,24 @@ class Retry(Party):
         masked = self
         if transcript != self.transcript:
             mask_keys = [
-                self._shared(keys.derive_key, pair_key, "mask", transcript)
+                self._shared(
+                    keys.derive_key,
+                    pair_key,
+                    "mask",
+                    transcript,
+                )
                 for _, pair_key in self.pair_keys
             ]
             masked = changed(self, mask_keys=b"".join(mask_keys))
         length = len(values)
         for index, (peer, _) in enumerate(self.pair_keys):
             mask_key = piece(masked.mask_keys, index)
-            words = self._shared(ciphers.stream, mask_key, self.attempt_id, length)
+            words = self._shared(
+                ciphers.stream,
+                mask_key,
+                self.attempt_id,
+                length,
+            )
             if self.node_id < peer:
                 values += words
             else:
@@ -158,7 +179,12 @@ class Retry(Party):
         pair_keys = self._agreed_keys(self.cohort, peers, dict(self.pair_keys))
         boxes = {}
         for peer in peers:
-            boxes[peer] = self._seal(pair_keys[peer], "box", peer, self.own_group_key)
+            boxes[peer] = self._seal(
+                pair_keys[peer],
+                "box",
+                peer,
+                self.own_group_key,
+            )
         return boxes
 
     @property
@@ -210,7 +236,10 @@ class RetrySession(Session):
         return frozenset(self.roster.authors(self._max_silent))
 
     def request(
-        self, node_id: int, release: messages.Release | None, state: bytes
+        self,
+        node_id: int,
+        release: messages.Release | None,
+        state: bytes,
     ) -> messages.SumRequest:
         """Make the next request to one client."""
         roster = self.roster if self._is_first else None
@@ -227,7 +256,10 @@ class RetrySession(Session):
         )
 
     def finish_request(
-        self, node_id: int, release: messages.Release, state: bytes
+        self,
+        node_id: int,
+        release: messages.Release,
+        state: bytes,
     ) -> messages.FinishRequest:
         """Make the last message to one client."""
         return messages.FinishRequest(release, self.take_boxes(node_id), state)
@@ -236,7 +268,11 @@ class RetrySession(Session):
         """Hand out the group keys sealed for one node, once an attempt."""
         return self._boxes.pop(node_id, {})
 
-    def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
+    def _require_parts(
+        self,
+        node_id: int,
+        reply: messages.SumReply,
+    ) -> None:
         """Raise unless the tag has its length, and key authors alone seal their keys.
 
         A tag is empty before any key is shared.
@@ -255,7 +291,12 @@ class RetrySession(Session):
                 f" {len(due)} were due: discarded."
             )
 
-    def close(self, plan_digest: bytes, *, blinded: bool) -> Outcome:
+    def close(
+        self,
+        plan_digest: bytes,
+        *,
+        blinded: bool,
+    ) -> Outcome:
         """Go on with what came: to the sum, or to a new attempt without the silent."""
         missing = self.missing()
         if missing:

@@ -69,11 +69,19 @@ class Roster:
             )
 
     @classmethod
-    def of(cls, attempt: int, keys: Mapping[int, bytes]) -> Roster:
+    def of(
+        cls,
+        attempt: int,
+        keys: Mapping[int, bytes],
+    ) -> Roster:
         """Build a roster from public keys by node id."""
         return cls(attempt, tuple(sorted(keys.items())))
 
-    def without(self, attempt: int, missing: Iterable[int]) -> Roster:
+    def without(
+        self,
+        attempt: int,
+        missing: Iterable[int],
+    ) -> Roster:
         """Return the roster of a later attempt, without the missing nodes."""
         gone = set(missing)
         members = [member for member in self.members if member[0] not in gone]
@@ -123,12 +131,20 @@ class Roster:
         n_authors = FEWEST_AUTHORS + max(0, max_silent)
         return self.hashed_order[:n_authors]
 
-    def neighbours(self, node_id: int, max_silent: int) -> NodeIds:
+    def neighbours(
+        self,
+        node_id: int,
+        max_silent: int,
+    ) -> NodeIds:
         """Return the nodes with which one node shares masks, ascending."""
         degree = mask_degree(len(self.members), max_silent)
         return self.circle(node_id, degree)
 
-    def circle(self, node_id: int, degree: int) -> NodeIds:
+    def circle(
+        self,
+        node_id: int,
+        degree: int,
+    ) -> NodeIds:
         """Return a node's nearest on the circle of the hashed order, ascending.
 
         Parameters

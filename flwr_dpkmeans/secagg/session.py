@@ -106,7 +106,11 @@ class Session(ABC):
         """Clients in the sum."""
         return len(self.roster.members)
 
-    def open_round(self, round_index: int, length: int) -> None:
+    def open_round(
+        self,
+        round_index: int,
+        length: int,
+    ) -> None:
         """Wait for one vector of so many entries from every client of the roster."""
         self.round_index = round_index
         self._length = length
@@ -120,7 +124,11 @@ class Session(ABC):
         self.total = np.zeros(self._length, dtype=np.uint64)
         self._is_open = True
 
-    def receive(self, node_id: int, reply: messages.SumReply) -> None:
+    def receive(
+        self,
+        node_id: int,
+        reply: messages.SumReply,
+    ) -> None:
         """Take one vector in.
 
         One that is late, replayed or malformed is a `ProtocolError` and changes
@@ -162,10 +170,18 @@ class Session(ABC):
         self.total += values
 
     @abstractmethod
-    def _require_parts(self, node_id: int, reply: messages.SumReply) -> None:
+    def _require_parts(
+        self,
+        node_id: int,
+        reply: messages.SumReply,
+    ) -> None:
         """Raise unless a reply's tag and boxes for others are as they are due."""
 
-    def take(self, node_id: int, reply: messages.SumReply) -> None:
+    def take(
+        self,
+        node_id: int,
+        reply: messages.SumReply,
+    ) -> None:
         """Take in what one client replied to the request that is due."""
         self.receive(node_id, reply)
 
@@ -174,7 +190,12 @@ class Session(ABC):
         return tuple([node for node in self.roster.node_ids if node not in self.tags])
 
     @abstractmethod
-    def close(self, plan_digest: bytes, *, blinded: bool) -> Outcome:
+    def close(
+        self,
+        plan_digest: bytes,
+        *,
+        blinded: bool,
+    ) -> Outcome:
         """Go on with what came: to the sum, to its next stage, or to a new attempt.
 
         Parameters

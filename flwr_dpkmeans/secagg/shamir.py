@@ -24,7 +24,11 @@ Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 
 
-def share(secret: bytes, n_holders: int, threshold: int) -> list[bytes]:
+def share(
+    secret: bytes,
+    n_holders: int,
+    threshold: int,
+) -> list[bytes]:
     """Split a secret into shares, of which fewer than a threshold say nothing.
 
     Each byte is the constant term of its own random polynomial of degree

@@ -50,7 +50,11 @@ class Slots:
         n_rounds = self.last_round - self.first_round + 1
         return n_rounds * self.n_attempts
 
-    def index(self, round_index: int, attempt: int) -> int:
+    def index(
+        self,
+        round_index: int,
+        attempt: int,
+    ) -> int:
         """Return where the keys of an aggregation stand among those of all.
 
         One that is not planned is a `ProtocolError`.

@@ -65,7 +65,9 @@ def public_facts(plan: Plan) -> PublicFacts:
     released_closeness = SAME
     if of_all:
         squares = math.fsum(event.noise_multiplier**-2 for event in of_all)
-        released_multiplier = 1.0 / math.sqrt(squares)
+        # Of noise beyond all numbers, whose share is refused later, nothing is left.
+        if squares > 0.0:
+            released_multiplier = 1.0 / math.sqrt(squares)
         released_closeness = joint_closeness(event.closeness for event in of_all)
     return PublicFacts(
         config=plan.config.unseeded,
@@ -117,7 +119,12 @@ def _other_events(
     events = plan.events(range(plan.first_round, 1))
     for blocks in (profile, evaluation):
         if blocks:
-            events += round_events(blocks, plan.fraction_bits, n_shares, rate)
+            events += round_events(
+                blocks,
+                plan.fraction_bits,
+                n_shares,
+                rate,
+            )
     return events
 
 

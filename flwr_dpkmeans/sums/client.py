@@ -126,11 +126,20 @@ class Memory:
     def pack(self) -> dict[str, Any]:
         """Write it as text and blobs, for one record that is replaced as a whole."""
         protocol = pack_fields(self.protocol)
-        others = pack_fields(self, "protocol", "plan_blob", "plan")
+        others = pack_fields(
+            self,
+            "protocol",
+            "plan_blob",
+            "plan",
+        )
         return {**protocol, **others, "plan": self.plan_blob}
 
     @classmethod
-    def unpack(cls, stored: Mapping[str, Any], run_id: int) -> Memory | None:
+    def unpack(
+        cls,
+        stored: Mapping[str, Any],
+        run_id: int,
+    ) -> Memory | None:
         """Undo `pack`; None where it is of an earlier run."""
         (party_name,) = PARTIES.keys() & stored.keys()
         party = unpack_fields(PARTIES[party_name], stored)
@@ -183,7 +192,11 @@ class Guard:
         It would be paid for nothing.
         """
 
-    def require_approved(self, plan: Plan, digest: bytes) -> None:
+    def require_approved(
+        self,
+        plan: Plan,
+        digest: bytes,
+    ) -> None:
         """Recompute a plan, and hold it against the policy and what the data cost.
 
         A server may lie about prices.
@@ -194,13 +207,21 @@ class Guard:
         could not be charged.
         """
 
-    def require_names(self, plan: Plan, names: tuple[str, ...]) -> None:
+    def require_names(
+        self,
+        plan: Plan,
+        names: tuple[str, ...],
+    ) -> None:
         """Hold the columns and their bounds against the policy."""
 
     def require_same_history(self, memory: Memory) -> None:
         """Refuse to go on where ledger and memory differ: one of them is an older copy."""
 
-    def require_open(self, memory: Memory, request: messages.SumRequest) -> None:
+    def require_open(
+        self,
+        memory: Memory,
+        request: messages.SumRequest,
+    ) -> None:
         """Refuse what stands in the ledger, as it is replayed, and a plan that the
         policy no longer allows.
         """
@@ -214,7 +235,11 @@ class Guard:
     ) -> None:
         """Write a release into the ledger before it is sent."""
 
-    def give_shares(self, memory: Memory, request: messages.UnmaskRequest) -> None:
+    def give_shares(
+        self,
+        memory: Memory,
+        request: messages.UnmaskRequest,
+    ) -> None:
         """Write into the ledger that key shares are given.
 
         Refuse a second time: both shares would open a vector.
@@ -228,13 +253,21 @@ class Guard:
     ) -> None:
         """Log that keys were shared."""
 
-    def finished(self, memory: Memory, report: PrivacyReport) -> None:
+    def finished(
+        self,
+        memory: Memory,
+        report: PrivacyReport,
+    ) -> None:
         """Log the end of the run."""
 
     def ended(self, memory: Memory) -> None:
         """Write into the ledger that the result has been handed on."""
 
-    def stopped(self, memory: Memory | None, sentence: str) -> None:
+    def stopped(
+        self,
+        memory: Memory | None,
+        sentence: str,
+    ) -> None:
         """Log that the server has ended the run, and why."""
 
 
@@ -246,10 +279,18 @@ class Statistic(Protocol):
         labels, what its schema agrees to.
         """
 
-    def compute(self, memory: Memory, index: int) -> Sequence[Array]:
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> Sequence[Array]:
         """The exact statistic of one round, clipped to what the plan says."""
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
+    def deliver(
+        self,
+        memory: Memory,
+        report: Callable[[], PrivacyReport],
+    ) -> bool:
         """Take the result, and say whether it was stored, which nobody else may know."""
 
 
@@ -342,7 +383,13 @@ class Client:
         guard.require_names(plan, names)
         min_cohort = max(plan.min_cohort, guard.min_cohort)
         private_key = generate_private_key()
-        party = party_of(plan, guard.node_id, private_key, min_cohort, digest)
+        party = party_of(
+            plan,
+            guard.node_id,
+            private_key,
+            min_cohort,
+            digest,
+        )
         memory = Memory(
             protocol=party,
             plan_blob=request.plan,
@@ -355,7 +402,11 @@ class Client:
         )
         return memory, self._keys_reply(memory)
 
-    def _require_first_plan(self, plan: Plan, digest: bytes) -> None:
+    def _require_first_plan(
+        self,
+        plan: Plan,
+        digest: bytes,
+    ) -> None:
         """Refuse a plan of another run, one that knows too much, and what the node does
         not allow.
         """
@@ -391,7 +442,10 @@ class Client:
         if guard.identity is not None:
             identity = guard.identity.public_key
             signature = guard.identity.sign_keys(
-                memory.plan.run_id, guard.node_id, digest, public_key
+                memory.plan.run_id,
+                guard.node_id,
+                digest,
+                public_key,
             )
         return KeysReply(
             public_key=public_key,
@@ -404,7 +458,9 @@ class Client:
         )
 
     def _share(
-        self, memory: Memory, request: Request
+        self,
+        memory: Memory,
+        request: Request,
     ) -> tuple[Memory, messages.ShareReply]:
         """Share the keys of all aggregations.
 
@@ -429,7 +485,9 @@ class Client:
         return memory, reply
 
     def _sum(
-        self, memory: Memory, request: Request
+        self,
+        memory: Memory,
+        request: Request,
     ) -> tuple[Memory, messages.SumReply]:
         """Take the last release in, compute the next statistic, charge the ledger, mask
         and answer.
@@ -479,7 +537,10 @@ class Client:
         tables.require_agreed_columns(plan, memory.columns)
         if plan.server_advances and not plan.discovers(message.round_index):
             return _with_server_state(
-                memory, message.round_index, message.state, is_repeated=is_repeated
+                memory,
+                message.round_index,
+                message.state,
+                is_repeated=is_repeated,
             )
         if message.state:
             # It could have the statistic taken where its bound does not hold, or where
@@ -507,14 +568,26 @@ class Client:
         trust = planned.model
         announced = party.announced or party.cohort
         shares = plan.shares_of(len(party.cohort.members), len(announced.members))
-        noise = make_noise_source(plan, "client", guard.stream, *attempt_id)
+        noise = make_noise_source(
+            plan,
+            "client",
+            guard.stream,
+            *attempt_id,
+        )
         exact = self._vector(memory, planned, attempt_id)
         vector = trust.contribute(
-            exact, planned.blocks, plan.fraction_bits, shares, noise
+            exact,
+            planned.blocks,
+            plan.fraction_bits,
+            shares,
+            noise,
         )
         self.unmasked_vector = vector.values
         party, reply = party.answer(
-            message, vector, blinded=trust.hides_sums(), state_digest=memory.digest()
+            message,
+            vector,
+            blinded=trust.hides_sums(),
+            state_digest=memory.digest(),
         )
         # Asked once more, since computing takes time: an answer that comes too late
         # would be paid for nothing.
@@ -552,7 +625,9 @@ class Client:
         return encoded
 
     def _unmask(
-        self, memory: Memory, request: Request
+        self,
+        memory: Memory,
+        request: Request,
     ) -> tuple[Memory, messages.UnmaskReply]:
         """Give a share for each neighbour, and sign what survivors this client heard
         of.
@@ -577,7 +652,9 @@ class Client:
         return changed(memory, protocol=party), reply
 
     def _finish(
-        self, memory: Memory, request: Request
+        self,
+        memory: Memory,
+        request: Request,
     ) -> tuple[Memory, messages.FinishReply]:
         """Take the last release in, hand the result on and tag the state."""
         message: messages.FinishRequest = request.body
@@ -595,7 +672,10 @@ class Client:
             )
         if plan.server_advances:
             memory = _with_server_state(
-                memory, last + 1, message.state, is_repeated=False
+                memory,
+                last + 1,
+                message.state,
+                is_repeated=False,
             )
         else:
             memory = changed(memory, clusters=_advance(memory, release))
@@ -639,7 +719,9 @@ class Client:
         return report
 
     def _recognised(
-        self, memory: Memory, message: messages.SumRequest | messages.ShareRequest
+        self,
+        memory: Memory,
+        message: messages.SumRequest | messages.ShareRequest,
     ) -> int:
         """Hold the first roster of a run against the identities that the policy pins,
         so that no server invents clients.
@@ -672,7 +754,9 @@ class Client:
         )
 
     def _require_confirmed(
-        self, memory: Memory, confirmations: Mapping[int, bytes]
+        self,
+        memory: Memory,
+        confirmations: Mapping[int, bytes],
     ) -> None:
         """Where identities are pinned, neighbours must have signed the survivors that
         this client heard of.
@@ -697,7 +781,11 @@ class Client:
         digest = plan_digest(blob)
         has_begun = released is not None or bool(memory.attempts)
         require_next(
-            memory.plan, plan, memory.discoveries, begun=has_begun, released=released
+            memory.plan,
+            plan,
+            memory.discoveries,
+            begun=has_begun,
+            released=released,
         )
         self._guard.require_approved(plan, digest)
         tables.require_width(plan, memory.n_features)
@@ -843,7 +931,12 @@ def _with_discoveries(memory: Memory, release: messages.Release) -> Memory:
     plan = memory.plan
     index = release.round_index
     released = _as_released(plan, index, _readable(memory, release))
-    discoveries = plan.task.take_preliminary(plan, index, released, memory.discoveries)
+    discoveries = plan.task.take_preliminary(
+        plan,
+        index,
+        released,
+        memory.discoveries,
+    )
     return changed(memory, discoveries=discoveries)
 
 
@@ -852,7 +945,12 @@ def _advance(memory: Memory, release: messages.Release) -> State:
     if memory.clusters is None:
         raise ProtocolError("a release came before the plan was final: stop the run.")
     values = _readable(memory, release).values.tobytes()
-    return _next_state(memory.plan, release.round_index, memory.clusters, values)
+    return _next_state(
+        memory.plan,
+        release.round_index,
+        memory.clusters,
+        values,
+    )
 
 
 @lru_cache(maxsize=4)

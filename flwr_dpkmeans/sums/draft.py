@@ -299,7 +299,12 @@ def _planned(plan: Plan) -> tuple[PlannedRound, ...]:
     """
     trust = plan.settings.trust
     return tuple(
-        PlannedRound(step.name, trust, step.blocks, step.radius)
+        PlannedRound(
+            step.name,
+            trust,
+            step.blocks,
+            step.radius,
+        )
         for step in build_algorithm(plan).rounds
     )
 
@@ -320,7 +325,12 @@ def _continuations(plan: Plan) -> tuple[Plan, ...]:
     continuations: list[Plan] = []
     refused: LocalMisuseError | None = None
     for width, n_examples in itertools.product(_possible_widths(plan), counts):
-        final = replace(plan, config=longest, n_features=width, n_examples=n_examples)
+        final = replace(
+            plan,
+            config=longest,
+            n_features=width,
+            n_examples=n_examples,
+        )
         final = _with_preliminary_rounds(final)
         try:
             final = replace(final, rounds=_planned(final))

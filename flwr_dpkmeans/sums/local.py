@@ -120,7 +120,11 @@ class Virtual(Guard, Statistic):
     logged.
     """
 
-    def __init__(self, run: LocalRun, node_id: int) -> None:
+    def __init__(
+        self,
+        run: LocalRun,
+        node_id: int,
+    ) -> None:
         self.run_id = run.plan.run_id
         self.node_id = node_id
         self.stream = node_id
@@ -141,20 +145,36 @@ class Virtual(Guard, Statistic):
         has_labels = self._labels is not None
         return points.shape[1], names, has_labels, planned_schema(self._settings)
 
-    def compute(self, memory: Memory, index: int) -> Sequence[Array]:
+    def compute(
+        self,
+        memory: Memory,
+        index: int,
+    ) -> Sequence[Array]:
         plan = memory.plan
         points, beside = self._table()
         if plan.discovers(index):
             return plan.task.preliminary_statistic(
-                plan, index, points, memory.discoveries
+                plan,
+                index,
+                points,
+                memory.discoveries,
             )
         assert memory.clusters is not None
         step = build_algorithm(plan).rounds[index - 1]
         state = memory.clusters.view(step.reads)
         scaled = self._scaled(plan, points)
-        return step.arrays_of(scaled, state, self._labels, beside)
+        return step.arrays_of(
+            scaled,
+            state,
+            self._labels,
+            beside,
+        )
 
-    def _scaled(self, plan: Plan, points: Array) -> Array:
+    def _scaled(
+        self,
+        plan: Plan,
+        points: Array,
+    ) -> Array:
         """The points in the plan's box, made once where the tables are a list.
 
         What is made anew each time is not retained either.
@@ -167,7 +187,11 @@ class Virtual(Guard, Statistic):
             run.scaled[self._index] = scaled
         return scaled
 
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
+    def deliver(
+        self,
+        memory: Memory,
+        report: Callable[[], PrivacyReport],
+    ) -> bool:
         """The memory is the result."""
         return True
 
@@ -251,7 +275,11 @@ class LocalRun(Server):
         circle = self.session.roster.hashed_order
         return tuple(node for node in circle if node in due)
 
-    def ask(self, node: int, request: Request) -> Answer:
+    def ask(
+        self,
+        node: int,
+        request: Request,
+    ) -> Answer:
         """What one client answers, as it is: whatever goes wrong here is raised."""
         virtual = Virtual(self, node)
         client = Client(virtual, virtual, self.memories.get(node))

@@ -22,7 +22,11 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 
 
 def require_integer(
-    name: str, value: object, low: int, example: int, most: int | None = None
+    name: str,
+    value: object,
+    low: int,
+    example: int,
+    most: int | None = None,
 ) -> int:
     """A count as an integer, also from NumPy or a whole float (a TOML or Hydra number),
     from `low` to `most`.
@@ -37,7 +41,12 @@ def require_integer(
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or value < low:
-        value = require_whole(name, value, low, f"give {example}")
+        value = require_whole(
+            name,
+            value,
+            low,
+            f"give {example}",
+        )
     if most is not None and value > most:
         raise ConfigurationError(
             f"{name} is {value}, but it must be at most {most}: give a smaller one."
@@ -84,18 +93,36 @@ class Rule:
 
 
 def whole(
-    default: Any, low: int, example: int, about: str, *, most: int | None = None
+    default: Any,
+    low: int,
+    example: int,
+    about: str,
+    *,
+    most: int | None = None,
 ) -> Any:
     """Declare an option that is an integer of at least `low` and at most `most`.
 
     Optional if its default is None.
     """
     return _declared(
-        default, partial(require_integer, low=low, example=example, most=most), about
+        default,
+        partial(
+            require_integer,
+            low=low,
+            example=example,
+            most=most,
+        ),
+        about,
     )
 
 
-def real(default: Any, low: float, high: float, example: str, about: str) -> Any:
+def real(
+    default: Any,
+    low: float,
+    high: float,
+    example: str,
+    about: str,
+) -> Any:
     """Declare an option that is a number in the open interval (low, high).
 
     Optional if its default is None.
@@ -112,13 +139,22 @@ def real(default: Any, low: float, high: float, example: str, about: str) -> Any
                 else f"{least} and below {high:g}"
             )
             bound = least if math.isinf(high) else both
-            raise invalid(name, given, f"a finite number {bound}", f"give {example}")
+            raise invalid(
+                name,
+                given,
+                f"a finite number {bound}",
+                f"give {example}",
+            )
         return number
 
     return _declared(default, take, about)
 
 
-def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
+def choice(
+    kind: type[Enum],
+    default: Enum | None,
+    about: str,
+) -> Any:
     """Declare an option that is a member of an enumeration.
 
     Optional if its default is None.
@@ -134,7 +170,12 @@ def flag(default: bool, about: str) -> Any:
 
     def take(name: str, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise invalid(name, value, "a boolean", "give True or False")
+            raise invalid(
+                name,
+                value,
+                "a boolean",
+                "give True or False",
+            )
         return value
 
     return _declared(default, take, about)
@@ -156,7 +197,11 @@ def option(
     return _declared(default, take, about)
 
 
-def _declared(default: Any, take: Callable[[str, Any], Any], about: str) -> Any:
+def _declared(
+    default: Any,
+    take: Callable[[str, Any], Any],
+    about: str,
+) -> Any:
     """A field with its rule.
 
     One whose default is None may be left to the run, another default is taken now.

@@ -279,7 +279,11 @@ class Plan:
             else 0
         )
 
-    def round_after(self, index: int, state: State | None) -> int:
+    def round_after(
+        self,
+        index: int,
+        state: State | None,
+    ) -> int:
         """The round that follows round `index`, after which the state is as given
         (None: not known); T + 1: the end.
 
@@ -341,7 +345,11 @@ class Plan:
         """How many clients add noise shares at the start."""
         return self.shares_of(self.n_clients)
 
-    def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
+    def shares_of(
+        self,
+        n_clients: int,
+        n_sharers: int | None = None,
+    ) -> Shares:
         """How many clients add noise shares, where so many are asked.
 
         `n_sharers` shared keys (None: all) before.
@@ -365,7 +373,11 @@ class Plan:
     def all_rounds(self) -> tuple[PlannedRound, ...]:
         return (*self.preliminary, *self.rounds)
 
-    def released_std(self, planned: PlannedRound, block: Block) -> float:
+    def released_std(
+        self,
+        planned: PlannedRound,
+        block: Block,
+    ) -> float:
         """Standard deviation on one entry of a sum of all clients, also of those whose
         shares are not counted on.
         """
@@ -390,7 +402,10 @@ class Plan:
         planned = self.round_at(index)
         n_shares = planned.model.counted_shares(self.shares)
         return _described(
-            planned.blocks, self.fraction_bits, n_shares, self.rates[index]
+            planned.blocks,
+            self.fraction_bits,
+            n_shares,
+            self.rates[index],
         )
 
     @cached_property
@@ -503,7 +518,12 @@ def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
     )
 
 
-def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool:
+def takes_part(
+    plan: Plan,
+    node_id: int,
+    round_index: int,
+    attempt: int,
+) -> bool:
     """Throw a client's own coin for one aggregation.
 
     Without sampling it always takes part.
@@ -519,7 +539,15 @@ def takes_part(plan: Plan, node_id: int, round_index: int, attempt: int) -> bool
     threshold = int(rate * 2.0**53)
     if plan.settings.noise is not NoiseKind.SEEDED:
         return secrets.randbelow(2**53) < threshold
-    stream = np.random.default_rng(_stream(plan, "coin", node_id, round_index, attempt))
+    stream = np.random.default_rng(
+        _stream(
+            plan,
+            "coin",
+            node_id,
+            round_index,
+            attempt,
+        )
+    )
     return int(stream.integers(2**53)) < threshold
 
 

@@ -109,14 +109,25 @@ def closing_multiplier(plan: Plan, share: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
+def _sampled_multiplier(
+    multiplier: float,
+    rate: float,
+    delta: float,
+) -> float:
     """The noise multiplier with which one release over sampled clients costs what it
     would over all with the other.
     """
     over_all = release.GaussianRelease("closing round", multiplier)
     epsilon = compose_epsilon([over_all], delta)
     return calibrate_scale(
-        lambda scale: [release.GaussianRelease("closing round", scale, SAME, rate)],
+        lambda scale: [
+            release.GaussianRelease(
+                "closing round",
+                scale,
+                SAME,
+                rate,
+            )
+        ],
         epsilon,
         delta,
         start=multiplier,

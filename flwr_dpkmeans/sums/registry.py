@@ -34,7 +34,11 @@ class Registry(Mapping[str, ItemT]):
         self._items: dict[str, ItemT] = {}
         self._unusable: dict[str, str] = {}
 
-    def add(self, name: str, item: ItemT) -> None:
+    def add(
+        self,
+        name: str,
+        item: ItemT,
+    ) -> None:
         """Make an item known.
 
         Another one of the same name is refused, since plans name it.
@@ -88,7 +92,11 @@ class Registry(Mapping[str, ItemT]):
             except Exception as error:
                 self._note_unusable(point, error)
 
-    def _note_unusable(self, point: EntryPoint, error: Exception) -> None:
+    def _note_unusable(
+        self,
+        point: EntryPoint,
+        error: Exception,
+    ) -> None:
         """Say so where an installed package's item cannot be used."""
         if isinstance(error, ConfigurationError):
             why = str(error).rstrip(".")
@@ -96,4 +104,9 @@ class Registry(Mapping[str, ItemT]):
             why = f"{type(error).__name__}: {error}"
         sentence = f"what is installed as {point.value!r} cannot be used ({why})"
         self._unusable[point.name] = sentence
-        _logger.warning("%s %r: %s", self._group, point.name, sentence)
+        _logger.warning(
+            "%s %r: %s",
+            self._group,
+            point.name,
+            sentence,
+        )

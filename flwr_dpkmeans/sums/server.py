@@ -236,7 +236,15 @@ class Server:
                 state = self._state_for(session.round_index)
         for node in self.nodes:
             message = session.request(node, release, state)
-            yield node, Request(stage, message, plan=plan, run_id=run_id)
+            yield (
+                node,
+                Request(
+                    stage,
+                    message,
+                    plan=plan,
+                    run_id=run_id,
+                ),
+            )
 
     def _begin_attempt(self) -> None:
         """Note that one more aggregation is asked for, and whether the same one was
@@ -292,7 +300,9 @@ class Server:
         )
 
     def _replies(
-        self, answers: Iterable[tuple[int, Answer]], stage: Stage
+        self,
+        answers: Iterable[tuple[int, Answer]],
+        stage: Stage,
     ) -> Iterator[tuple[int, Any]]:
         """Replies of nodes that were asked, or the `Failure` or `VersionError` that
         came instead; others are logged.
@@ -348,7 +358,12 @@ class Server:
         public_keys = {node: reply.public_key for node, reply in agreed.items()}
         roster = Roster.of(0, public_keys)
         self._cohort = fingerprints(roster, self._credentials)
-        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
+        self._session = session_of(
+            agreed_plan,
+            self.plan,
+            roster,
+            self._credentials,
+        )
         self.due = self._session.due
         self._to_open = self.plan.first_round if self.due is Stage.SUM else None
 
@@ -402,7 +417,11 @@ class Server:
             return None
         return self._finish_round(aggregate, session.n_summed)
 
-    def _take_one(self, node: int, reply: Any) -> None:
+    def _take_one(
+        self,
+        node: int,
+        reply: Any,
+    ) -> None:
         """Hand one node's part to the session, or log why it is refused."""
         try:
             if isinstance(reply, Failure):
@@ -447,7 +466,11 @@ class Server:
                 extra=event("left out", missing=names),
             )
 
-    def _finish_round(self, aggregate: AggregateVector, n_clients: int) -> Step:
+    def _finish_round(
+        self,
+        aggregate: AggregateVector,
+        n_clients: int,
+    ) -> Step:
         """Add noise if this trust model has the server do it, and retain what may be
         known.
         """
@@ -458,7 +481,13 @@ class Server:
         if broadcast.released is not None:
             sharers = session.sharers
             n_sharers = None if sharers is None else len(sharers.members)
-            require_plausible(plan, index, broadcast.released, n_clients, n_sharers)
+            require_plausible(
+                plan,
+                index,
+                broadcast.released,
+                n_clients,
+                n_sharers,
+            )
         values = broadcast.values
         if plan.server_advances and not plan.discovers(index):
             # Where the server goes on by itself, clients are sent its state and need no
@@ -471,7 +500,12 @@ class Server:
         movement = None
         if self.clusters is not None and self.clusters.movements:
             movement = self.clusters.movements[-1]
-        step = describe_step(self.plan, self.attempts, n_clients, movement)
+        step = describe_step(
+            self.plan,
+            self.attempts,
+            n_clients,
+            movement,
+        )
         following = self.plan.round_after(index, self.clusters)
         if self.plan.is_final and following > self.plan.last_round:
             self.due = Stage.FINISH
@@ -481,11 +515,16 @@ class Server:
         return step
 
     def _broadcast(
-        self, aggregate: AggregateVector, planned: PlannedRound
+        self,
+        aggregate: AggregateVector,
+        planned: PlannedRound,
     ) -> Broadcast:
         """What the trust model has the server send on, and lets it read."""
         return planned.model.broadcast(
-            aggregate, planned.blocks, self.plan.fraction_bits, self._noise
+            aggregate,
+            planned.blocks,
+            self.plan.fraction_bits,
+            self._noise,
         )
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
@@ -518,7 +557,11 @@ class Server:
         self.confirmed = tuple(sorted(tags))
         self.due = None
 
-    def _learn(self, index: int, released: ReleasedSum) -> None:
+    def _learn(
+        self,
+        index: int,
+        released: ReleasedSum,
+    ) -> None:
         """Use a released sum: the last preliminary one makes the plan final, the others
         move the centroids.
         """
@@ -529,11 +572,18 @@ class Server:
             step = build_algorithm(plan).rounds[index - 1]
             self.clusters = step.advance(self.clusters, released)
 
-    def _discover(self, index: int, released: ReleasedSum) -> None:
+    def _discover(
+        self,
+        index: int,
+        released: ReleasedSum,
+    ) -> None:
         """Add what a preliminary sum tells, of which the last makes the plan final."""
         plan = self.plan
         discoveries = plan.task.take_preliminary(
-            plan, index, released, self._discoveries
+            plan,
+            index,
+            released,
+            self._discoveries,
         )
         self._discoveries = discoveries
         if COUNT in released.arrays:
@@ -581,7 +631,12 @@ class Server:
             # The width joins the plan together with the count.
             self.plan = replace(self.plan, n_features=plan.n_features)
 
-    def _next_plan(self, plan: Plan, *, announce: bool = True) -> None:
+    def _next_plan(
+        self,
+        plan: Plan,
+        *,
+        announce: bool = True,
+    ) -> None:
         """Put a plan in force; a later one is announced with the next request."""
         if announce:
             self._new_plan = dump_plan(plan)

@@ -65,7 +65,12 @@ class Dropout(Enum):
     RECOVER = "recover"
 
     @classmethod
-    def usual(cls, n_clients: int, *, masked: bool) -> Dropout:
+    def usual(
+        cls,
+        n_clients: int,
+        *,
+        masked: bool,
+    ) -> Dropout:
         """Where nobody gives it: by the size of the cohort; recovery takes masks."""
         return cls.RECOVER if masked and n_clients > RECOVER_ABOVE else cls.RETRY
 
@@ -94,7 +99,12 @@ def require_bounds(bounds: object) -> None:
 
 def _require_name(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise invalid(name, value, "a name", "give a string")
+        raise invalid(
+            name,
+            value,
+            "a name",
+            "give a string",
+        )
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,13 @@ class Settings(Options):
     """
 
     bounds: Box
-    epsilon: float = real(1.0, 0.0, math.inf, "1.0", "cost of a run without dropouts")
+    epsilon: float = real(
+        1.0,
+        0.0,
+        math.inf,
+        "1.0",
+        "cost of a run without dropouts",
+    )
     delta: float | None = real(
         None,
         -5e-324,
@@ -157,9 +173,17 @@ class Settings(Options):
         " not fix secure noise); automatic: drawn for the run",
     )
     n_clients: int | None = whole(
-        None, 2, 10, "cohort to wait for; automatic: whoever is there"
+        None,
+        2,
+        10,
+        "cohort to wait for; automatic: whoever is there",
     )
-    min_clients: int = whole(2, 2, 2, "smallest cohort whose sum is released")
+    min_clients: int = whole(
+        2,
+        2,
+        2,
+        "smallest cohort whose sum is released",
+    )
     max_silent: int | None = whole(
         None,
         0,
@@ -183,7 +207,11 @@ class Settings(Options):
         "refuse a plan whose worst case (all retries used) costs more",
     )
     count_share: float = real(
-        0.02, 0.0, 0.5, "0.02", "share of the budget that a private count takes"
+        0.02,
+        0.0,
+        0.5,
+        "0.02",
+        "share of the budget that a private count takes",
     )
     feature_names: tuple[str, ...] = ()
     schema_digest: str = ""
@@ -217,7 +245,11 @@ class Settings(Options):
         "let private histograms find each column's range; bounds are the public domain",
     )
     bounds_share: float = real(
-        0.1, 0.0, 0.5, "0.1", "share of the budget that these histograms take together"
+        0.1,
+        0.0,
+        0.5,
+        "0.1",
+        "share of the budget that these histograms take together",
     )
     evaluation: EvaluationKind = choice(
         EvaluationKind,
@@ -225,7 +257,11 @@ class Settings(Options):
         "whether one more round measures the result",
     )
     evaluation_share: float = real(
-        0.05, 0.0, 0.5, "0.05", "share of the budget that a private evaluation takes"
+        0.05,
+        0.0,
+        0.5,
+        "0.05",
+        "share of the budget that a private evaluation takes",
     )
     n_classes: int = whole(
         0,

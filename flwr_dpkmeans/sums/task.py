@@ -175,7 +175,10 @@ class Task(Options, ABC):
     # -- what is released besides ------------------------------------------------------
 
     def preliminary(
-        self, config: RunConfig, delta: float, n_features: int | None
+        self,
+        config: RunConfig,
+        delta: float,
+        n_features: int | None,
     ) -> tuple[PlannedRound, ...]:
         """Plan the releases that come before round 1.
 
@@ -189,19 +192,30 @@ class Task(Options, ABC):
         return ()
 
     def preliminary_statistic(
-        self, plan: Plan, index: int, points: Array, discoveries: Discoveries
+        self,
+        plan: Plan,
+        index: int,
+        points: Array,
+        discoveries: Discoveries,
     ) -> list[Array]:
         """One client's exact part of a preliminary release."""
         raise NotImplementedError
 
     def take_preliminary(
-        self, plan: Plan, index: int, released: ReleasedSum, discoveries: Discoveries
+        self,
+        plan: Plan,
+        index: int,
+        released: ReleasedSum,
+        discoveries: Discoveries,
     ) -> Discoveries:
         """Add what a preliminary release tells to what was known before."""
         raise NotImplementedError
 
     def require_box(
-        self, config: RunConfig, box: Box | None, n_features: int | None
+        self,
+        config: RunConfig,
+        box: Box | None,
+        n_features: int | None,
     ) -> None:
         """Refuse a box that no preliminary release can have led to."""
         if box is not None:
@@ -210,7 +224,11 @@ class Task(Options, ABC):
                 " the server."
             )
 
-    def evaluation(self, config: RunConfig, multiplier: float) -> tuple[Block, ...]:
+    def evaluation(
+        self,
+        config: RunConfig,
+        multiplier: float,
+    ) -> tuple[Block, ...]:
         """What an evaluation after the last round releases."""
         raise ConfigurationError(
             f"evaluation is {config.settings.evaluation.value!r}, but {self.name!r} has"
@@ -221,7 +239,11 @@ class Task(Options, ABC):
         """The round that measures the result."""
         raise NotImplementedError
 
-    def profile(self, config: RunConfig, multiplier: float) -> tuple[Block, ...]:
+    def profile(
+        self,
+        config: RunConfig,
+        multiplier: float,
+    ) -> tuple[Block, ...]:
         """What is released of each group's rows after the last round."""
         if config.settings.gap_columns and not config.settings.profile_widths:
             raise ConfigurationError(
@@ -248,7 +270,11 @@ class Task(Options, ABC):
         if n is not None and n < self.least_rows:
             raise ConfigurationError(f"n_examples is {n}, but {self.why_rows}")
 
-    def require_supported(self, settings: Settings, trust: TrustModel) -> None:
+    def require_supported(
+        self,
+        settings: Settings,
+        trust: TrustModel,
+    ) -> None:
         """Refuse what this task cannot do under a trust model, or what would become
         public under it.
         """
@@ -276,7 +302,12 @@ class Task(Options, ABC):
         """
         return ()
 
-    def admits(self, plan: Plan, step: PrivateSum | None, state: State) -> bool:
+    def admits(
+        self,
+        plan: Plan,
+        step: PrivateSum | None,
+        state: State,
+    ) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
         return step is None or (
             set(state.extras) == set(step.reads)
@@ -285,7 +316,11 @@ class Task(Options, ABC):
 
     # -- what comes of it --------------------------------------------------------------
 
-    def result(self, plan: Plan, state: State) -> Result:
+    def result(
+        self,
+        plan: Plan,
+        state: State,
+    ) -> Result:
         """What the last state says, for people.
 
         By default its arrays as they are, in scaled units.
@@ -298,7 +333,12 @@ class Task(Options, ABC):
         """What a final plan says against the result before anything is sent."""
         return ()
 
-    def doubts(self, plan: Plan, state: State, names: Sequence[str]) -> tuple[str, ...]:
+    def doubts(
+        self,
+        plan: Plan,
+        state: State,
+        names: Sequence[str],
+    ) -> tuple[str, ...]:
         """What the last state, which may be known, says against the result.
 
         `names` are the columns', if known.
@@ -322,7 +362,11 @@ class Task(Options, ABC):
         )
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(
+        cls,
+        source: Any,
+        handler: Any,
+    ) -> Any:
         """A task of any kind travels with its name.
 
         Which class that is, the registry says.

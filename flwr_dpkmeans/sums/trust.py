@@ -157,7 +157,12 @@ class TrustModel(ABC):
             return vector
         return FixedPointVector(
             vector.values
-            + draw_noise(blocks, source, fraction_bits, share=shares.factor)
+            + draw_noise(
+                blocks,
+                source,
+                fraction_bits,
+                share=shares.factor,
+            )
         )
 
     def broadcast(
@@ -180,7 +185,12 @@ class TrustModel(ABC):
         values = (
             aggregate.values
             if self.shared_noise
-            else with_noise(aggregate, blocks, fraction_bits, source)
+            else with_noise(
+                aggregate,
+                blocks,
+                fraction_bits,
+                source,
+            )
         )
         return Broadcast(
             values,
@@ -188,7 +198,10 @@ class TrustModel(ABC):
         )
 
     def read(
-        self, aggregate: AggregateVector, blocks: Sequence[Block], fraction_bits: int
+        self,
+        aggregate: AggregateVector,
+        blocks: Sequence[Block],
+        fraction_bits: int,
     ) -> ReleasedSum:
         """Client half, after unblinding: accept the other side's noised sum as
         released.
@@ -266,7 +279,12 @@ class TrustModel(ABC):
         """
         return shares.excess if self.shared_noise else 1.0
 
-    def smallest_cohort(self, least: int, n_clients: int, max_silent: int) -> int:
+    def smallest_cohort(
+        self,
+        least: int,
+        n_clients: int,
+        max_silent: int,
+    ) -> int:
         """Smallest cohort whose sum is asked for, at least `least`.
 
         No counted share may be missing.
@@ -275,7 +293,11 @@ class TrustModel(ABC):
             max(least, n_clients - max(1, max_silent)) if self.shared_noise else least
         )
 
-    def theorem(self, block: Block, sampling_rate: float) -> str:
+    def theorem(
+        self,
+        block: Block,
+        sampling_rate: float,
+    ) -> str:
         """Why an array is private under this model, for the report.
 
         See `privacy.release.theorem`.

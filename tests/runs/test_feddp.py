@@ -1126,10 +1126,8 @@ def test_k_means_plus_plus_shows_some_points_and_the_report_says_so(trust: str) 
     )
     assert seen_points(wire, drawn) > 0
     said = " ".join(build_report(wire.plan, [(1, 0)]).assumptions)
-    assert (
-        "except for their mean, the clip bounds and the start that is made of them"
-        in said
-    )
+    assert "except for their mean, the clip bounds, how far they are beyond" in said
+    assert "and the start that is made of them" in said
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])

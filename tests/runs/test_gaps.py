@@ -166,7 +166,7 @@ def test_a_centre_is_shown_as_the_mean_of_the_cells_that_are_there(
     assert means[0] == km.cluster_centers_[old, 0]  # no gap is counted in it
     assert means[1] == pytest.approx(rows["weight"].mean(), abs=0.7)
     assert means[2:] == pytest.approx(
-        [*rows["ward"].value_counts(normalize=True)[["A", "B", "C"]]], abs=0.02
+        [*rows["ward"].value_counts(normalize=True)[["A", "B", "C"]]], abs=0.05
     )
     # The fitted space is as it was, for labels that agree with the clustering: there a
     # gap counts as the middle.

@@ -346,7 +346,7 @@ def test_a_run_without_noise_costs_infinitely_much_in_flowers_type_too() -> None
 def server_at(
     attempts: tuple[tuple[int, int], ...], due: Stage | None = Stage.SUM, **known: Any
 ) -> Any:
-    return SimpleNamespace(attempts=attempts, due=due, asked=(2, 4), **known)
+    return SimpleNamespace(attempts=attempts, due=due, nodes=(2, 4), **known)
 
 
 def message_from(node: int, text: str) -> Any:

@@ -475,7 +475,12 @@ class Column(Stated):
         if is_of_text and cells.values is not None and cells.n_unparsable:
             # Among numbers, texts and times of day would count as nothing that the
             # column may hold.
-            cells = replace(cells, values=None, n_unparsable=0, numeric=cells.values)
+            cells = replace(
+                cells,
+                values=None,
+                n_unparsable=0,
+                numeric=cells.values,
+            )
         return cells
 
     @cached_property
@@ -601,7 +606,11 @@ class Column(Stated):
             return [math.exp(value) - self.shift for value in logarithms]
         return list(first.tolist())
 
-    def errors_in_units(self, centres: Array, errors: Array) -> Array:
+    def errors_in_units(
+        self,
+        centres: Array,
+        errors: Array,
+    ) -> Array:
         """Return how far values that `decode` gives may be off, (k, n_features).
 
         `centres` and `errors` are in the points' columns, (k, n_features). Of
@@ -704,5 +713,9 @@ def _replaced(
         new_numbers = _each(plain_number, new_texts)
         numbers = np.where(is_new, new_numbers, cells.numbers())
     return replace(
-        cells, values=None, n_unparsable=0, text=lambda: new_texts, numeric=numbers
+        cells,
+        values=None,
+        n_unparsable=0,
+        text=lambda: new_texts,
+        numeric=numbers,
     )

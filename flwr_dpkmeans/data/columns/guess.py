@@ -109,7 +109,12 @@ class Guess:
         text = f"# {text}" if self.is_left_out else text
         return f"{text}  # {self.comment}" if self.comment else text
 
-    def with_remark(self, remark: str, *, is_left_out: bool = False) -> Guess:
+    def with_remark(
+        self,
+        remark: str,
+        *,
+        is_left_out: bool = False,
+    ) -> Guess:
         """The same with one more thing to look at."""
         return replace(
             self,
@@ -176,7 +181,12 @@ def _free_text(cells: Sequence[str]) -> Guess | None:
     if not any("\n" in cell for cell in cells) and n_words < _WORDS_OF_FREE_TEXT:
         return None
     remark = "it looks like text for people to read: its line is a comment"
-    return Guess(Kind.CATEGORY, "values = []", remarks=(remark,), is_left_out=True)
+    return Guess(
+        Kind.CATEGORY,
+        "values = []",
+        remarks=(remark,),
+        is_left_out=True,
+    )
 
 
 def _remarks_on(numbers: NDArray[np.float64]) -> tuple[str, ...]:

@@ -42,7 +42,12 @@ class Spread(NamedTuple):
         high = max(self.high, other.high)
         sample = np.concatenate([self.sample, other.sample])
         ranks = np.concatenate([self.ranks, other.ranks])
-        return _sampled(low, high, sample, ranks)
+        return _sampled(
+            low,
+            high,
+            sample,
+            ranks,
+        )
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Spread | None:
@@ -56,7 +61,12 @@ class Spread(NamedTuple):
         ranks = generator.random(finite.size)
         low = float(finite.min())
         high = float(finite.max())
-        return _sampled(low, high, finite, ranks)
+        return _sampled(
+            low,
+            high,
+            finite,
+            ranks,
+        )
 
 
 def _sampled(
@@ -66,7 +76,12 @@ def _sampled(
     ranks: NDArray[np.float64],
 ) -> Spread:
     least = np.argsort(ranks, kind="stable")[:_SAMPLE]
-    return Spread(low, high, values[least], ranks[least])
+    return Spread(
+        low,
+        high,
+        values[least],
+        ranks[least],
+    )
 
 
 class Seen(NamedTuple):

@@ -208,7 +208,11 @@ class _Compared:
     beyond: NDArray[np.bool_] = field(repr=False)
     """(n_parties,): whose values lie far beyond all others'."""
 
-    def explained(self, index: int, n_unlike: int) -> Conversion | None:
+    def explained(
+        self,
+        index: int,
+        n_unlike: int,
+    ) -> Conversion | None:
         """The conversion of a party, unless parties differ by what they are.
 
         Here, or this one in other columns.

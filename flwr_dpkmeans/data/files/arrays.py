@@ -83,4 +83,9 @@ def _array_table(
         RawColumn.of_cells(f"x{index}", array[:, index], floats[:, index])
         for index in range(array.shape[1])
     ]
-    return RawTable(path, tuple(columns), named=False, beside=beside)
+    return RawTable(
+        path,
+        tuple(columns),
+        named=False,
+        beside=beside,
+    )

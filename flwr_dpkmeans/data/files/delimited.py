@@ -151,7 +151,12 @@ class RecordReader:
             self._n_consumed += n_bytes
             yield block
 
-    def _block(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
+    def _block(
+        self,
+        buffer: bytes,
+        *,
+        at_end: bool,
+    ) -> tuple[CellBlock, int]:
         """Rows of the whole records that a buffer begins with, and their length."""
         if self._within_line:  # of which the beginning was too long, and is gone
             return self.empty(), self._line_end(buffer, 0)
@@ -164,7 +169,11 @@ class RecordReader:
                 return block, n_bytes
         return self._one_by_one(buffer, at_end=at_end)
 
-    def _line_end(self, buffer: bytes, start: int) -> int:
+    def _line_end(
+        self,
+        buffer: bytes,
+        start: int,
+    ) -> int:
         """Where a line ends that is no row.
 
         What is not there yet will be passed over, too.
@@ -173,7 +182,12 @@ class RecordReader:
         self._within_line = not end
         return end or len(buffer)
 
-    def _after_cell(self, buffer: bytes, *, at_end: bool) -> int:
+    def _after_cell(
+        self,
+        buffer: bytes,
+        *,
+        at_end: bool,
+    ) -> int:
         """Where the record ends that has the cell which is passed over, or as much as
         is there of it.
         """
@@ -251,7 +265,12 @@ class RecordReader:
         self._tally.n_trailing += n_rows
         return columns
 
-    def _one_by_one(self, buffer: bytes, *, at_end: bool) -> tuple[CellBlock, int]:
+    def _one_by_one(
+        self,
+        buffer: bytes,
+        *,
+        at_end: bool,
+    ) -> tuple[CellBlock, int]:
         """Rows of the whole records that a buffer begins with, each looked at by
         itself.
         """
@@ -316,7 +335,11 @@ class RecordReader:
         self._tally.passed_over[PassedOver.UNCLOSED] += 1
         return line_end
 
-    def _block_of(self, rows: list[list[str]], numbers: list[int]) -> CellBlock:
+    def _block_of(
+        self,
+        rows: list[list[str]],
+        numbers: list[int],
+    ) -> CellBlock:
         import pyarrow as pa
 
         columns = {

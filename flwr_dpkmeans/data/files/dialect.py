@@ -79,7 +79,13 @@ class Dialect(BaseModel):
             names = type(self).model_fields
             raise ConfigurationError(f"the file's {finding(error, names)}") from None
 
-    @field_validator("separator", "decimal", "thousands", "comment", mode="before")
+    @field_validator(
+        "separator",
+        "decimal",
+        "thousands",
+        "comment",
+        mode="before",
+    )
     @classmethod
     def _marks(cls, value: Any) -> Any:
         """Read a mark, which may be named since configurations lose a lone tab."""

@@ -89,7 +89,11 @@ def sheet_rows(path: Path) -> tuple[list[list[Any]], list[str]]:
     with pd.ExcelFile(path) as book:
         # NA may be a name; in a row it is found missing later, as in text.
         frame = pd.read_excel(
-            book, header=None, dtype=object, keep_default_na=False, na_values=[""]
+            book,
+            header=None,
+            dtype=object,
+            keep_default_na=False,
+            na_values=[""],
         )
         others = list(map(str, book.sheet_names[1:]))
     rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
@@ -109,7 +113,10 @@ def _sas_blocks(path: Path) -> Iterator[RawTable]:
 
     kind = "xport" if path.suffix.lower() == ".xpt" else "sas7bdat"
     with pd.read_sas(
-        path, format=kind, encoding="utf-8", chunksize=block_rows(1)
+        path,
+        format=kind,
+        encoding="utf-8",
+        chunksize=block_rows(1),
     ) as chunks:
         for frame in chunks:
             yield replace(frame_table(frame), path=path)

@@ -125,7 +125,12 @@ def arrow_table(
     for name, cells in zip(table.column_names, table.columns, strict=True):
         if name.startswith(_INDEX_COLUMNS):
             continue
-        column = _arrow_column(name, cells, path, is_text=name in texts)
+        column = _arrow_column(
+            name,
+            cells,
+            path,
+            is_text=name in texts,
+        )
         columns.append(column)
     return RawTable(path, tuple(columns), named=True)
 
@@ -137,10 +142,22 @@ def _arrow_column(
     *,
     is_text: bool = False,
 ) -> RawColumn:
-    text = cache(partial(_arrow_text, cells, name, path))
+    text = cache(
+        partial(
+            _arrow_text,
+            cells,
+            name,
+            path,
+        )
+    )
     numeric = _arrow_values(cells)
     values = None if is_text else numeric
-    return RawColumn(name, values, text=text, numeric=numeric)
+    return RawColumn(
+        name,
+        values,
+        text=text,
+        numeric=numeric,
+    )
 
 
 def _arrow_values(column: Any) -> NDArray[np.float64] | None:

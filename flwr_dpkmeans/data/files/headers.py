@@ -88,10 +88,22 @@ def look_at(
     start, dialect = _preamble(text, stated, may_state=may_state)
     separator = dialect.separator
     if not separator:
-        separator = _separator(text, start, dialect, is_header, may_guess)
+        separator = _separator(
+            text,
+            start,
+            dialect,
+            is_header,
+            may_guess,
+        )
     dialect = dialect.over(Dialect(separator=separator))
     n_records = _LOOKED_AT if may_guess else 1
-    records = first_records(text, start, separator, n_records, dialect.comment)
+    records = first_records(
+        text,
+        start,
+        separator,
+        n_records,
+        dialect.comment,
+    )
     if not records and is_header is not False and text[start:].strip():
         raise DataError(
             f"the header of {source} has a quote that does not close, but names are"
@@ -109,7 +121,12 @@ def look_at(
     dialect = dialect.over(Dialect(header=is_header))
     first = tuple(cell.strip() for cell in cells)
     n_bytes = end if is_header else start
-    return Beginning(dialect, first, n_bytes, why)
+    return Beginning(
+        dialect,
+        first,
+        n_bytes,
+        why,
+    )
 
 
 def _preamble(
@@ -194,7 +211,12 @@ def _separator(
         return separators[0]
     if is_header:
         return _separator_of_header(text, start, separators)
-    by_rows = _separator_of_rows(text, start, separators, dialect.comment)
+    by_rows = _separator_of_rows(
+        text,
+        start,
+        separators,
+        dialect.comment,
+    )
     return by_rows or _separator_of_header(text, start, separators)
 
 
@@ -206,12 +228,22 @@ def _separator_of_header(
     """What parts most names; the first of equally many."""
     widths = {}
     for separator in separators:
-        records = first_records(text, start, separator, 1)
+        records = first_records(
+            text,
+            start,
+            separator,
+            1,
+        )
         widths[separator] = len(records[0][0]) if records else 0
     # A row may not close a quote of the header and so decide about the others: one line
     # is looked at.
     line = text[: _line_end(text, start)]
-    if not any(widths.values()) and first_records(line, start, " ", 1):
+    if not any(widths.values()) and first_records(
+        line,
+        start,
+        " ",
+        1,
+    ):
         return " "  # between names in quotes, as R's write.table has them
     return max(separators, key=lambda separator: widths[separator])
 
@@ -231,7 +263,13 @@ def _separator_of_rows(
     best = None
     best_rank = (False, 1)
     for separator in separators:
-        records = first_records(text, start, separator, _LOOKED_AT, comment)
+        records = first_records(
+            text,
+            start,
+            separator,
+            _LOOKED_AT,
+            comment,
+        )
         widths = [len(cells) for cells, _ in records]
         if not widths:
             continue

@@ -136,7 +136,11 @@ class RawTable:
                 return len(column.values)
         return len(self.columns[0].text()) if self.columns else 0
 
-    def one_each(self, names: Sequence[str], what: str) -> list[RawColumn]:
+    def one_each(
+        self,
+        names: Sequence[str],
+        what: str,
+    ) -> list[RawColumn]:
         """Return columns by name.
 
         Raises
@@ -159,7 +163,11 @@ class RawTable:
         by_name = {column.name: column for column in self.columns}
         return [by_name[name] for name in names]
 
-    def column_of(self, what: str, name: str) -> RawColumn | None:
+    def column_of(
+        self,
+        what: str,
+        name: str,
+    ) -> RawColumn | None:
         """Return a column, or an array beside the points, by name.
 
         Without names it is found by index; None for no name. A DataError for a name
@@ -208,7 +216,13 @@ def joined_column(parts: Sequence[RawColumn]) -> RawColumn:
     text = cache(lambda: [cell for part in parts for cell in part.text()])
     n_unparsable = sum(part.n_unparsable for part in parts)
     date_format = parts[0].date_format
-    return RawColumn(parts[0].name, whole, n_unparsable, text, date_format=date_format)
+    return RawColumn(
+        parts[0].name,
+        whole,
+        n_unparsable,
+        text,
+        date_format=date_format,
+    )
 
 
 def values_of(

@@ -218,7 +218,13 @@ def open_table(
     located = locate_file(source, "table", DataError)
     suffix = text_suffix(located)
     if suffix:
-        return _open_text(located, suffix, reading, names, may_guess)
+        return _open_text(
+            located,
+            suffix,
+            reading,
+            names,
+            may_guess,
+        )
     if located.suffix.lower() in WORKBOOKS:
         return _open_workbook(located, reading, may_guess)
     if located.suffix.lower() not in READERS:
@@ -258,7 +264,10 @@ def _open_text(
     stated = stated.over(Dialect(encoding=encoding))
     text = in_one_sentence(path, lambda: _first_lines(path, stated))
     beginning = look_at(
-        text, stated, may_guess=may_guess, source=f"the table {str(path)!r}"
+        text,
+        stated,
+        may_guess=may_guess,
+        source=f"the table {str(path)!r}",
     )
     _require_readable_header(path, beginning)
     reading.dialect = beginning.dialect
@@ -269,7 +278,12 @@ def _open_text(
     columns = _columns_of(
         beginning, reading, len(beginning.first) if may_guess else len(names)
     )
-    file = _TextFile(path, beginning, reading, columns)
+    file = _TextFile(
+        path,
+        beginning,
+        reading,
+        columns,
+    )
     return OpenTable(reading, file.blocks)
 
 
@@ -453,13 +467,22 @@ class _TextFile:
             dialect.decimal or ".",
         )
 
-    def _table(self, block: CellBlock, use: ColumnUse) -> RawTable:
+    def _table(
+        self,
+        block: CellBlock,
+        use: ColumnUse,
+    ) -> RawTable:
         columns = tuple(
             self._column(name, block.columns.get(index), use)
             for index, name in self.columns.items()
         )
         named = bool(self.beginning.dialect.header)
-        return RawTable(self.path, columns, named, records=block.records)
+        return RawTable(
+            self.path,
+            columns,
+            named,
+            records=block.records,
+        )
 
     def _column(
         self,
@@ -473,11 +496,28 @@ class _TextFile:
             return RawColumn(name, None)
         text = cache(partial(texts_in, cells, dialect.markers))
         if not use.has_numbers(name):
-            return RawColumn(name, None, text=text, date_format=dates)
+            return RawColumn(
+                name,
+                None,
+                text=text,
+                date_format=dates,
+            )
         values, n_others = numbers_in(cells, dialect.number_format, dialect.markers)
         if use.is_text(name):
-            return RawColumn(name, None, text=text, numeric=values, date_format=dates)
-        return RawColumn(name, values, n_others, text, date_format=dates)
+            return RawColumn(
+                name,
+                None,
+                text=text,
+                numeric=values,
+                date_format=dates,
+            )
+        return RawColumn(
+            name,
+            values,
+            n_others,
+            text,
+            date_format=dates,
+        )
 
 
 def _open_workbook(
@@ -553,7 +593,11 @@ def _sheet_column(
     values = np.where(is_text, of_spelt, of_typed)
     text = cache(partial(texts_in, pa.array(texts, pa.string()), dialect.markers))
     return RawColumn(
-        name, values, n_spelt + n_typed, text, date_format=dialect.dates or ""
+        name,
+        values,
+        n_spelt + n_typed,
+        text,
+        date_format=dialect.dates or "",
     )
 
 

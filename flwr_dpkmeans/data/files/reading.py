@@ -152,7 +152,11 @@ class Reading:
                 doubts.append(Doubt(logging.ERROR, self._passed(n_records, reason)))
         return doubts
 
-    def _passed(self, n_records: int, reason: PassedOver) -> str:
+    def _passed(
+        self,
+        n_records: int,
+        reason: PassedOver,
+    ) -> str:
         """A sentence on records that are no rows."""
         of_all = (
             f"{n_records} of {self.tally.n_records} records are left out: they {reason}"

@@ -64,7 +64,11 @@ class RowShape:
         """How long a record may be."""
         return _RECORD_BYTES + _BYTES_PER_COLUMN * self.n_columns
 
-    def row_of(self, record: bytes, tally: Tally) -> list[str] | PassedOver:
+    def row_of(
+        self,
+        record: bytes,
+        tally: Tally,
+    ) -> list[str] | PassedOver:
         """Return the cells of a record that is a row, or why it is none."""
         cells = cells_of(record.decode(errors="replace"), self.separator)
         if cells is None:

@@ -56,7 +56,13 @@ def _title_hint(
     """Ask for skipped lines where names stand below a line that is shorter than all
     others.
     """
-    records = first_records(text, 0, separator, _LOOKED_AT, comment)
+    records = first_records(
+        text,
+        0,
+        separator,
+        _LOOKED_AT,
+        comment,
+    )
     widths = [len(cells) for cells, _ in records]
     width = _usual_width(widths)
     if width < 2 or widths[0] in (width, width + 1):
@@ -78,7 +84,13 @@ def _title_hint(
 
 def _space_hint(text: bytes, comment: str | None) -> str:
     """Ask for spaces as separators where they cut header and rows alike."""
-    records = first_records(text, 0, " ", _LOOKED_AT, comment)
+    records = first_records(
+        text,
+        0,
+        " ",
+        _LOOKED_AT,
+        comment,
+    )
     widths = [len(cells) for cells, _ in records]
     width = _usual_width(widths)
     if width < 2 or widths[0] not in (width, width - 1) or widths[0] < 2:

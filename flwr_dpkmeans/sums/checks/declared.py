@@ -78,7 +78,12 @@ def declared_cautions(
     rounds = {release.round_index for release in report.releases}
     is_whole = report.n_attempts == len(rounds)
     if is_whole:
-        fewer = _fewer_than_declared(plan, total, counted, declared)
+        fewer = _fewer_than_declared(
+            plan,
+            total,
+            counted,
+            declared,
+        )
         if fewer:
             return fewer
     return _more_than_declared(plan, total, declared)

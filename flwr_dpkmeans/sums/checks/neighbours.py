@@ -75,10 +75,20 @@ def check_sensitivity(
     generator = np.random.default_rng(seed)
     largest = {block.name: 0.0 for block in blocks}
     unit = blocks[0].sensitivity.unit
-    for before, after in _neighbours(unit, n_features, n_tables, generator):
+    for before, after in _neighbours(
+        unit,
+        n_features,
+        n_tables,
+        generator,
+    ):
         steps_before = _in_steps(blocks, statistic(before))
         steps_after = _in_steps(blocks, statistic(after))
-        for block, old, new in zip(blocks, steps_before, steps_after, strict=True):
+        for block, old, new in zip(
+            blocks,
+            steps_before,
+            steps_after,
+            strict=True,
+        ):
             share = _share_of_bound(block, (new - old).ravel())
             largest[block.name] = max(largest[block.name], share)
     return largest

@@ -52,7 +52,13 @@ def require_plausible(
         sensitivity = block.sensitivity
         by_record = sensitivity.unit is PrivacyUnit.RECORD
         n_units = most_rows if by_record else float(n_clients)
-        room = _room(plan, planned, block, n_clients, n_sharers)
+        room = _room(
+            plan,
+            planned,
+            block,
+            n_clients,
+            n_sharers,
+        )
         most = block.entry_bound * n_units + room
         least = 0.0 - room if sensitivity.nonnegative else -most
         values = released[block.name]
@@ -67,7 +73,11 @@ def require_plausible(
             )
 
 
-def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
+def _most_rows(
+    plan: Plan,
+    index: int,
+    n_clients: int,
+) -> float:
     """Rows that this many clients can have: by declaration or count if there is one,
     and in any case by their limit.
     """
@@ -79,7 +89,12 @@ def _most_rows(plan: Plan, index: int, n_clients: int) -> float:
         return limit
     # The count itself was noisy.
     block = next(block for block in counting.blocks if block.name == COUNT)
-    most = plan.n_examples + _room(plan, counting, block, n_clients)
+    most = plan.n_examples + _room(
+        plan,
+        counting,
+        block,
+        n_clients,
+    )
     return min(limit, DECLARED_ROOM * most)
 
 

@@ -40,11 +40,29 @@ def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
     task = plan.task
     state = _last_state(plan, build(plan))
     names = plan.settings.feature_names
-    cautions = _called(task, "cautions", task.cautions, plan)
+    cautions = _called(
+        task,
+        "cautions",
+        task.cautions,
+        plan,
+    )
     _require_sentences(task, "cautions", cautions)
-    doubts = _called(task, "doubts", task.doubts, plan, state, names)
+    doubts = _called(
+        task,
+        "doubts",
+        task.doubts,
+        plan,
+        state,
+        names,
+    )
     _require_sentences(task, "doubts", doubts)
-    result = _called(task, "result", task.result, plan, state)
+    result = _called(
+        task,
+        "result",
+        task.result,
+        plan,
+        state,
+    )
     if not isinstance(result, Result):
         raise _refused(task, "result", f"it returns {result!r}, which is no Result")
 
@@ -52,13 +70,25 @@ def rehearse(plan: Plan, build: Callable[[Plan], Algorithm]) -> None:
 def _last_state(plan: Plan, algorithm: Algorithm) -> State:
     """The state after the first and the last rounds, whose releases are all zeros."""
     task = plan.task
-    state = _called(task, "initial_state", _first_state, plan, algorithm)
+    state = _called(
+        task,
+        "initial_state",
+        _first_state,
+        plan,
+        algorithm,
+    )
     rounds = list(enumerate(algorithm.rounds))
     first_rounds = rounds[:_FIRST_ROUNDS]
     last_rounds = rounds[_FIRST_ROUNDS:][-_LAST_ROUNDS:]
     for index, step in first_rounds + last_rounds:
         released = _zeros(plan, index)
-        state = _called(task, "advance", step.advance, state, released)
+        state = _called(
+            task,
+            "advance",
+            step.advance,
+            state,
+            released,
+        )
         if not isinstance(state, State):
             raise _refused(task, "advance", f"it returns {state!r}, which is no State")
     return state
@@ -111,7 +141,11 @@ def _require_sentences(
         )
 
 
-def _refused(task: Task, method: str, reason: str) -> PlanError:
+def _refused(
+    task: Task,
+    method: str,
+    reason: str,
+) -> PlanError:
     """The error that says which method fails, and why."""
     return PlanError(
         f"the algorithm {task.name!r} fails in its {method!r} where releases are zeros"

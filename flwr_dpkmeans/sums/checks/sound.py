@@ -93,7 +93,11 @@ def _check_round(plan: Plan, planned: PlannedRound) -> None:
         _check_block(plan, planned, block)
 
 
-def _check_block(plan: Plan, planned: PlannedRound, block: Block) -> None:
+def _check_block(
+    plan: Plan,
+    planned: PlannedRound,
+    block: Block,
+) -> None:
     """Refuse an array without a reason, for another unit, or whose sum could wrap."""
     sensitivity = block.sensitivity
     # After the run the report must say why each release is private.
@@ -113,7 +117,12 @@ def _check_block(plan: Plan, planned: PlannedRound, block: Block) -> None:
     per_client = MAX_ROWS_PER_CLIENT if by_record else 1
     largest = block.entry_bound * per_client * plan.n_clients
     released_std = block.standard_deviation * planned.model.released_factor(plan.shares)
-    require_no_wrap(largest, released_std, block.name, plan.fraction_bits)
+    require_no_wrap(
+        largest,
+        released_std,
+        block.name,
+        plan.fraction_bits,
+    )
     # Discrete noise of less than a grid step is no longer close to a continuous one
     # [M3].
     scale = block.noise_scale * planned.model.drawn_factor(plan.shares)

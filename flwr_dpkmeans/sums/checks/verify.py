@@ -30,7 +30,10 @@ def verify_plan(plan: Plan) -> None:
     _require_counts(plan)
     _require_server_points(plan)
     redrafted = redraft_plan(
-        plan, n_features=plan.n_features, n_examples=plan.n_examples, box=plan.box
+        plan,
+        n_features=plan.n_features,
+        n_examples=plan.n_examples,
+        box=plan.box,
     )
     differing = {
         name
@@ -143,7 +146,12 @@ def _agree(mine: Any, theirs: Any) -> bool:
             for field in fields(mine)
         )
     if isinstance(mine, float):
-        return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
+        return math.isclose(
+            mine,
+            theirs,
+            rel_tol=1e-9,
+            abs_tol=0.0,
+        )
     return False
 
 
@@ -196,7 +204,11 @@ def require_next(
 
 
 @lru_cache(maxsize=4)
-def require_server_state(plan: Plan, index: int, state: State) -> None:
+def require_server_state(
+    plan: Plan,
+    index: int,
+    state: State,
+) -> None:
     """Check a state that the server sent for one round; index T + 1 is the result.
 
     The task knows what its states are, and each round checks what its statistic reads

@@ -282,7 +282,11 @@ def encode_reply(stage: Stage, reply: Any) -> Packet:
     return write_message(reply, header, {})
 
 
-def decode_reply(packet: Packet, stage: Stage, node: int) -> Any:
+def decode_reply(
+    packet: Packet,
+    stage: Stage,
+    node: int,
+) -> Any:
     """The reply to what was asked in a stage of the protocol; a key of another version
     is not parsed.
     """

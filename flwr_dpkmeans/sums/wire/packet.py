@@ -70,7 +70,11 @@ class Packet:
             )
         return _parsed_header(text)
 
-    def choice(self, name: str, kind: type[EnumT]) -> EnumT:
+    def choice(
+        self,
+        name: str,
+        kind: type[EnumT],
+    ) -> EnumT:
         """A member of an enumeration in the header."""
         try:
             return kind(self.header.get(name))
@@ -164,7 +168,12 @@ class Failure:
     code: str
     sentence: str
 
-    def stop(self, node: int, *, always: bool) -> PeerError:
+    def stop(
+        self,
+        node: int,
+        *,
+        always: bool,
+    ) -> PeerError:
         """The error that it is to the server: one that stops the run, or one that only
         leaves the node out.
         """

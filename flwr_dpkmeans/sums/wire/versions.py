@@ -64,7 +64,10 @@ def _is_version(number: object) -> TypeGuard[int]:
 
 
 def require_same_versions(
-    stated: Versions | None, *, sender: str, receiver: str
+    stated: Versions | None,
+    *,
+    sender: str,
+    receiver: str,
 ) -> None:
     """Refuse (`VersionError`) to go on with a side that speaks, or says that it speaks,
     something else.

@@ -94,7 +94,7 @@ def strategy_at(
     strategy: Any = PrivateKMeans.from_config(config(), **values)
     known = {
         "due": due,
-        "asked": (2, 3, 4),
+        "nodes": (2, 3, 4),
         "joined": (2, 3, 4),
         "attempts": (),
         "plan": plan or plan_of(),
