@@ -1,4 +1,4 @@
-"""What others see of a run, plans, messages, ledgers, files and refusals, stays."""
+"""What others see of a run, plans, messages, ledgers and refusals, stays."""
 
 from __future__ import annotations
 

@@ -294,6 +294,8 @@ def test_nothing_in_the_file_depends_on_rows(
         plain(tmp_path / str(i), parts, trust=trust, algorithm=algorithm)
         for i, parts in enumerate((one, other))
     )
+    # The two runs are made one after the other, so that their clocks differ.
+    assert [run.pop("answered_at").keys() for run in (first, second)]
     assert first["trips"]
     if trust == "central":
         # What a server that sees noisy counts is warned of is in its log as well.

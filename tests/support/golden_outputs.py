@@ -1,4 +1,4 @@
-"""What a run plans, sends, writes and says, as digests that a change of structure keeps.
+"""What a run plans, sends, charges and says, as digests that a change of structure keeps.
 
 Renew them with ``PYTHONPATH=.:tests:tests/runs python tests/support/golden_outputs.py``.
 A digest may change only where a change of what others see is meant; the commit that
@@ -11,18 +11,14 @@ import ast
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Message
-from test_contract import estimator, mixture
 
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.results.run_result import RunResult
-from flwr_dpkmeans.results.writer import result_files
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.wire import dump_plan
 from support.golden_runs import rounded
@@ -31,10 +27,6 @@ from support.protocol_federation import grid_parts, make_federation, small_confi
 FILE = Path(__file__).with_name("golden_outputs.json")
 SENTENCES = Path(__file__).with_name("golden_sentences.txt")
 PACKAGE = Path(__file__).resolve().parents[2] / "flwr_dpkmeans"
-CHANGING = re.compile(
-    rb"\d{4}-\d\d-\d\d[T ]?[\d:.+Z]*|[0-9a-f]{64}|version[^,}<\n]*|\b\d{17,20}\b|data:image[^\"]*"
-)
-"""Dates, digests of code, versions, run ids, and pictures (whose bytes libraries decide)."""
 
 
 def digest(content: bytes) -> str:
@@ -129,23 +121,6 @@ def ledger_lines() -> str:
     return digest(entries.encode())
 
 
-def written_files(algorithm: str) -> dict[str, bytes]:
-    """The texts that a seeded run's result is written as."""
-    model = estimator((algorithm, "oblivious", "record", "gaussian"))
-    model.fit(list(mixture().clients))
-    files = result_files(RunResult(model.model_, model.privacy_, (0.5, 0.25)))
-    return {
-        name: CHANGING.sub(b"", content)
-        for name, content in files.items()
-        if Path(name).suffix in (".json", ".html", ".md", ".csv")
-    }
-
-
-def files_digest(algorithm: str) -> str:
-    """Digest of the texts that a run's result is written as."""
-    return digest(repr(sorted(written_files(algorithm).items())).encode())
-
-
 def sentence_of(node: ast.expr) -> str:
     """A text as it is written, with ``{}`` for what is put into it."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -182,8 +157,6 @@ def entries() -> dict[str, Callable[[], str]]:
     for trust in ("oblivious", "central", "distributed"):
         lines[f"messages {trust}"] = partial(traffic, trust)
     lines["ledger"] = ledger_lines
-    for algorithm in ("proxy_lloyd", "fastlloyd", "feddp_kmeans"):
-        lines[f"files {algorithm}"] = partial(files_digest, algorithm)
     return lines
 
 
