@@ -274,7 +274,11 @@ def _place_of(record: logging.LogRecord) -> dict[str, int]:
 
 def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
     """Make one JSON object; ASCII only, so that no reader of lines is misled."""
-    line = {"time": time, "level": record.levelname, "logger": record.name}
+    line: dict[str, Any] = {
+        "time": time,
+        "level": record.levelname,
+        "logger": record.name,
+    }
     for name, value in _place_of(record).items():
         # Ids have 64 bits, which few readers of JSON can count to, so they are text.
         line[name] = str(value) if name in ("run", "node") else value

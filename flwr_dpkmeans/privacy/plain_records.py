@@ -20,7 +20,7 @@ def plain_record(record: Any) -> dict[str, Any]:
 
 def restore_record(values: Mapping[str, Any]) -> dict[str, Any]:
     """Undo `plain_record`, but for records in it."""
-    restored = {}
+    restored: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, list):
             restored[name] = tuple(value)
