@@ -137,12 +137,12 @@ class PrivacyReport:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyReport:
         """Undo `to_dict`."""
-        restored = restore_record(values)
         lines = []
         for line in values["releases"]:
             if line["epsilon_so_far"] is None:
                 line = {**line, "epsilon_so_far": math.inf}
             lines.append(ReleaseLine(**line))
+        restored = restore_record(values)
         restored["releases"] = tuple(lines)
         if values.get("provenance") is not None:
             restored["provenance"] = Provenance.from_dict(values["provenance"])
