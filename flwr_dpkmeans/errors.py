@@ -16,7 +16,6 @@ at the caller's line.
 from __future__ import annotations
 
 import difflib
-import itertools
 import math
 import numbers
 import sys
@@ -39,8 +38,7 @@ class DPKMeansError(Exception):
     """Base of every error that the package raises on purpose."""
 
     for_others = ""
-    """What other parties are told in the sentence's place, where it quotes one of them.
-    """
+    """What other parties read in the sentence's place, where it quotes one of them."""
 
 
 class PrivacyWarning(UserWarning):
@@ -72,15 +70,10 @@ class DataError(LocalMisuseError):
 class ColumnError(DataError):
     """A table lacks a column of the schema.
 
-    `position`, counted from 1, may be told to who may not see its names.
+    `position`, counted from 1, is for those that may not see its names.
     """
 
-    def __init__(
-        self,
-        sentence: str,
-        position: int,
-        n_columns: int,
-    ) -> None:
+    def __init__(self, sentence: str, position: int, n_columns: int) -> None:
         super().__init__(sentence)
         self.public = (
             f"this client's table has not, or not once, column {position + 1} of the"
@@ -98,9 +91,7 @@ class PeerError(DPKMeansError):
 
 
 class ProtocolError(PeerError):
-    """A message does not fit the protocol: malformed, late, replayed, or of another
-    plan.
-    """
+    """A message does not fit the protocol: malformed, late, or of another plan."""
 
 
 class VersionError(ProtocolError):
@@ -108,9 +99,7 @@ class VersionError(ProtocolError):
 
 
 class IdentityError(ProtocolError):
-    """A peer is not who this party's policy knows, or its key is not the one that it
-    signed.
-    """
+    """A peer is not who this party's policy pins, or its key is not what it signed."""
 
 
 class CohortError(PeerError):
@@ -129,34 +118,28 @@ class BudgetError(DPKMeansError):
     """The plan costs more than the policy or the ledger of this party allows."""
 
 
-def nearest_name(
-    value: object,
-    valid: Iterable[str],
-    cutoff: float = 0.5,
-) -> str:
-    """The valid name that is nearest to `value`; "" where none is so much alike."""
+def nearest_name(value: object, valid: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return the valid name that is most like a value; "" where none is like it."""
     by_letters = {name.casefold(): name for name in sorted(valid)}
     # A name may come from another party, and the search takes time that grows with its
     # length.
-    close = difflib.get_close_matches(
-        str(value)[:_LONGEST_NAME].casefold(),
-        by_letters,
-        n=1,
-        cutoff=cutoff,
-    )
-    return by_letters[close[0]] if close else ""
+    name = str(value)[:_LONGEST_NAME]
+    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=cutoff)
+    if not close:
+        return ""
+    return by_letters[close[0]]
 
 
 def nearest(value: object, valid: Iterable[str]) -> str:
-    """Say which valid name is nearest to `value`, as the tail of an error sentence."""
+    """Say which valid name is most like a value, as the tail of an error sentence."""
     names = sorted(valid)
     if not names:
         return "add it; no name is left that could be meant."
     meant = nearest_name(value, names)
     if meant:
-        if unicodedata.normalize("NFC", meant) == unicodedata.normalize(
-            "NFC", str(value)[:_LONGEST_NAME]
-        ):
+        name = str(value)[:_LONGEST_NAME]
+        looks = unicodedata.normalize("NFC", name)
+        if unicodedata.normalize("NFC", meant) == looks:
             return (
                 f"copy {meant!r}, which looks the same but has other characters"
                 f" ({meant!a})."
@@ -165,38 +148,43 @@ def nearest(value: object, valid: Iterable[str]) -> str:
     return "choose one of " + ", ".join(repr(name) for name in names) + "."
 
 
-def finding(error: ValidationError, known: Iterable[str]) -> str:
-    """The first of pydantic's findings as a sentence.
+def finding(error: ValidationError, field_names: Iterable[str]) -> str:
+    """Write the first of pydantic's findings as a sentence.
 
-    `known` are the fields that there are.
+    Parameters
+    ----------
+    error : ValidationError
+        What pydantic raised.
+    field_names : iterable of str
+        The fields that there are.
     """
     first = error.errors()[0]
-    if isinstance(cause := first.get("ctx", {}).get("error"), ConfigurationError):
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigurationError):
         return str(cause)
-    key, said = (
-        ".".join(map(str, first["loc"])),
-        str(first["msg"]).removeprefix("Value error, ").removesuffix("."),
-    )
+    key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return (
-            f"the key {key!r} is not known:"
-            f" {nearest(key, [one.replace('_', '-') for one in known])}"
-        )
+        keys = [name.replace("_", "-") for name in field_names]
+        return f"the key {key!r} is not known: {nearest(key, keys)}"
     if first["type"] == "missing":
         return f"the key {key!r} is not there, but it is needed: add it."
-    return f"{key} is {first['input']!r}: {said}." if key else f"{said}."
+    reason = str(first["msg"]).removeprefix("Value error, ").removesuffix(".")
+    if not key:
+        return f"{reason}."
+    return f"{key} is {first['input']!r}: {reason}."
 
 
-def told_apart(value: float, bound: float) -> tuple[str, str]:
+def distinct_texts(value: float, bound: float) -> tuple[str, str]:
     """Print two numbers with so many digits that they differ.
 
     "4 against 4" tells nobody what is wrong.
     """
     for digits in range(6, 18):
-        texts = f"{value:.{digits}g}", f"{bound:.{digits}g}"
-        if texts[0] != texts[1]:
+        value_text = f"{value:.{digits}g}"
+        bound_text = f"{bound:.{digits}g}"
+        if value_text != bound_text:
             break
-    return texts
+    return value_text, bound_text
 
 
 def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
@@ -208,122 +196,80 @@ def column_names(columns: Sequence[int], names: Sequence[str]) -> str:
 
 
 def listed(values: Iterable[str]) -> str:
-    """The first few of some words."""
+    """Join the first few of some words."""
     words = list(values)
-    return ", ".join(words[:_SHOWN]) + (
-        f", ... ({len(words)} in all)" if len(words) > _SHOWN else ""
-    )
+    text = ", ".join(words[:_SHOWN])
+    if len(words) > _SHOWN:
+        text += f", ... ({len(words)} in all)"
+    return text
 
 
-def member(
-    name: str,
-    value: object,
-    kind: type[EnumT],
-) -> EnumT:
+def member(name: str, value: object, kind: type[EnumT]) -> EnumT:
     """Turn a string into a member of an enumeration, or say which one is nearest."""
     try:
         return kind(value)
     except ValueError:
-        known = (one.value for one in kind)
+        valid = [item.value for item in kind]
         raise ConfigurationError(
-            f"{name} is {value!r}, which is not known: {nearest(value, known)}"
+            f"{name} is {value!r}, which is not known: {nearest(value, valid)}"
         ) from None
 
 
-def invalid(
-    name: str,
-    value: object,
-    bound: str,
-    mend: str,
-) -> ConfigurationError:
-    """What is said of a value that will not do."""
+def invalid(name: str, value: object, bound: str, mend: str) -> ConfigurationError:
+    """Make the error of a value that will not do."""
     return ConfigurationError(f"{name} is {value!r}, but it must be {bound}: {mend}.")
 
 
-def require_real(
-    name: str,
-    value: object,
-    mend: str,
-) -> float:
-    """Return `value` as a float, or raise a `ConfigurationError`, ending with `mend`,
-    if it is not a finite number.
+def require_real(name: str, value: object, mend: str) -> float:
+    """Return a value as a float, or raise if it is not a finite number.
+
+    The `ConfigurationError` ends with `mend`.
     """
-    try:
-        number = (
-            math.nan
-            if isinstance(value, bool) or not isinstance(value, numbers.Real)
-            else float(value)
-        )
-    except OverflowError:  # of an integer
-        value = number = math.inf
+    number = math.nan
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            # Of an integer.
+            value = math.inf
     if not math.isfinite(number):
-        raise invalid(
-            name,
-            value,
-            "a finite number",
-            mend,
-        )
+        raise invalid(name, value, "a finite number", mend)
     return number
 
 
 def require_positive(name: str, value: object) -> float:
-    """Return `value` as a float, or raise a `ConfigurationError` if it is not finite
-    and greater than 0.
-    """
+    """Return a value as a float, or raise if it is not finite and greater than 0."""
     if type(value) is float and 0.0 < value < math.inf:
         return value
     mend = "give a positive number such as 1.0"
     number = require_real(name, value, mend)
     if not number > 0.0:
-        raise invalid(
-            name,
-            value,
-            "greater than 0",
-            mend,
-        )
+        raise invalid(name, value, "greater than 0", mend)
     return number
 
 
 def require_delta(value: object) -> float:
-    """Return `value` as a float, or raise a `ConfigurationError` if it is not strictly
-    between 0 and 1.
-    """
+    """Return a value as a float, or raise if it is not strictly between 0 and 1."""
     mend = "give a small number such as 1e-6"
     number = require_real("delta", value, mend)
     if not 0.0 < number < 1.0:
-        raise invalid(
-            "delta",
-            value,
-            "greater than 0 and less than 1",
-            mend,
-        )
+        raise invalid("delta", value, "greater than 0 and less than 1", mend)
     return number
 
 
 def require_whole(
-    name: str,
-    value: object,
-    least: int,
-    mend: str = "",
-    most: int | None = None,
+    name: str, value: object, least: int, mend: str = "", most: int | None = None
 ) -> int:
-    """Return `value` as an int, or raise a `ConfigurationError` if it is no integer
-    from `least` to `most`.
-    """
-    whole = (
-        int(value)
-        if isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        else None
-    )
-    if whole is None or whole < least or (most is not None and whole > most):
-        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise invalid(
-            name,
-            value,
-            f"an integer {bound}",
-            mend or f"give for example {least}",
-        )
-    return whole
+    """Return a value as an int, or raise if it is no integer from least to most."""
+    largest = math.inf if most is None else most
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        whole = int(value)
+        if least <= whole <= largest:
+            return whole
+    bound = f"of at least {least}" if most is None else f"from {least} to {most}"
+    if not mend:
+        mend = f"give for example {least}"
+    raise invalid(name, value, f"an integer {bound}", mend)
 
 
 _LEAST_WIDTH = 2.0**-900
@@ -333,13 +279,9 @@ leave the box and their bound.
 
 
 def require_ranges(
-    lower: Sequence[float],
-    upper: Sequence[float],
-    names: Sequence[str] = (),
+    lower: Sequence[float], upper: Sequence[float], names: Sequence[str] = ()
 ) -> None:
-    """Refuse lengths that differ, and the first range that is not finite, reversed or
-    empty.
-    """
+    """Refuse lengths that differ, and ranges that are not finite, reversed or empty."""
     if len(lower) != len(upper):
         raise ConfigurationError(
             f"the bounds have {len(lower)} lower and {len(upper)} upper values, but"
@@ -353,58 +295,78 @@ def require_ranges(
     for index, (low, high) in enumerate(zip(lower, upper, strict=True)):
         if _LEAST_WIDTH <= high - low < math.inf:
             continue
-        problem = "their distance must be a finite number: give a narrower range"
-        if high - low < _LEAST_WIDTH:
-            problem = (
-                f"their distance must be at least {_LEAST_WIDTH:.3g}: give another"
-                " unit, or a wider range"
-            )
-        if not (math.isfinite(low) and math.isfinite(high)):
-            problem = "both must be finite: give the public range of the feature"
-        elif low >= high:
-            constant = (
-                "widen the range around a constant value, or leave the feature out"
-            )
-            problem = (
-                "the lower one must be smaller:"
-                f" {'exchange the two' if low > high else constant}"
-            )
-        unnamed = f"feature {index}" if len(lower) > 1 else "every feature"
-        who = f"feature {names[index]!r}" if names else unnamed
+        who = "every feature"
+        if names:
+            who = f"feature {names[index]!r}"
+        elif len(lower) > 1:
+            who = f"feature {index}"
         raise ConfigurationError(
-            f"{who} has lower bound {low} and upper bound {high}, but {problem}."
+            f"{who} has lower bound {low} and upper bound {high}, but"
+            f" {_problem_of_range(low, high)}."
         )
 
 
+def _problem_of_range(low: float, high: float) -> str:
+    """Say what is wrong with a range."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "both must be finite: give the public range of the feature"
+    if low > high:
+        return "the lower one must be smaller: exchange the two"
+    if low == high:
+        return (
+            "the lower one must be smaller: widen the range around a constant value,"
+            " or leave the feature out"
+        )
+    if high - low < _LEAST_WIDTH:
+        return (
+            f"their distance must be at least {_LEAST_WIDTH:.3g}: give another"
+            " unit, or a wider range"
+        )
+    return "their distance must be a finite number: give a narrower range"
+
+
 def frames_to_caller() -> int:
-    """How many frames up from whoever calls this the first one outside of the package
-    is, as `warnings` counts.
+    """Count the frames up from the caller to the first one outside of the package.
+
+    As `warnings` counts.
     """
-    frame, count = sys._getframe(1), itertools.count(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(
-        "flwr_dpkmeans"
-    ):
+    frame = sys._getframe(1)
+    n_frames = 1
+    while frame.f_back is not None:
+        if not frame.f_globals["__name__"].startswith("flwr_dpkmeans"):
+            break
         frame = frame.f_back
-        next(count)
-    return next(count)
+        n_frames += 1
+    return n_frames
 
 
 def warn(sentences: Sequence[str], category: type[Warning] = PrivacyWarning) -> None:
     """Warn once for each line with a `fit`, in a notebook each time a cell runs.
 
-    Or always, if Python was told so.
+    Or always, if Python's filters say so.
     """
     if not sentences:
         return
-    caller, shell = sys._getframe(frames_to_caller() - 1), sys.modules.get("IPython")
-    cell = getattr(shell.get_ipython(), "execution_count", 0) if shell else 0
-    rule = next(
-        (rule for rule in warnings.filters if issubclass(category, rule[2])), None
-    )
-    say = warn_once.__wrapped__ if rule and rule[0] == "always" else warn_once
+    caller = sys._getframe(frames_to_caller() - 1)
+    cell = 0
+    shell = sys.modules.get("IPython")
+    if shell is not None:
+        cell = getattr(shell.get_ipython(), "execution_count", 0)
+    place = (caller.f_code.co_filename, caller.f_lineno, cell)
     for sentence in dict.fromkeys(sentences):
-        place = caller.f_code.co_filename, caller.f_lineno, cell
-        say(sentence, place, category)  # type: ignore[arg-type]  # a class can be hashed
+        if _warns_always(category):
+            warn_once.__wrapped__(sentence, place, category)
+        else:
+            # A class can be hashed, whatever its stub says.
+            warn_once(sentence, place, category)  # type: ignore[arg-type]
+
+
+def _warns_always(category: type[Warning]) -> bool:
+    """Tell whether the first of Python's filters for a warning shows it always."""
+    for action, _, filtered, *_ in warnings.filters:
+        if issubclass(category, filtered):
+            return action == "always"
+    return False
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,4 @@
-"""Options that other libraries have under names that do not exist here, and what stands
-in their place.
-"""
+"""Names that other libraries' options have, and what stands in their place here."""
 
 from __future__ import annotations
 
@@ -91,9 +89,9 @@ def answer(
     *,
     taken: Collection[str] | None = None,
 ) -> str:
-    """What is said of a name of another library's option, without the name.
+    """Say what stands here in the place of another library's option, without its name.
 
-    "" where nothing is known of it, or where it names what is not taken there.
+    "" where there is nothing to say, or where that names what is not taken there.
 
     Parameters
     ----------
@@ -106,8 +104,10 @@ def answer(
 
     Examples
     --------
-    >>> answer("k"), answer("n-jobs", KEYS)[:27]
-    ('the number of clusters is n_clusters: give n_clusters=10', 'all processors are used, an')
+    >>> answer("k")
+    'the number of clusters is n_clusters: give n_clusters=10'
+    >>> answer("n-jobs", KEYS)[:27]
+    'all processors are used, an'
     >>> answer("k", taken=["n_classes"]), answer("tol", taken=["bounds"])[-12:]
     ('', 'leave it out')
     """
@@ -124,7 +124,12 @@ def _is_taken(
     spelt: Mapping[str, str],
     taken: Collection[str] | None,
 ) -> bool:
-    """Whether all that an answer names may be given."""
-    named = [field for _, field, _, _ in Formatter().parse(template) if field]
-    arguments = {spelt[field].partition("=")[0] for field in named}
-    return taken is None or arguments <= set(taken)
+    """Tell whether an answer names only arguments that may be given."""
+    if taken is None:
+        return True
+    arguments = set()
+    for _, option, _, _ in Formatter().parse(template):
+        if option:
+            argument, _, _ = spelt[option].partition("=")
+            arguments.add(argument)
+    return arguments <= set(taken)

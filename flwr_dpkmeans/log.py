@@ -1,5 +1,4 @@
-"""Log lines that say where in a run they belong, as text or as JSON, and hold nothing
-private.
+"""Log lines that say where in a run they belong, and have nothing private in them.
 
 Every logger of the package is made by `placed_logger`: its records carry ``run``,
 ``round``, ``attempt`` and, on a client, ``node``. What is being worked on is set once,
@@ -50,36 +49,29 @@ class LogOptions:
     """Where lines are written as well, by a node that says so itself."""
 
     @classmethod
-    def of(
-        cls,
-        config: Mapping[str, Any],
-        *,
-        may_write: bool = False,
-    ) -> LogOptions:
+    def of(cls, config: Mapping[str, Any], *, may_write: bool = False) -> LogOptions:
         """Read the options as a configuration spells them.
 
         Anything else is a `ConfigurationError`.
 
-        Only a node's own configuration may say which file is written: a run's is
-        whatever somebody sends.
+        Parameters
+        ----------
+        config : mapping
+            A node's own configuration, or a run's.
+        may_write : bool
+            Whether it may say which file is written: only a node's own may, as a run's
+            is whatever somebody sends.
         """
-        verbose, file = (
-            config.get("verbose", False),
-            config.get("log-file") if may_write else None,
-        )
+        verbose = config.get("verbose", False)
         if not isinstance(verbose, bool):
-            raise invalid(
-                "verbose",
-                verbose,
-                "true or false",
-                "correct it",
-            )
-        where = Path(str(file)).expanduser().absolute() if file else None
-        return cls(
-            member("log-format", config.get("log-format") or LogFormat.TEXT, LogFormat),
-            verbose,
-            where,
-        )
+            raise invalid("verbose", verbose, "true or false", "correct it")
+        log_format = LogFormat.TEXT
+        if config.get("log-format"):
+            log_format = member("log-format", config["log-format"], LogFormat)
+        file = None
+        if may_write and config.get("log-file"):
+            file = Path(str(config["log-file"])).expanduser().absolute()
+        return cls(log_format, verbose, file)
 
 
 @dataclass(frozen=True)
@@ -92,16 +84,19 @@ class Place:
     attempt: int | None = None
 
 
-_PLACES = tuple(field.name for field in fields(Place))
+_PLACE_NAMES = tuple(field.name for field in fields(Place))
+_NOWHERE = Place()
 # A context variable and no argument, since lines come from every room, also from those
 # that know no run.
-_place: ContextVar[Place] = ContextVar("flwr_dpkmeans_place", default=Place())  # noqa: B039
+_place: ContextVar[Place] = ContextVar("flwr_dpkmeans_place", default=_NOWHERE)
 _names: ContextVar[Mapping[str, str]] = ContextVar(
     "flwr_dpkmeans_names", default=MappingProxyType({})
 )
-# Not the number in a file's name. Flower draws 64 bits, so that numbers of rounds and
-# rows are shorter.
 _NODE_ID = re.compile(r"(?<![\w/.-])[0-9]{12,20}(?![\w/-])")
+"""Not the number in a file's name.
+
+Flower draws 64 bits, so that numbers of rounds and rows are shorter.
+"""
 _PLAIN_NAME = re.compile(r"[\w-]{1,60}")
 _TWICE = re.compile(r"node ([\w-]+) \(\1\)")
 """A sentence that has the name beside the number already."""
@@ -120,46 +115,34 @@ def placed(place: Place) -> Iterator[None]:
 def now_at(round_index: int, attempt: int) -> None:
     """Say which aggregation the lines up to the end of the `placed` block are about."""
     place = _place.get()
-    _place.set(
-        Place(
-            place.run,
-            place.node,
-            round_index,
-            attempt,
-        )
-    )
+    _place.set(Place(place.run, place.node, round_index, attempt))
 
 
 def name_nodes(names: Mapping[int, str]) -> None:
     """Say what nodes are called from now on in this process's lines.
 
-    a name of two nodes, or no plain one, is none.
+    A name of two nodes, or one that is not plain, is none.
     """
-    known = Counter(names.values())
-    plain = {
-        str(node): name
-        for node, name in names.items()
-        if known[name] == 1 and _PLAIN_NAME.fullmatch(name)
-    }
+    n_nodes = Counter(names.values())
+    plain = {}
+    for node, name in names.items():
+        if n_nodes[name] == 1 and _PLAIN_NAME.fullmatch(name):
+            plain[str(node)] = name
     _names.set(MappingProxyType(plain))
 
 
 def named(text: str) -> str:
-    """Return text with nodes' names in the place of their numbers, where they have
-    names.
-    """
+    """Return text with nodes' names in the place of their numbers, if they have any."""
     names = _names.get()
-    text = (
-        _NODE_ID.sub(lambda found: names.get(found[0], found[0]), text)
-        if names
-        else text
-    )
+    if names:
+        text = _NODE_ID.sub(lambda match: names.get(match[0], match[0]), text)
     return _TWICE.sub(r"node \1", text)
 
 
 def placed_logger(name: str) -> logging.Logger:
-    """A logger (a dotted name below the package's) whose filter puts the place on each
-    record, for any handler.
+    """Return a logger whose filter puts the place on each record, for any handler.
+
+    Its dotted name is below the package's.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_write_place)
@@ -168,7 +151,7 @@ def placed_logger(name: str) -> logging.Logger:
 
 def _write_place(record: logging.LogRecord) -> bool:
     place = _place.get()
-    for name in _PLACES:
+    for name in _PLACE_NAMES:
         if not hasattr(record, name):
             setattr(record, name, getattr(place, name))
     return True
@@ -177,7 +160,7 @@ def _write_place(record: logging.LogRecord) -> bool:
 def event(name: str, **details: Any) -> dict[str, Any]:
     """Make the ``extra`` of a logging call.
 
-    a name to search for and public numbers, shown in JSON lines.
+    A name to search for and public numbers, shown in JSON lines.
     """
     return {"event": name, "details": details}
 
@@ -193,131 +176,146 @@ def printable(text: object, longest: int = LONGEST_LINE) -> str:
     'fine?2026 INFO all good?[2J'
     """
     whole = str(text)
-    kept = "".join(
-        [character if character.isprintable() else "?" for character in whole[:longest]]
-    )
-    return kept if len(whole) <= longest else kept + "..."
+    characters = []
+    for character in whole[:longest]:
+        characters.append(character if character.isprintable() else "?")
+    if len(whole) > longest:
+        characters.append("...")
+    return "".join(characters)
 
 
 def where_raised(error: BaseException, *, verbose: bool = False) -> str:
-    """Say in one line what kind of exception was raised and where, but not its text,
-    which may quote rows of a table.
+    """Say in one line what kind of exception was raised and where.
 
-    Its causes are told as well; `verbose` tells every call on the way, not only the
-    last one.
+    Not its text, which may quote rows of a table. Its causes follow.
+
+    Parameters
+    ----------
+    error : BaseException
+        What was raised.
+    verbose : bool
+        Whether every call on the way is named, not only the last one.
     """
-    told = []
+    descriptions = []
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        # Neither source lines nor locals: only where to look.
-        frames = traceback.extract_tb(cause.__traceback__)
-        calls = [
-            f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
-            for frame in frames
-        ]
+        calls = _calls_of(cause)
         shown = calls if verbose else calls[-1:]
-        told.append(
-            f"{type(cause).__name__} at"
-            f" {' > '.join(shown) if shown else 'an unknown place'}"
-        )
-        cause = cause.__cause__ or (
-            None if cause.__suppress_context__ else cause.__context__
-        )
-    return ", after ".join(told)
+        where = " > ".join(shown) if shown else "an unknown place"
+        descriptions.append(f"{type(cause).__name__} at {where}")
+        cause = _cause_of(cause)
+    return ", after ".join(descriptions)
+
+
+def _calls_of(error: BaseException) -> list[str]:
+    """Name the calls on the way: no source lines, no locals, only where to look."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [
+        f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+        for frame in frames
+    ]
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    if error.__cause__ is not None:
+        return error.__cause__
+    if error.__suppress_context__:
+        return None
+    return error.__context__
 
 
 class LineFormatter(logging.Formatter):
     """One line for each record, without control characters.
 
-    Text lines begin with the time only if `timed`.
-
-    As text, lines of a client and everything that is not INFO begin with their place;
-    INFO lines of the server name their round themselves. Exceptions are written by kind
-    and place, see `where_raised`.
+    Text lines begin with the time only if `timed`. As text, lines of a client and
+    everything that is not INFO begin with their place; INFO lines of the server name
+    their round themselves. Exceptions are written by kind and place, see
+    `where_raised`.
     """
 
     def __init__(
-        self,
-        log_format: LogFormat = LogFormat.TEXT,
-        *,
-        timed: bool = False,
+        self, log_format: LogFormat = LogFormat.TEXT, *, timed: bool = False
     ) -> None:
         super().__init__()
-        self._format, self._timed = log_format, timed
+        self._format = log_format
+        self._timed = timed
 
     def format(self, record: logging.LogRecord) -> str:
+        """Write one record as a line."""
         _write_place(record)
         message = named(printable(record.getMessage()))
         if record.exc_info and record.exc_info[1] is not None:
-            message += f" ({printable(where_raised(record.exc_info[1], verbose=True))})"
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(
-            timespec="milliseconds"
-        )
+            where = where_raised(record.exc_info[1], verbose=True)
+            message += f" ({printable(where)})"
+        moment = datetime.fromtimestamp(record.created, UTC)
+        time = moment.isoformat(timespec="milliseconds")
         if self._format is LogFormat.JSON:
             return _as_json(record, message, time)
-        given = {
-            name: getattr(record, name)
-            for name in _PLACES
-            if getattr(record, name) is not None
-        }
-        if given and ("node" in given or record.levelno != logging.INFO):
-            place = " ".join(
-                f"{name} {named(str(value))}" for name, value in given.items()
-            )
-            message = f"{place}: {message}"
-        return f"{time} {record.levelname} {message}" if self._timed else message
+        place = _place_of(record)
+        if "node" in place or (place and record.levelno != logging.INFO):
+            words = [f"{name} {named(str(value))}" for name, value in place.items()]
+            message = f"{' '.join(words)}: {message}"
+        if self._timed:
+            return f"{time} {record.levelname} {message}"
+        return message
 
 
-def _as_json(
-    record: logging.LogRecord,
-    message: str,
-    time: str,
-) -> str:
-    """One JSON object; ASCII only, so that no reader of lines is misled."""
-    line = {"time": time, "level": record.levelname, "logger": record.name}
-    for name in _PLACES:
+def _place_of(record: logging.LogRecord) -> dict[str, int]:
+    """Return the parts of a record's place that it has."""
+    place = {}
+    for name in _PLACE_NAMES:
         value = getattr(record, name)
         if value is not None:
-            # Ids have 64 bits, which few readers of JSON can count to, so they are
-            # text.
-            line[name] = str(value) if name in ("run", "node") else value
+            place[name] = value
+    return place
+
+
+def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
+    """Make one JSON object; ASCII only, so that no reader of lines is misled."""
+    line: dict[str, Any] = {
+        "time": time,
+        "level": record.levelname,
+        "logger": record.name,
+    }
+    for name, value in _place_of(record).items():
+        # Ids have 64 bits, which few readers of JSON can count to, so they are text.
+        line[name] = str(value) if name in ("run", "node") else value
     if hasattr(record, "event"):
-        line |= {"event": record.event} | getattr(record, "details", {})
-    return json.dumps(line | {"message": message}, default=printable)
+        line["event"] = record.event
+        line |= getattr(record, "details", {})
+    line["message"] = message
+    return json.dumps(line, default=printable)
 
 
 def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -> None:
-    """Show the package's lines on standard output (or `stream`) and, if asked for, in a
-    file; for processes of one app.
+    """Show the package's lines on a stream and, if that is wished, in a file.
 
-    Where the process has set up logging itself, its own handlers show the lines. A
-    second call replaces the first. A file that cannot be written is a
-    ConfigurationError.
+    For processes of one app. Where the process has set up logging itself, its own
+    handlers show the lines. A second call replaces the first. A file that cannot be
+    written is a ConfigurationError.
     """
-    chosen = options or LogOptions()
+    chosen = LogOptions() if options is None else options
     root = logging.getLogger(PACKAGE)
-    for handler in [
-        handler
-        for handler in root.handlers
-        if isinstance(handler.formatter, LineFormatter)
-    ]:
-        root.removeHandler(handler)
-        handler.close()
+    for handler in list(root.handlers):
+        if isinstance(handler.formatter, LineFormatter):
+            root.removeHandler(handler)
+            handler.close()
     root.setLevel(logging.DEBUG if chosen.verbose else logging.INFO)
     if not logging.root.handlers and not root.handlers:
-        shown = logging.StreamHandler(stream or sys.stdout)
-        shown.setFormatter(LineFormatter(chosen.format))
-        root.addHandler(shown)
+        console = logging.StreamHandler(sys.stdout if stream is None else stream)
+        console.setFormatter(LineFormatter(chosen.format))
+        root.addHandler(console)
         root.propagate = False
     if chosen.file is not None:
         root.addHandler(file_handler(chosen.file, chosen.format))
 
 
 class OtherLogger(logging.Handler):
-    """Passes the package's lines on to another package's logger, as long as the program
-    has set up no logging.
+    """Passes the package's lines on to another logger.
+
+    As long as the program has set up no logging.
     """
 
     def __init__(self, name: str) -> None:
@@ -327,7 +325,8 @@ class OtherLogger(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass one line on."""
-        if logging.root.handlers:  # they show it themselves
+        if logging.root.handlers:
+            # They show it themselves.
             return
         text = self._formatter.format(record)
         line = {"name": self._logger.name, "msg": text, "args": None, "exc_info": None}
@@ -335,8 +334,9 @@ class OtherLogger(logging.Handler):
 
 
 def show_by(name: str) -> None:
-    """Let another logger show the package's lines if nothing else does, such as in
-    somebody's own Flower app.
+    """Let another logger show the package's lines if nothing else does.
+
+    Such as in somebody's own Flower app.
     """
     root = logging.getLogger(PACKAGE)
     if root.handlers or logging.root.handlers:
@@ -347,12 +347,13 @@ def show_by(name: str) -> None:
 
 
 def file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
-    """A handler that appends to a file which only this user may read.
+    """Make a handler that appends to a file which only this user may read.
 
-    It tells what a data set has spent.
+    Its lines say what a data set has spent.
     """
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.close(descriptor)
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(

@@ -1,5 +1,4 @@
-"""One thread for the numerics: the one place that decides, for every engine, node and
-worker.
+"""One thread for the numerics of every engine, node and worker, decided here.
 
 The matrix products are of small blocks: threads would wait for each other longer than
 they compute (measured: fifteen times the processor time on a busy machine, a tenth less
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 
+_Limit = tuple["LibController", int]
 _ANYWHERE = (
     "goto_set_num_threads",
     "scipy_goto_set_num_threads",
@@ -27,7 +27,7 @@ _ANYWHERE = (
 
 
 class _Libraries(ContextDecorator):
-    """The thread pools of this process, held to one thread by whoever has entered.
+    """The thread pools of this process, limited to one thread while somebody entered.
 
     BLAS has one limit for the process: whoever enters first sets it and whoever leaves
     last puts it back. OpenMP has one for each thread, which each thread sets and puts
@@ -40,42 +40,51 @@ class _Libraries(ContextDecorator):
         """Of each thread, what its entries have to put back, the innermost last."""
         self._n_inside = 0
         self._n_modules = 0
-        self._known: list[LibController] = []
-        self._before: dict[str, tuple[LibController, int]] = {}
+        self._libraries: list[LibController] = []
+        self._of_process: dict[str, _Limit] = {}
+        """By a library's path, what the last to leave puts back."""
 
     def __enter__(self) -> None:
-        own: list[tuple[LibController, int]] = []
+        of_thread: list[_Limit] = []
         stack = vars(self._entered).setdefault("stack", [])
         with self._lock:
             self._n_inside += 1
-            # Looked up again, which takes milliseconds, only after imports, which may
-            # load some.
-            is_known = len(sys.modules) == self._n_modules
-            if not is_known:
-                from threadpoolctl import ThreadpoolController
-
-                self._known = ThreadpoolController().lib_controllers
-                self._n_modules = len(sys.modules)
+            has_new_modules = self._look_up()
             # Inside an entry of its own, this thread has nothing to set.
-            for library in () if stack and is_known else self._known:
-                n_threads = library.get_num_threads() or 1
-                if n_threads == 1:
-                    continue
-                if library.user_api == "openmp":
-                    own.append((library, n_threads))
-                else:
-                    self._before.setdefault(library.filepath, (library, n_threads))
-                _set(library, 1)
-        stack.append(own)
+            if not stack or has_new_modules:
+                for library in self._libraries:
+                    n_threads = library.get_num_threads()
+                    if n_threads in (None, 0, 1):
+                        continue
+                    if library.user_api == "openmp":
+                        of_thread.append((library, n_threads))
+                    else:
+                        limit = (library, n_threads)
+                        self._of_process.setdefault(library.filepath, limit)
+                    _set(library, 1)
+        stack.append(of_thread)
+
+    def _look_up(self) -> bool:
+        """Look for libraries, which takes milliseconds, only after imports.
+
+        These may have loaded some.
+        """
+        if len(sys.modules) == self._n_modules:
+            return False
+        from threadpoolctl import ThreadpoolController
+
+        self._libraries = ThreadpoolController().lib_controllers
+        self._n_modules = len(sys.modules)
+        return True
 
     def __exit__(self, *_: object) -> None:
-        own = self._entered.stack.pop()
+        to_put_back: list[_Limit] = self._entered.stack.pop()
         with self._lock:
             self._n_inside -= 1
-            ended = [] if self._n_inside else [*self._before.values()]
-            if not self._n_inside:
-                self._before.clear()
-            for library, n_threads in own + ended:
+            if self._n_inside == 0:
+                to_put_back += self._of_process.values()
+                self._of_process.clear()
+            for library, n_threads in to_put_back:
                 _set(library, n_threads)
 
 
@@ -85,7 +94,9 @@ def _set(library: LibController, n_threads: int) -> None:
     OpenBLAS since 0.3.31 ignores the usual call in threads other than the main one.
     """
     library.set_num_threads(n_threads)
-    for name in _ANYWHERE if library.get_num_threads() != n_threads else ():
+    if library.get_num_threads() == n_threads:
+        return
+    for name in _ANYWHERE:
         if hasattr(library.dynlib, name):
             getattr(library.dynlib, name)(n_threads)
 

@@ -30,7 +30,8 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     Sensitivity,
 )
-from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, PROFILE_ROUND
+from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
+from flwr_dpkmeans.privacy.report import PROFILE_ROUND
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.public_facts import PublicFacts

@@ -54,7 +54,8 @@ from flwr_dpkmeans.kmeans.public_points import (
     weighted_kmeans,
 )
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
+from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import (
     Options,
@@ -379,7 +380,7 @@ class _OnServerPoints(KMeansTask):
         return (
             found
             if likes or part <= _MOST_AT_BORDER
-            else (*found, told("unlike_server", part=part))
+            else (*found, report_sentence("unlike_server", part=part))
         )
 
     def counted_rows(self, state: State) -> CountedRows | None:

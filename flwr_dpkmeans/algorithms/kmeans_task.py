@@ -39,7 +39,9 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     Sensitivity,
 )
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, counts_rows, told
+from flwr_dpkmeans.privacy.released_counts import counts_rows
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options, flag, whole
 from flwr_dpkmeans.sums.outcome import COUNT, CountedRows, Discoveries, Result
@@ -825,12 +827,14 @@ class KMeansTask(Task):
             plan.rounds[-1], plan.rounds[-1].blocks[0]
         )
         blurred = (
-            () if clear else (told("blurred_cost", unit=plan.settings.unit.value),)
+            ()
+            if clear
+            else (report_sentence("blurred_cost", unit=plan.settings.unit.value),)
         )
         curve = state.arrays.get(measure.COST_CURVE)
         if curve is None or curve.any():
             return blurred
-        return *blurred, told("no_elbow")
+        return *blurred, report_sentence("no_elbow")
 
 
 _AXES = {

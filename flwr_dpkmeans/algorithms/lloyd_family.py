@@ -48,7 +48,7 @@ from flwr_dpkmeans.privacy.release import (
     ReleasedSum,
     Sensitivity,
 )
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.option_rules import Options, choice, flag, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows
 from flwr_dpkmeans.sums.public_facts import PublicFacts
@@ -381,7 +381,7 @@ class FastLloydTask(_Packed):
         counted = super().counted_rows(state)
         if counted is None:
             return None
-        others = told("beyond_radius")
+        others = report_sentence("beyond_radius")
         return replace(counted, least_part=_LEAST_WITHIN, others=others)
 
     def sums_sensitivity(

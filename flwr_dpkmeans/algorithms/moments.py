@@ -31,7 +31,7 @@ from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid, toward_zero
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.checks.columns import agreed_names
 from flwr_dpkmeans.sums.option_rules import Options, as_numbers, option, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows, Result
@@ -322,7 +322,9 @@ class MomentsTask(OneRoundTask):
         return (
             (
                 *found,
-                told("blurred", what=f"deviation of {column_names(columns, names)}"),
+                report_sentence(
+                    "blurred", what=f"deviation of {column_names(columns, names)}"
+                ),
             )
             if columns
             else found
@@ -581,7 +583,11 @@ class RadiiTask(OneRoundTask):
             sums <= _CLEAR * plan.released_std(plan.rounds[0], plan.rounds[0].blocks[1])
         ).tolist()
         return (
-            (told("blurred", what=f"radius of cluster {listed(map(str, found))}"),)
+            (
+                report_sentence(
+                    "blurred", what=f"radius of cluster {listed(map(str, found))}"
+                ),
+            )
             if found
             else ()
         )

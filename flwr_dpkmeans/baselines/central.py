@@ -30,7 +30,8 @@ from flwr_dpkmeans.privacy.release import (
     GaussianRelease,
     PrivacyUnit,
 )
-from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, told
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.round import State
@@ -298,7 +299,7 @@ def _report(
         epsilon_requested=config.epsilon,
         epsilon_worst_case=epsilon,
         unit=config.unit.value,
-        neighbours=told(config.unit.value),
+        neighbours=report_sentence(config.unit.value),
         trust=_TRUST,
         guarantee=guarantee,
         algorithm=config.algorithm,
@@ -317,7 +318,7 @@ def _report(
             (
                 "Columns were matched by name."
                 if config.feature_names
-                else told("unnamed")
+                else report_sentence("unnamed")
             ),
             "All rows are brought to one place: this is no federated protocol.",
         ),

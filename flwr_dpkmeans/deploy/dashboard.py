@@ -44,7 +44,7 @@ from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.privacy.report import utc_now
+from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.results.page import HTML, rendered
 from flwr_dpkmeans.results.writer import PAGE_FILE
 

@@ -39,7 +39,7 @@ from flwr_dpkmeans.estimators.fitted import (
 )
 from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.round import Array, State
 
@@ -226,7 +226,7 @@ class _NaiveBayesClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if not is_stated:
             quoted = map(repr, names.tolist())
             listed_names = ", ".join(quoted)
-            assumption = told("classes_of_labels", names=listed_names)
+            assumption = report_sentence("classes_of_labels", names=listed_names)
             assumptions = (*run.privacy.assumptions, assumption)
             self.privacy_ = replace(run.privacy, assumptions=assumptions)
 

@@ -67,7 +67,9 @@ from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import PrivateBounds, build_config
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told, utc_now
+from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.values import OF_CENTRES, Values
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
@@ -290,7 +292,7 @@ def play_directly(
     report = build_report(
         found.plan,
         found.attempts,
-        told("simulated"),
+        report_sentence("simulated"),
         state=found.state,
         unclear=unclear,
     )

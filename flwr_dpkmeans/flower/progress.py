@@ -33,7 +33,7 @@ from flwr_dpkmeans.log import (
     printable,
 )
 from flwr_dpkmeans.node.durable_files import lock
-from flwr_dpkmeans.privacy.report import utc_now
+from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.server import Server
 

@@ -49,7 +49,8 @@ from flwr_dpkmeans.flower.exchange import (
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
 from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
-from flwr_dpkmeans.privacy.report import PrivacyReport, utc_now
+from flwr_dpkmeans.privacy.provenance import utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums.checks import columns as tables

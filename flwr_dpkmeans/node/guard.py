@@ -26,7 +26,9 @@ from flwr_dpkmeans.node.ledger import (
 from flwr_dpkmeans.node.limits import Proposal, has_bounds_by_name
 from flwr_dpkmeans.node.node_log import json_number, logger
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.privacy.report import PrivacyReport, told, utc_now
+from flwr_dpkmeans.privacy.provenance import utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.ciphers import AttemptId
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import SumRequest, UnmaskRequest
@@ -122,8 +124,8 @@ class NodeGuard(Guard):
     def identities(self, n_recognised: int) -> str:
         """Say for the report whether this node looked at the others' identities."""
         if n_recognised:
-            return told("pinned", n=n_recognised)
-        return told("simulated" if self.settings.simulated else "not_pinned")
+            return report_sentence("pinned", n=n_recognised)
+        return report_sentence("simulated" if self.settings.simulated else "not_pinned")
 
     # -- what a plan may be
 

@@ -19,9 +19,11 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.secagg.credentials import Signer
 
 _LONGEST_FILE = 10_000
-# A mounted secret may be readable by the service's group; nobody else may read it, and
-# nobody else may change it.
 _FORBIDDEN_MODE = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+"""A mounted secret may be readable by the service's group.
+
+Nobody else may read it, and nobody else may change it.
+"""
 
 
 class Identity(Signer):
@@ -50,7 +52,8 @@ class Identity(Signer):
             )
         try:
             key: object = load_pem_private_key(content, password=None)
-        except (ValueError, TypeError):  # not PEM, or encrypted
+        except (ValueError, TypeError):
+            # Not PEM, or encrypted.
             key = None
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigurationError(
@@ -60,27 +63,20 @@ class Identity(Signer):
         return cls(key.private_bytes_raw())
 
     def save(self, path: str | Path) -> None:
-        """Write the private key (PEM, PKCS 8) into a new file that only its owner may
-        read.
+        """Write the private key into a new file that only its owner may read.
 
-        An existing file is a ConfigurationError and never touched: others have pinned
-        its key.
+        As PEM, PKCS 8. An existing file is a ConfigurationError and never touched:
+        others have pinned its key.
         """
         key = Ed25519PrivateKey.from_private_bytes(self.private_key)
-        write_new(
-            Path(path),
-            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-        )
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        write_new(Path(path), pem)
 
 
-def write_new(
-    path: Path,
-    content: bytes,
-    *,
-    mode: int = 0o600,
-) -> Path:
-    """Write a file that was not there, and that nobody else could read even for a
-    moment, or a ConfigurationError.
+def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> Path:
+    """Write a file that was not there, or raise a ConfigurationError.
+
+    Nobody else can read it, even for a moment.
     """
     try:
         # Of two who write at once only one goes on.

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from flwr_dpkmeans.errors import ProtocolError, invalid, told_apart
-from flwr_dpkmeans.privacy.report import utc_now
+from flwr_dpkmeans.errors import ProtocolError, distinct_texts, invalid
+from flwr_dpkmeans.privacy.provenance import utc_now
 
 FIRST_ROUND = -9
 """Rounds that come before a run's first one, because they steer its plan, are numbered
@@ -401,7 +401,7 @@ class MemoryLedger:
         # The first release paid for whatever may follow; what was known by then may not
         # decide the price any more.
         if entry.epsilon > run.epsilon * (1.0 + _RELATIVE_SLACK):
-            cost, charged = told_apart(entry.epsilon, run.epsilon)
+            cost, charged = distinct_texts(entry.epsilon, run.epsilon)
             return (
                 f"run {entry.run_id!a} was charged epsilon {charged} at its first"
                 f" release and can now cost {cost}"

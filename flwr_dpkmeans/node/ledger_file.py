@@ -36,7 +36,7 @@ from flwr_dpkmeans.node.ledger import (
     PlanNote,
     run_of,
 )
-from flwr_dpkmeans.privacy.report import utc_now
+from flwr_dpkmeans.privacy.provenance import utc_now
 
 GENESIS = hashlib.sha256(b"flwr-dpkmeans ledger, version 2").hexdigest()
 """What the first line's checksum goes on from."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from flwr_dpkmeans.errors import BudgetError, RefusalError, told_apart
+from flwr_dpkmeans.errors import BudgetError, RefusalError, distinct_texts
 from flwr_dpkmeans.node.ledger import Past
 from flwr_dpkmeans.node.limit_values import (
     Read,
@@ -158,7 +158,7 @@ def at_most(
         others = 0.0 if spent is None else spent(proposal.past)
         if _fits(cost, others, limit):
             return None
-        planned, most = told_apart(cost, limit)
+        planned, most = distinct_texts(cost, limit)
         reason = words.format(most)
         if math.isinf(cost):
             # No number would do.

@@ -29,7 +29,8 @@ from flwr_dpkmeans.planner.simulate import (
     simulated_size,
 )
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, COUNT_DEVIATIONS
+from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
 from flwr_dpkmeans.results.page import CONSOLE, HTML, rendered
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.draft import worst_case

@@ -14,10 +14,10 @@ Each may depend on what the earlier ones showed.
   less, the price as if everybody were included.
 * Discrete noise: drawn noise costs ``epsilon + a + b`` and ``exp(a) (delta + (1 +
   exp(epsilon)) tau)`` where the analysed noise costs epsilon and delta; a, b and tau
-  add up over the list. See ``noise``.
+  add up over the list. See ``closeness``.
 
-Formulas of the first four are in ``losses``; here is what a list adds up to, and which
-rule is the cheapest.
+Formulas of the first four are in ``gaussian``, ``mixtures`` and ``losses``; here is
+what a list adds up to, and which rule is the cheapest.
 """
 
 from __future__ import annotations
@@ -40,26 +40,45 @@ from flwr_dpkmeans.privacy.losses import numerical_losses
 from flwr_dpkmeans.privacy.release import Event
 from flwr_dpkmeans.privacy.searches import smallest_at_most, smallest_true
 
-# Rates outside are priced as the next larger one inside, since at others the numerical
-# accountant loses all digits.
-_SMALLEST_RATE, _LARGEST_RATE = 1e-9, 1.0 - 1e-6
-# Sampled releases of a larger mu have losses of some mu^2, beyond a numerical price.
+_SMALLEST_RATE = 1e-9
+_LARGEST_RATE = 1.0 - 1e-6
+"""Rates outside are priced as the next larger one inside.
+
+At others the numerical accountant loses all digits.
+"""
 _LARGEST_MU = 100.0
+"""Sampled releases of a larger mu have losses of some mu^2, beyond a numerical price.
+"""
+_LARGEST_EXPONENT = 700.0
+"""Of what float64 holds."""
+
+Price = Callable[["Totals", float], float]
+"""Epsilon of totals at a delta, or delta at an epsilon."""
 
 
 def compose_epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the total epsilon of `events`, in any order, at the total `delta`.
+    """Return the total epsilon of releases at the total delta.
 
-    0.0 for none, infinity if one is exact.
+    0.0 for none, infinity if one is exact. Sampled releases take some 10 ms for each
+    distinct one, mixtures some milliseconds. Sampled releases with a delta below 1e-13
+    are priced as if everybody were included: numerical convolutions are not exact
+    enough.
 
-    `delta` is less than 1, and greater than 0 if there is a Gaussian release, sampled
-    or not, else at least 0. A `LocalMisuseError` is raised if it is out of its range or
-    an event has no price, a `PlanError` if the noise that is drawn is too far from the
-    noise that is analysed for any epsilon at `delta`.
+    Parameters
+    ----------
+    events : sequence of Event
+        The releases, in any order.
+    delta : float
+        Less than 1, and greater than 0 if there is a Gaussian release, sampled or not,
+        else at least 0.
 
-    Sampled releases take some 10 ms for each distinct one, mixtures some milliseconds.
-    Sampled releases with a delta below 1e-13 are priced as if everybody were included:
-    numerical convolutions are not exact enough.
+    Raises
+    ------
+    LocalMisuseError
+        If `delta` is out of its range or an event has no price.
+    PlanError
+        If the noise that is drawn is too far from the noise that is analysed for any
+        epsilon at `delta`.
 
     Examples
     --------
@@ -88,9 +107,7 @@ def compose_epsilon(events: Sequence[Event], delta: float) -> float:
 
 
 def _analysed_epsilon(totals: Totals, delta: float) -> float:
-    """Return the least epsilon by any rule, for the noise that is analysed and its
-    slack.
-    """
+    """Return the least epsilon by any rule, for analysed noise and its slack."""
     epsilon = gdp_epsilon(totals, delta)
     if totals.pure_epsilons:
         epsilon = min(epsilon, _mixture_epsilon(totals, delta))
@@ -133,11 +150,8 @@ def add_up(events: Sequence[Event]) -> Totals:
     for event in events:
         match event:
             case release.GaussianRelease() if event.sampling_rate <= _LARGEST_RATE:
-                sampled.append(
-                    replace(
-                        event, sampling_rate=max(event.sampling_rate, _SMALLEST_RATE)
-                    )
-                )
+                rate = max(event.sampling_rate, _SMALLEST_RATE)
+                sampled.append(replace(event, sampling_rate=rate))
             case release.GaussianRelease():
                 multipliers.append(event.noise_multiplier)
             case release.PureRelease():
@@ -149,63 +163,56 @@ def add_up(events: Sequence[Event]) -> Totals:
                     f"an event is of type {type(event).__name__!r}, which has no price:"
                     " give a GaussianRelease, a PureRelease or an ExactRelease."
                 )
-    mu = math.hypot(
-        *[1.0 / m for m in multipliers],
-        *[1.0 / event.noise_multiplier for event in sampled],
-    )
-    if not (math.isfinite(mu) and math.isfinite(sum(pure))):
+    all_multipliers = multipliers + [event.noise_multiplier for event in sampled]
+    mu = _joint_mu(all_multipliers)
+    is_finite = math.isfinite(mu) and math.isfinite(sum(pure))
+    if not is_finite:
         raise LocalMisuseError(
             "the noise multipliers are too small for a finite epsilon: give some above"
             " 1e-100."
         )
-    closeness = joint_closeness(event.closeness for event in events)
     return Totals(
-        mu,
-        closeness,
-        tuple(sorted(pure)),
-        tuple(sampled),
-        tuple(multipliers),
-        exact,
+        mu=mu,
+        closeness=joint_closeness(event.closeness for event in events),
+        pure_epsilons=tuple(sorted(pure)),
+        sampled=tuple(sampled),
+        multipliers=tuple(multipliers),
+        exact=exact,
     )
+
+
+def _joint_mu(multipliers: Sequence[float]) -> float:
+    """Compose Gaussian releases: mu^2 is the sum of 1 / multiplier^2."""
+    inverses = [1.0 / multiplier for multiplier in multipliers]
+    return math.hypot(*inverses)
 
 
 # -- from analysed to drawn noise ------------------------------------------------------
 
 
-def epsilon_as_drawn(
-    totals: Totals,
-    delta: float,
-    price: Callable[[Totals, float], float],
-) -> float:
-    """Return the epsilon at `delta` of the noise that is drawn, from a price of the
-    noise that is analysed.
+def epsilon_as_drawn(totals: Totals, delta: float, price: Price) -> float:
+    """Return the epsilon of drawn noise, from a price of analysed noise.
 
     The price takes a smaller delta, and includes `slack_cost` at its own epsilon; see
-    `flwr_dpkmeans.privacy.noise`.
+    `flwr_dpkmeans.privacy.closeness`.
     """
-    left = delta * math.exp(-totals.closeness.log_ratio_above)
-    return price(totals, left) + totals.closeness.log_ratio if left > 0.0 else math.inf
+    closeness = totals.closeness
+    delta_left = delta * math.exp(-closeness.log_ratio_above)
+    if delta_left <= 0.0:
+        return math.inf
+    return price(totals, delta_left) + closeness.log_ratio
 
 
-def delta_as_drawn(
-    totals: Totals,
-    epsilon: float,
-    price: Callable[[Totals, float], float],
-) -> float:
-    """Return the delta at `epsilon` of the noise that is drawn, from a price of the
-    noise that is analysed.
-    """
-    analysed, above = (
-        epsilon - totals.closeness.log_ratio,
-        totals.closeness.log_ratio_above,
-    )
-    # Beyond 700 it may be any delta, as a price that is too small for floating point is
-    # 0.
-    delta = (
-        min(1.0, math.exp(above) * price(totals, max(0.0, analysed)))
-        if above < 700.0
-        else 1.0
-    )
+def delta_as_drawn(totals: Totals, epsilon: float, price: Price) -> float:
+    """Return the delta of drawn noise, from a price of analysed noise."""
+    above = totals.closeness.log_ratio_above
+    analysed = epsilon - totals.closeness.log_ratio
+    # Beyond this it may be any delta, as a price that is too small for floating point
+    # is 0.
+    delta = 1.0
+    if above < _LARGEST_EXPONENT:
+        analysed_delta = price(totals, max(0.0, analysed))
+        delta = min(1.0, math.exp(above) * analysed_delta)
     if analysed >= 0.0:
         return delta
     # With e the epsilon at which that delta holds: Q <= exp(e) Q' + delta gives Q' >=
@@ -220,53 +227,53 @@ def delta_as_drawn(
 
 
 def gdp_delta(totals: Totals, gaussian_part: float) -> float:
-    """The smallest delta at epsilons of at most `gaussian_part` plus the pure epsilon.
+    """Return the smallest delta by GDP at epsilons of at most so much.
 
-    Above 1 if slack alone is.
+    Of at most `gaussian_part` plus the pure epsilon. Above 1 if slack alone is.
     """
-    pure, tau = totals.pure, totals.closeness.additive
-    epsilon = min(gaussian_part, _turning_epsilon(totals.mu, pure, tau))
-    return gaussian.gaussian_delta_bound(epsilon, totals.mu) + slack_cost(
-        tau, epsilon + pure
-    )
+    tau = totals.closeness.additive
+    turning = _turning_epsilon(totals.mu, totals.pure, tau)
+    return _gdp_cost(totals, min(gaussian_part, turning))
+
+
+def _gdp_cost(totals: Totals, gaussian_part: float) -> float:
+    """Return the delta of the Gaussian part, and of slack at the whole epsilon."""
+    slack = slack_cost(totals.closeness.additive, gaussian_part + totals.pure)
+    return gaussian.gaussian_delta_bound(gaussian_part, totals.mu) + slack
 
 
 def gdp_epsilon(totals: Totals, delta: float) -> float:
-    """The smallest total epsilon at `delta` by GDP plus the pure epsilon.
+    """Return the smallest total epsilon by GDP plus the pure epsilon.
 
     Infinity if slack leaves no room.
     """
-    mu, pure, tau = totals.mu, totals.pure, totals.closeness.additive
+    tau = totals.closeness.additive
     if tau == 0.0:
-        return gaussian.gaussian_epsilon(mu, delta) + pure
+        return gaussian.gaussian_epsilon(totals.mu, delta) + totals.pure
 
-    def cost(epsilon: float) -> float:
-        return gaussian.gaussian_delta_bound(epsilon, mu) + slack_cost(
-            tau, epsilon + pure
-        )
+    def cost(gaussian_part: float) -> float:
+        return _gdp_cost(totals, gaussian_part)
 
-    return _least_epsilon(cost, delta, _turning_epsilon(mu, pure, tau)) + pure
+    turning = _turning_epsilon(totals.mu, totals.pure, tau)
+    return _least_epsilon(cost, delta, turning) + totals.pure
 
 
 def _least_epsilon(
-    cost: Callable[[float], float],
-    delta: float,
-    enough: float,
+    cost: Callable[[float], float], delta: float, enough: float
 ) -> float:
     """Return the smallest private epsilon, rounded up.
 
     Infinity if not even `enough` is: slack leaves no room.
     """
-    return smallest_at_most(cost, delta, enough) if cost(enough) <= delta else math.inf
+    if cost(enough) > delta:
+        return math.inf
+    return smallest_at_most(cost, delta, enough)
 
 
-def _turning_epsilon(
-    mu: float,
-    pure: float,
-    tau: float,
-) -> float:
-    """Return the Gaussian epsilon at which the slope of delta, -Phi(-y) at y =
-    epsilon/mu + mu/2, is that of slack.
+def _turning_epsilon(mu: float, pure: float, tau: float) -> float:
+    """Return the Gaussian epsilon at which delta falls as fast as slack rises.
+
+    The slope of delta is -Phi(-y) at y = epsilon/mu + mu/2.
     """
     if tau == 0.0:
         return math.inf
@@ -278,28 +285,27 @@ def _turning_epsilon(
 
 
 def _mixture_epsilon(totals: Totals, delta: float) -> float:
-    mixture, tau = (
-        mixtures.mixture_of(totals.mu, totals.pure_epsilons),
-        totals.closeness.additive,
-    )
+    """Return the smallest epsilon of Gaussian and pure releases as a mixture."""
+    mixture = mixtures.mixture_of(totals.mu, totals.pure_epsilons)
+    tau = totals.closeness.additive
     # The largest loss, and the Gaussian tail bound of `gaussian_epsilon`.
-    enough = float(mixture.losses[-1]) + totals.mu * (
-        math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu
-    )
+    largest_loss = float(mixture.losses[-1])
+    deviations = math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu
+    enough = largest_loss + totals.mu * deviations
     enough = _mixture_turning_epsilon(mixture, tau, enough)
 
-    return _least_epsilon(
-        lambda epsilon: mixture.delta(epsilon) + slack_cost(tau, epsilon), delta, enough
-    )
+    def cost(epsilon: float) -> float:
+        return mixture.delta(epsilon) + slack_cost(tau, epsilon)
+
+    return _least_epsilon(cost, delta, enough)
 
 
 def _mixture_turning_epsilon(
-    mixture: mixtures.Mixture,
-    tau: float,
-    high: float,
+    mixture: mixtures.Mixture, tau: float, high: float
 ) -> float:
-    """Return the epsilon, at most `high`, at which the slope of delta, minus the absent
-    tail, is that of slack.
+    """Return the epsilon, at most `high`, at which delta falls as fast as slack rises.
+
+    The slope of delta is minus the absent tail.
     """
     if tau == 0.0 or mixture.absent_tail(high) > tau:
         return high
@@ -307,16 +313,16 @@ def _mixture_turning_epsilon(
 
 
 def numerical_epsilon(totals: Totals, delta: float) -> float:
-    """The smallest epsilon found at `delta` by privacy-loss distributions.
+    """Return the smallest epsilon by privacy-loss distributions.
 
     Infinity if there is none.
     """
-    numerical, tau = (
-        _losses_of(totals) if delta > losses.FFT_NOISE else None,
-        totals.closeness.additive,
-    )
+    if delta <= losses.FFT_NOISE:
+        return math.inf
+    numerical = _losses_of(totals)
     if numerical is None:
         return math.inf
+    tau = totals.closeness.additive
     epsilon = numerical.epsilon(delta)
     if tau == 0.0 or math.isinf(epsilon):
         return epsilon
@@ -326,55 +332,56 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
 
     if cost(epsilon) <= delta:
         return epsilon
-    # Slack alone costs more than delta beyond `highest`.
-    highest = math.log(delta / tau - 1.0) if delta > 2.0 * tau else -math.inf
+    if delta <= 2.0 * tau:
+        return math.inf
+    # Beyond this slack alone costs more than delta.
+    highest = math.log(delta / tau - 1.0)
     if highest <= epsilon:
         return math.inf
     cheapest = _lowest_point(cost, epsilon, highest)
-    return (
-        smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest)
-        if cost(cheapest) <= delta
-        else math.inf
-    )
+    if cost(cheapest) > delta:
+        return math.inf
+    return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest)
 
 
 def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
-    """Return the privacy losses, equal releases composed together, and all that are not
-    sampled in closed form.
+    """Return the privacy losses of all releases together.
 
+    Equal releases are composed together, and all that are not sampled in closed form.
     None if they are beyond a numerical price.
     """
     if totals.sampled and totals.mu > _LARGEST_MU:
         return None
-    groups = Counter(
-        (event.noise_multiplier, event.sampling_rate) for event in totals.sampled
-    )
+    groups: Counter[tuple[float, float]] = Counter()
+    for event in totals.sampled:
+        groups[event.noise_multiplier, event.sampling_rate] += 1
     if totals.multipliers:
-        groups[
-            1.0 / math.hypot(*[1.0 / multiplier for multiplier in totals.multipliers]),
-            1.0,
-        ] = 1
+        joint_multiplier = 1.0 / _joint_mu(totals.multipliers)
+        groups[joint_multiplier, 1.0] = 1
     return numerical_losses(groups, totals.pure_epsilons)
 
 
-def _lowest_point(
-    cost: Callable[[float], float],
-    low: float,
-    high: float,
-) -> float:
-    """Return about where a function that falls and then rises is smallest, by golden
-    sections.
+def _lowest_point(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Return about where a function that falls and then rises is smallest.
+
+    By golden sections.
     """
     ratio = 0.5 * (math.sqrt(5.0) - 1.0)
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    cost_left, cost_right = cost(left), cost(right)
+    left = high - ratio * (high - low)
+    right = low + ratio * (high - low)
+    cost_left = cost(left)
+    cost_right = cost(right)
     while high - low > 1e-7 * high:
         if cost_left <= cost_right:
-            high, right, cost_right = right, left, cost_left
+            high = right
+            right = left
+            cost_right = cost_left
             left = high - ratio * (high - low)
             cost_left = cost(left)
         else:
-            low, left, cost_left = left, right, cost_right
+            low = left
+            left = right
+            cost_left = cost_right
             right = low + ratio * (high - low)
             cost_right = cost(right)
     return left if cost_left <= cost_right else right

@@ -1,6 +1,6 @@
-"""From an exact sum to a released one: the only place where noise is added, and the
-only maker of `ReleasedSum`.
+"""From an exact sum to a released one: the only place where noise is added.
 
+It is the only maker of `ReleasedSum` as well.
 Describing (`Block`), adding (`draw_noise`) and pricing (`Block.event`) are apart: a
 plan has a price before any data. The events that the accountant prices are at the end.
 """
@@ -29,7 +29,7 @@ from flwr_dpkmeans.privacy.closeness import (
     joint_closeness,
 )
 from flwr_dpkmeans.privacy.noise import NoiseSource
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 
 _ROW = re.compile(r"([A-Z]\d+): (.*)", re.DOTALL)
 
@@ -53,8 +53,7 @@ class Norm(enum.Enum):
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The largest change of a query when one unit is added or removed, and why it is no
-    larger.
+    """The largest change of a query by one unit more or less, and why it is no larger.
 
     One function makes both, bound and reason, so that no bound travels with another
     one's proof. A `LocalMisuseError` is raised if a value is of another type, or
@@ -62,7 +61,8 @@ class Sensitivity:
 
     Examples
     --------
-    >>> counts = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "S2: one row lies in at most one cluster", True)
+    >>> reason = "S2: one row lies in at most one cluster"
+    >>> counts = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, reason, True)
     >>> counts.proof
     ('S2', 'one row lies in at most one cluster')
     """
@@ -79,13 +79,9 @@ class Sensitivity:
     """Whether the query is a sum of numbers of at least 0."""
 
     def __post_init__(self) -> None:
+        """Refuse values of other types, and bounds that are none."""
         if not isinstance(self.norm, Norm):
-            raise invalid(
-                "norm",
-                self.norm,
-                "a Norm",
-                "give Norm.L1 or Norm.L2",
-            )
+            raise invalid("norm", self.norm, "a Norm", "give Norm.L1 or Norm.L2")
         if not isinstance(self.unit, PrivacyUnit):
             raise invalid(
                 "unit",
@@ -96,19 +92,19 @@ class Sensitivity:
         require_positive("the bound of a sensitivity", self.bound)
         if not isinstance(self.because, str):
             raise invalid(
-                "because",
-                self.because,
-                "half a sentence",
-                "say why the bound holds",
+                "because", self.because, "half a sentence", "say why the bound holds"
             )
 
     @cached_property
     def proof(self) -> tuple[str, str]:
-        """The row of the proof table that `because` names ("" if none), and the reason
-        without it.
+        """The row of the proof table that shows the bound, and the reason without it.
+
+        The row is "" where `because` names none.
         """
-        named = _ROW.fullmatch(self.because)
-        return (named[1], named[2]) if named else ("", self.because)
+        match = _ROW.fullmatch(self.because)
+        if match is None:
+            return "", self.because
+        return match[1], match[2]
 
 
 class NoiseShape(enum.Enum):
@@ -119,10 +115,12 @@ class NoiseShape(enum.Enum):
     NONE = "none"
 
 
+_NORM_OF = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}
+
+
 @dataclass(frozen=True)
 class Block:
-    """One array of a private sum: what is released, how far one unit can move it, and
-    which noise hides that.
+    """One array of a private sum, and the noise that hides how far one unit moves it.
 
     A `PlanError` is raised if norm and noise do not fit together or the multiplier is
     not positive.
@@ -145,17 +143,15 @@ class Block:
     """
 
     def __post_init__(self) -> None:
-        fitting = {NoiseShape.GAUSSIAN: Norm.L2, NoiseShape.LAPLACE: Norm.L1}.get(
-            self.noise
-        )
-        if fitting is not None and self.sensitivity.norm is not fitting:
+        """Refuse noise that does not fit the sensitivity, or that is none."""
+        if self.noise is NoiseShape.NONE:
+            return
+        if self.sensitivity.norm is not _NORM_OF[self.noise]:
             raise PlanError(
                 f"{self.name!r} has {self.noise.value} noise, but its sensitivity is in"
                 " another norm."
             )
-        if self.noise is not NoiseShape.NONE and not (
-            0.0 < self.noise_multiplier < math.inf
-        ):
+        if not 0.0 < self.noise_multiplier < math.inf:
             raise PlanError(
                 f"{self.name!r} has noise multiplier {self.noise_multiplier!r}, but it"
                 " must be positive and finite."
@@ -163,6 +159,7 @@ class Block:
 
     @cached_property
     def size(self) -> int:
+        """Number of entries."""
         return math.prod(self.shape)
 
     @cached_property
@@ -173,20 +170,21 @@ class Block:
     @cached_property
     def standard_deviation(self) -> float:
         """Of the planned noise on one entry, in the array's units."""
-        return self.noise_scale * (
-            math.sqrt(2.0) if self.noise is NoiseShape.LAPLACE else 1.0
-        )
+        if self.noise is NoiseShape.LAPLACE:
+            return self.noise_scale * math.sqrt(2.0)
+        return self.noise_scale
 
-    def event(
-        self,
-        fraction_bits: int,
-        n_shares: int = 1,
-    ) -> Event:
-        """Describe the release for the accountant, with how close its discrete noise is
-        to a continuous Gaussian.
+    def event(self, fraction_bits: int, n_shares: int = 1) -> Event:
+        """Describe the release for the accountant.
 
-        The noise lives on multiples of ``2**-fraction_bits`` and is the sum of
-        `n_shares` honest shares.
+        With how close its discrete noise is to a continuous Gaussian.
+
+        Parameters
+        ----------
+        fraction_bits : int
+            The noise lives on multiples of ``2**-fraction_bits``.
+        n_shares : int
+            Honest shares that it is the sum of.
         """
         if self.noise is NoiseShape.NONE:
             return ExactRelease(self.name)
@@ -195,8 +193,9 @@ class Block:
         std = self.noise_scale * 2.0**fraction_bits
         closeness = discrete_gaussian_closeness(std, self.size)
         if n_shares > 1:
+            std_share = std / math.sqrt(n_shares)
             sum_log_ratio = discrete_gaussian_sum_log_ratio(
-                std / math.sqrt(n_shares), n_shares, self.size
+                std_share, n_shares, self.size
             )
             closeness = closeness.widened(sum_log_ratio)
         return GaussianRelease(self.name, self.noise_multiplier, closeness)
@@ -226,15 +225,12 @@ def round_events(
     if sampling_rate >= 1.0:
         return tuple(events)
     gaussians = [event for event in events if isinstance(event, GaussianRelease)]
-    return (
-        joint_sampled_release(
-            " and ".join(block.name for block in blocks), gaussians, sampling_rate
-        ),
-    )
+    name = " and ".join(block.name for block in blocks)
+    return (joint_sampled_release(name, gaussians, sampling_rate),)
 
 
 def vector_length(blocks: Sequence[Block]) -> int:
-    """Number of entries of all blocks together."""
+    """Return the number of entries of all blocks together."""
     return sum([block.size for block in blocks])
 
 
@@ -245,20 +241,30 @@ def draw_noise(
     *,
     share: float = 1.0,
 ) -> NDArray[np.uint64]:
-    """Draw fresh noise for one release, blocks laid end to end, as elements of the ring
-    with that grid.
+    """Draw fresh noise for one release.
 
-    `share` is a factor on the standard deviation where each client adds a share;
-    Laplace noise cannot be split.
+    Parameters
+    ----------
+    blocks : sequence of Block
+        What is released.
+    source : NoiseSource
+        Where the noise comes from.
+    fraction_bits : int
+        Fractional bits of the grid.
+    share : float
+        A factor on the standard deviation where each client adds a share; Laplace noise
+        cannot be split.
+
+    Returns
+    -------
+    array of shape (vector_length(blocks),)
+        Elements of the ring, blocks laid end to end.
     """
     parts = []
     for block in blocks:
         # Not below the exact product, in grid steps: that much noise is priced.
         scale = product_at_least(
-            block.noise_multiplier,
-            block.sensitivity.bound,
-            share,
-            2.0**fraction_bits,
+            block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits
         )
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
@@ -276,10 +282,13 @@ def draw_noise(
 
 @lru_cache(maxsize=256)
 def product_at_least(*factors: float) -> float:
-    """The smallest float that is not below the exact product."""
+    """Return the smallest float that is not below the exact product."""
     exact = math.prod(map(Fraction, factors))
-    product = float(exact)  # correctly rounded
-    return product if Fraction(product) >= exact else math.nextafter(product, math.inf)
+    # Correctly rounded, so perhaps down.
+    product = float(exact)
+    if Fraction(product) >= exact:
+        return product
+    return math.nextafter(product, math.inf)
 
 
 _MAKER = object()
@@ -316,14 +325,23 @@ class ReleasedSum:
 
 
 def as_released(
-    values: NDArray[np.uint64],
-    blocks: Sequence[Block],
-    fraction_bits: int,
+    values: NDArray[np.uint64], blocks: Sequence[Block], fraction_bits: int
 ) -> ReleasedSum:
-    """Declare a readable vector of ring elements noised as the plan's `blocks` say, and
-    cut it into their arrays.
+    """Declare a readable vector noised as the plan says, and cut it into its arrays.
 
-    A `PlanError` is raised if the vector's length is not the plan's.
+    Parameters
+    ----------
+    values : array of shape (vector_length(blocks),)
+        Elements of the ring.
+    blocks : sequence of Block
+        What the plan says of their noise.
+    fraction_bits : int
+        Fractional bits of the grid.
+
+    Raises
+    ------
+    PlanError
+        If the vector's length is not the plan's.
     """
     length = vector_length(blocks)
     if values.shape != (length,):
@@ -334,8 +352,9 @@ def as_released(
     arrays = {}
     start = 0
     for block in blocks:
-        arrays[block.name] = numbers[start : start + block.size].reshape(block.shape)
-        start += block.size
+        end = start + block.size
+        arrays[block.name] = numbers[start:end].reshape(block.shape)
+        start = end
     return ReleasedSum(arrays, blocks, _MAKER)
 
 
@@ -347,25 +366,34 @@ _PROOFS = {
 
 
 def theorem(
-    block: Block,
-    *,
-    shared_noise: bool = False,
-    sampling_rate: float = 1.0,
+    block: Block, *, shared_noise: bool = False, sampling_rate: float = 1.0
 ) -> str:
-    """Say why a block's sensitivity holds and what prices its noise, and name the rows
-    that prove it.
+    """Say why a block's sensitivity holds and what prices its noise.
 
-    `shared_noise` is noise that clients add in shares; a client takes part with a
-    probability of `sampling_rate`.
+    With the rows of the proof table.
+
+    Parameters
+    ----------
+    block : Block
+        What is released.
+    shared_noise : bool
+        Whether clients add the noise in shares.
+    sampling_rate : float
+        Probability with which a client takes part.
     """
     if block.noise is NoiseShape.NONE:
-        return told("no_mechanism")
-    row, bound = block.sensitivity.proof
+        return report_sentence("no_mechanism")
+    bound_row, bound = block.sensitivity.proof
     mechanism, mechanism_rows = _PROOFS[block.noise]
-    rows = [*([row] if row else []), *mechanism_rows, *(["M4"] if shared_noise else [])]
-    rows += ["M5"] if sampling_rate < 1.0 else []
-    sample = told("over_a_sample", rate=sampling_rate) if sampling_rate < 1.0 else ""
-    return f"{bound}; {told(mechanism)}{sample} [{', '.join(rows)}]."
+    rows = [bound_row] if bound_row else []
+    rows += mechanism_rows
+    if shared_noise:
+        rows.append("M4")
+    sample = ""
+    if sampling_rate < 1.0:
+        rows.append("M5")
+        sample = report_sentence("over_a_sample", rate=sampling_rate)
+    return f"{bound}; {report_sentence(mechanism)}{sample} [{', '.join(rows)}]."
 
 
 # -- events, as `flwr_dpkmeans.privacy.accounting` prices them -------------------------
@@ -373,15 +401,15 @@ def theorem(
 
 @dataclass(frozen=True)
 class GaussianRelease:
-    """A release with Gaussian noise, of all units or of a Poisson sample of them, drawn
-    for this release alone.
+    """A release with Gaussian noise, of all units or of a Poisson sample of them.
 
-    In a sample each unit's contribution is included independently, and nobody from whom
-    privacy is to be kept sees who was included. The price holds for adding or removing
-    one unit. All arrays that depend on the same draw are one release
-    (`joint_sampled_release`): priced one by one they would count as independent draws.
-    Sampling does not change the closeness. Zhu, Dong and Wang 2022, "Optimal accounting
-    of differential privacy via characteristic function", Theorem 11.
+    The sample is drawn for this release alone. In it each unit's contribution is
+    included independently, and nobody from whom privacy is to be kept sees who was
+    included. The price holds for adding or removing one unit. All arrays that depend on
+    the same draw are one release (`joint_sampled_release`): priced one by one they
+    would count as independent draws. Sampling does not change the closeness. Zhu, Dong
+    and Wang 2022, "Optimal accounting of differential privacy via characteristic
+    function", Theorem 11.
     """
 
     name: str
@@ -396,18 +424,14 @@ class GaussianRelease:
     """Probability of inclusion, greater than 0 and at most 1."""
 
     def __post_init__(self) -> None:
+        """Refuse multipliers and rates out of range."""
         require_positive("noise_multiplier", self.noise_multiplier)
-        if (
-            self.sampling_rate != 1.0
-            and require_positive("sampling_rate", self.sampling_rate) > 1.0
-        ):
+        if self.sampling_rate == 1.0:
+            return
+        rate = require_positive("sampling_rate", self.sampling_rate)
+        if rate > 1.0:
             mend = "give the probability that a unit is included"
-            raise invalid(
-                "sampling_rate",
-                self.sampling_rate,
-                "at most 1",
-                mend,
-            )
+            raise invalid("sampling_rate", self.sampling_rate, "at most 1", mend)
 
 
 @dataclass(frozen=True)
@@ -442,23 +466,20 @@ Event = GaussianRelease | PureRelease | ExactRelease
 
 
 def joint_sampled_release(
-    name: str,
-    parts: Sequence[GaussianRelease],
-    sampling_rate: float,
+    name: str, parts: Sequence[GaussianRelease], sampling_rate: float
 ) -> GaussianRelease:
-    """Join the arrays that are sent under one draw of the sample to the one release
-    that they are.
+    """Join the arrays that are sent under one draw of the sample to one release.
 
     A unit is in all of them or in none. Scaled to unit noise the arrays, at least one,
     each described as without sampling, are one vector, of sensitivity ``hypot(1 /
     multipliers)``; closeness adds up.
     """
-    mu = math.hypot(*[1.0 / part.noise_multiplier for part in parts])
+    inverses = [1.0 / part.noise_multiplier for part in parts]
     return GaussianRelease(
-        name,
-        1.0 / mu,
-        joint_closeness(part.closeness for part in parts),
-        sampling_rate,
+        name=name,
+        noise_multiplier=1.0 / math.hypot(*inverses),
+        closeness=joint_closeness(part.closeness for part in parts),
+        sampling_rate=sampling_rate,
     )
 
 
@@ -479,15 +500,15 @@ def with_joint_pure_release(events: Sequence[Event]) -> tuple[Event, ...]:
         return tuple(events)
     others = [event for event in events if not isinstance(event, PureRelease)]
     names = dict.fromkeys(event.name for event in pure)
-    return (
-        *others,
-        PureRelease(" and ".join(names), math.fsum(event.epsilon for event in pure)),
-    )
+    epsilons = [event.epsilon for event in pure]
+    joint = PureRelease(" and ".join(names), math.fsum(epsilons))
+    return (*others, joint)
 
 
 def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
-    """Return one Gaussian release that costs no less than any of some rounds, whatever
-    else is released.
+    """Return one Gaussian release that costs no less than any of some rounds.
+
+    Whatever else is released.
 
     The strongest round need not be the costliest: one of weaker signals, whose noise is
     coarser, may pay more for being discrete, and two rounds that cost the same alone
@@ -497,7 +518,9 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
     the closeness as large as it is in any. Rounds, none of them empty, are of
     `GaussianRelease` of one rate.
     """
-    mu, rates, closeness = 0.0, set(), []
+    mu = 0.0
+    rates: set[float] = set()
+    closeness: list[Closeness] = []
     for events in rounds:
         gaussians = [event for event in events if isinstance(event, GaussianRelease)]
         if len(gaussians) < len(events) or not gaussians:
@@ -510,23 +533,19 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
                 "a sampled round has several releases: join those of one draw first."
             )
         rates |= {event.sampling_rate for event in gaussians}
-        mu = max(mu, math.hypot(*[1.0 / event.noise_multiplier for event in gaussians]))
+        inverses = [1.0 / event.noise_multiplier for event in gaussians]
+        mu = max(mu, math.hypot(*inverses))
         closeness.append(joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
         raise LocalMisuseError(
             f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate."
         )
     widest = Closeness(
-        max([part.log_ratio_above for part in closeness]),
-        max([part.log_ratio_below for part in closeness]),
-        max([part.additive for part in closeness]),
+        log_ratio_above=max([part.log_ratio_above for part in closeness]),
+        log_ratio_below=max([part.log_ratio_below for part in closeness]),
+        additive=max([part.additive for part in closeness]),
     )
     (rate,) = rates
     # A little less noise than the strongest round has, so that the last digits of
     # prices do not change their order.
-    return GaussianRelease(
-        "a repetition",
-        (1.0 - 2.0**-40) / mu,
-        widest,
-        rate,
-    )
+    return GaussianRelease("a repetition", (1.0 - 2.0**-40) / mu, widest, rate)

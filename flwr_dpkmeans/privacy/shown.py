@@ -10,31 +10,32 @@ _UPPER = 2.0
 _MOST_DECIMALS = 12
 
 
-def share_text(
-    share: float,
-    deviation: float,
-    *,
-    is_noise: bool | None = None,
-) -> str:
-    """A noisy share in per cent, never below 0 or above 1.
+def share_text(share: float, deviation: float, *, is_noise: bool | None = None) -> str:
+    """Write a noisy share in per cent, never below 0 or above 1.
 
-    One that may be 0 is told by what it hardly exceeds.
+    One that may be 0 is written as what it hardly exceeds.
 
-    `is_noise` says whether it may be 0, by default if it is within two of its standard
-    deviations.
+    Parameters
+    ----------
+    share, deviation : float
+        The share, and the standard deviation of its noise.
+    is_noise : bool, optional
+        Whether it may be 0; by default if it is within two of its standard deviations.
 
     Examples
     --------
-    >>> share_text(0.00955, 0.0105), share_text(0.25, 0.0125), share_text(-0.01, 0.004), share_text(0.2, 0.6)
-    ('under 3%', '25.0% ± 1.2%', 'under 0.8%', 'not told from noise')
+    >>> share_text(0.00955, 0.0105), share_text(0.25, 0.0125)
+    ('under 3%', '25.0% ± 1.2%')
+    >>> share_text(-0.01, 0.004), share_text(0.2, 0.6)
+    ('under 0.8%', 'not told from noise')
     """
     inside = min(1.0, max(0.0, share))
     if is_noise is None:
         is_noise = share < _UPPER * deviation
     if not is_noise:
-        return (
-            f"{inside:.1%}" if deviation == 0.0 else f"{inside:.1%} ± {deviation:.1%}"
-        )
+        if deviation == 0.0:
+            return f"{inside:.1%}"
+        return f"{inside:.1%} ± {deviation:.1%}"
     upper = inside + _UPPER * deviation
     if upper >= 1.0:
         return NOT_TOLD
@@ -43,7 +44,7 @@ def share_text(
 
 
 def error_text(error: float) -> str:
-    """Two digits of an error, or all before the point.
+    """Write two digits of an error, or all before the point.
 
     Examples
     --------
@@ -54,19 +55,22 @@ def error_text(error: float) -> str:
 
 
 def rounded_text(value: float, error: float) -> str:
-    """A number with the digits that its error says are of use: further ones are noise,
-    and fewer would hide what is known.
+    """Write a number with the digits that its error says are of use.
+
+    Further ones are noise, and fewer would hide what is known.
 
     Examples
     --------
-    >>> rounded_text(39.0166, 0.0351), rounded_text(-0.000206, 0.54), rounded_text(1045.4, 1406.0)
-    ('39.017', '0.00', '1,045')
+    >>> rounded_text(39.0166, 0.0351), rounded_text(-0.000206, 0.54)
+    ('39.017', '0.00')
+    >>> rounded_text(1045.4, 1406.0)
+    '1,045'
     """
     return f"{value:z,.{_decimals(error)}f}"
 
 
 def _decimals(error: float) -> int:
-    """Digits behind the point of two significant ones."""
+    """Count the digits behind the point of two significant ones."""
     if error <= 0.0:
         return 0
     first = math.floor(math.log10(error))
@@ -75,7 +79,7 @@ def _decimals(error: float) -> int:
 
 
 def size_text(count: float) -> str:
-    """A noisy count, of which a negative one is none.
+    """Write a noisy count, of which a negative one is none.
 
     Examples
     --------

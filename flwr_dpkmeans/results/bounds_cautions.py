@@ -12,7 +12,7 @@ import numpy as np
 
 from flwr_dpkmeans.data.columns.column import Kind
 from flwr_dpkmeans.errors import column_names
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.clear_centres import (
     Array,
     Cautions,
@@ -60,9 +60,9 @@ def bound_cautions(model: Model, radius: Radius = None) -> Cautions:
     cut = _cut_columns(model, centres, lengths)
     if cut:
         columns = column_names(cut, model.feature_names)
-        return (told("at_bound", columns=columns),)
+        return (report_sentence("at_bound", columns=columns),)
     if _are_wide(centres, lengths):
-        return (told("wide_bounds", part=_NEAR / 2.0),)
+        return (report_sentence("wide_bounds", part=_NEAR / 2.0),)
     return ()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.privacy.report import faint_clusters
+from flwr_dpkmeans.privacy.released_counts import faint_clusters
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.model import Model

@@ -18,7 +18,8 @@ from flwr_dpkmeans.algorithms.cluster_profile import MISSING, Figure
 from flwr_dpkmeans.data.columns.column import Column, Missing
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import listed
-from flwr_dpkmeans.privacy.report import COUNT_DEVIATIONS, told
+from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.clear_centres import Array, Cautions
 
 MANY_MISSING = 0.05
@@ -143,7 +144,7 @@ def gap_cautions(schema: Schema | None, figures: Sequence[Figure]) -> Cautions:
     }
     uncounted = [repr(name) for name in counts_gaps if name not in of_all]
     if uncounted:
-        return (told("uncounted_gaps", columns=listed(uncounted)),)
+        return (report_sentence("uncounted_gaps", columns=listed(uncounted)),)
     many = list[str]()
     for name in counts_gaps:
         figure = of_all[name]
@@ -154,7 +155,7 @@ def gap_cautions(schema: Schema | None, figures: Sequence[Figure]) -> Cautions:
             many.append(f"{name!r} ({share:.0%})")
     if not many:
         return ()
-    return (told("gaps", columns=listed(many)),)
+    return (report_sentence("gaps", columns=listed(many)),)
 
 
 def _clustered(schema: Schema | None) -> tuple[tuple[Column, slice], ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import listed
-from flwr_dpkmeans.privacy.report import PrivacyReport, counted, faint_clusters
+from flwr_dpkmeans.privacy.released_counts import counted, faint_clusters
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import size_text
 from flwr_dpkmeans.results.sureness import close_clusters
 from flwr_dpkmeans.sums.trust import TRUST_MODELS

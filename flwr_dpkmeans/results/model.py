@@ -37,11 +37,9 @@ from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
 from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import (
-    PrivacyReport,
-    counts_deviation,
-    told,
-)
+from flwr_dpkmeans.privacy.released_counts import counts_deviation
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.clear_centres import (
     Array,
     Cautions,
@@ -155,12 +153,7 @@ class Model:
         """Cells that are missing in the columns that are clustered, with noise."""
         n_clusters, n_features = self.scaled.shape
         figures = self.federated_profile
-        return Gaps.of(
-            self.schema,
-            figures,
-            n_clusters,
-            n_features,
-        )
+        return Gaps.of(self.schema, figures, n_clusters, n_features)
 
     @property
     def cell_means(self) -> Array:
@@ -302,11 +295,15 @@ class Model:
         the centroids differ in, warn instead.
         """
         if self.is_coarse:
-            return (told("coarse", steps=self._steps),)
+            return (report_sentence("coarse", steps=self._steps),)
         columns = self.drowned_columns(radius)
         if not columns:
             return ()
-        return (told("drowned", columns=column_names(columns, self.feature_names)),)
+        return (
+            report_sentence(
+                "drowned", columns=column_names(columns, self.feature_names)
+            ),
+        )
 
     @property
     def is_coarse(self) -> bool:
@@ -374,14 +371,7 @@ class Model:
         if self.schema is not None and self.schema.scale == Scale.STANDARD:
             mend = ""
         name = repr(names[largest])
-        return (
-            told(
-                "dominated",
-                column=name,
-                part=part,
-                mend=mend,
-            ),
-        )
+        return (report_sentence("dominated", column=name, part=part, mend=mend),)
 
     def __str__(self) -> str:
         """What the clusters are, what it cost, and warnings, for a console."""
@@ -472,10 +462,7 @@ class Model:
             if not (named or self.feature_names):
                 whose = range(self.scaled.shape[1])
                 require_same_labels(
-                    "the table has the columns",
-                    column_labels(X),
-                    "the model",
-                    whose,
+                    "the table has the columns", column_labels(X), "the model", whose
                 )
             raw = replace(frame_table(frame), named=named)
         columns = raw.columns

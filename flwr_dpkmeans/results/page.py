@@ -20,13 +20,13 @@ from markupsafe import Markup
 
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, SHARE
 from flwr_dpkmeans.log import printable
-from flwr_dpkmeans.privacy.report import (
-    PrivacyReport,
+from flwr_dpkmeans.privacy.provenance import utc_now
+from flwr_dpkmeans.privacy.released_counts import (
     counted,
     counts_deviation,
     faint_clusters,
-    utc_now,
 )
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import NOT_TOLD, share_text, size_text
 from flwr_dpkmeans.results.clear_centres import (
     Array,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
 from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
-from flwr_dpkmeans.privacy.report import PrivacyReport, told
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.bounds_cautions import bound_cautions
 from flwr_dpkmeans.results.clear_centres import Array
 from flwr_dpkmeans.results.sureness import closeness_cautions, column_cautions
@@ -56,7 +57,7 @@ class RunResult:
         if radius is not None:
             radius = radius[: len(model.scaled)]
         has_chosen_one = curve is not None and len(model.scaled) == 1
-        one_cluster = (told("one_cluster"),) if has_chosen_one else ()
+        one_cluster = (report_sentence("one_cluster"),) if has_chosen_one else ()
         warnings = (
             report.warnings
             + column_cautions(model, radius)

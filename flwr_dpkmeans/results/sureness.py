@@ -9,7 +9,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.clear_centres import (
     Array,
     Cautions,
@@ -65,7 +65,7 @@ def column_cautions(model: Model, radius: Radius = None) -> Cautions:
     if not columns:
         return cautions
     names = column_names(columns, model.feature_names)
-    return (*cautions, told("unsure", columns=names))
+    return (*cautions, report_sentence("unsure", columns=names))
 
 
 def close_clusters(model: Model, radius: Radius = None) -> list[int]:
@@ -89,7 +89,7 @@ def closeness_cautions(model: Model, radius: Radius = None) -> Cautions:
     clusters = close_clusters(model, radius)
     if not clusters:
         return ()
-    sentence = told(
+    sentence = report_sentence(
         "close",
         n=len(clusters),
         n_clusters=len(model.counts),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.agreement import UNMASK_BYTES
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.graph import least_survivors, recovery_graph
@@ -37,10 +37,7 @@ class Plain(Party):
         return self.private_key
 
     def admit(
-        self,
-        request: SumRequest,
-        first_round: int,
-        closing_round: int = 0,
+        self, request: SumRequest, first_round: int, closing_round: int = 0
     ) -> Plain:
         """Take any request in: no masks are there that a second answer gives away."""
         roster = request.roster or self.roster
@@ -53,12 +50,7 @@ class Plain(Party):
             attempt=attempt,
         )
 
-    def unblind(
-        self,
-        release: Release,
-        *,
-        blinded: bool,
-    ) -> AggregateVector:
+    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
         """Nothing is blinded."""
         return AggregateVector(release.values, blinded=False)
 
@@ -120,12 +112,7 @@ class Repeated:
             return 0
         return min(_SPARSE_MAX_SILENT, n_clients // 10)
 
-    def shares(
-        self,
-        plan: Plan,
-        n_clients: int,
-        n_sharers: int | None,
-    ) -> Shares:
+    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
         """Who adds noise shares, where so many are asked of those that shared keys
         (None: all); none of them is lost, as a sum without one is not opened.
         """
@@ -138,11 +125,7 @@ class Repeated:
         """What its sums rest on, for the report."""
         return ()
 
-    def bytes_besides(
-        self,
-        plan: Plan,
-        n_aggregations: int,
-    ) -> tuple[int, int]:
+    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
         """What one client receives and sends besides vectors, keys and results, where
         nobody falls silent.
         """
@@ -158,23 +141,13 @@ class Recovered(Repeated):
         return Recover(*start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
-        return RecoverSession(
-            agreed.run_id,
-            roster,
-            agreed.slots,
-            **limits,
-        )
+        return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
         """An eighth of the cohort."""
         return max(1, n_clients // _RECOVERED_PART)
 
-    def shares(
-        self,
-        plan: Plan,
-        n_clients: int,
-        n_sharers: int | None,
-    ) -> Shares:
+    def shares(self, plan: Plan, n_clients: int, n_sharers: int | None) -> Shares:
         """All may be lost beyond the fewest whose sum can be opened."""
         if n_sharers is None:
             n_sharers = plan.n_clients
@@ -190,18 +163,18 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
-        t = plan.max_silent
         n_clients = plan.n_clients
-        graph = recovery_graph(n_clients, t)
+        max_silent = plan.max_silent
+        graph = recovery_graph(n_clients, max_silent)
         chance = ""
         cut = ""
         if not graph.certain:
-            fewest = graph.fewest_open(n_clients, t) - t
-            chance = told("likely")
-            cut = f" {told('cut', fewest=fewest)}"
-        sentence = told(
+            chance = report_sentence("likely")
+            fewest = graph.fewest_open(n_clients, max_silent) - max_silent
+            cut = " " + report_sentence("cut", fewest=fewest)
+        sentence = report_sentence(
             "recovered",
-            t=t,
+            t=max_silent,
             n_clients=n_clients,
             degree=graph.degree,
             threshold=graph.threshold,
@@ -210,11 +183,7 @@ class Recovered(Repeated):
         )
         return (sentence,)
 
-    def bytes_besides(
-        self,
-        plan: Plan,
-        n_aggregations: int,
-    ) -> tuple[int, int]:
+    def bytes_besides(self, plan: Plan, n_aggregations: int) -> tuple[int, int]:
         """Key shares, tickets and survivors."""
         degree = recovery_graph(plan.n_clients, plan.max_silent).degree
         keys = KEY_BYTES * plan.slots.number
@@ -235,11 +204,7 @@ AGGREGATORS: Mapping[str, Repeated] = MappingProxyType(
 
 
 def party_of(
-    plan: Plan,
-    node_id: int,
-    private_key: bytes,
-    min_cohort: int,
-    plan_digest: bytes,
+    plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes
 ) -> Party:
     """A client at the start of a run."""
     return plan.aggregator.party(
@@ -255,10 +220,7 @@ def party_of(
 
 
 def session_of(
-    agreed: Plan,
-    plan: Plan,
-    roster: Roster,
-    credentials: Mapping[int, Credential],
+    agreed: Plan, plan: Plan, roster: Roster, credentials: Mapping[int, Credential]
 ) -> Session:
     """The server's side, once keys are agreed on.
 

@@ -46,8 +46,10 @@ import numpy as np
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
+from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
 from flwr_dpkmeans.secagg.credentials import Signer
@@ -182,7 +184,7 @@ class Guard:
 
     def identities(self, n_recognised: int) -> str:
         """What the report says of the others' identities."""
-        return told("simulated")
+        return report_sentence("simulated")
 
     def require_in_time(self, wait: float | None) -> None:
         """Refuse a request whose sender has given up by now.

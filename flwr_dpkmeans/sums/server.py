@@ -38,8 +38,10 @@ from typing import Any
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
+from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import ReleasedSum
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, told
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
 from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
@@ -163,8 +165,10 @@ class Server:
     def _identities(self) -> str:
         """What the report says of the clients' identities."""
         if not self._credentials:
-            return told("unsigned", so=told("not_pinned"))
-        return told("signed", n=len(self._credentials), n_clients=len(self.joined))
+            return report_sentence("unsigned", so=report_sentence("not_pinned"))
+        return report_sentence(
+            "signed", n=len(self._credentials), n_clients=len(self.joined)
+        )
 
     @property
     def nodes(self) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     theorem,
 )
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
 from flwr_dpkmeans.sums.registry import Registry
 
@@ -329,7 +329,7 @@ class Oblivious(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        return told("oblivious")
+        return report_sentence("oblivious")
 
 
 class Central(TrustModel):
@@ -344,7 +344,7 @@ class Central(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        return told("central")
+        return report_sentence("central")
 
 
 class Curator(Central):
@@ -358,7 +358,7 @@ class Curator(Central):
     proofs = f"{PROOF_PAGE}, row T6"
 
     def guarantee(self, shares: Shares) -> str:
-        return told("curator")
+        return report_sentence("curator")
 
 
 class Distributed(TrustModel):
@@ -378,8 +378,8 @@ class Distributed(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T3, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        lost = told("lost", n=shares.max_lost) if shares.max_lost else ""
-        return told(
+        lost = report_sentence("lost", n=shares.max_lost) if shares.max_lost else ""
+        return report_sentence(
             "distributed",
             max_silent=shares.max_silent,
             n_clients=shares.n_clients,

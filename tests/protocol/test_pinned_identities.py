@@ -45,7 +45,8 @@ from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.privacy.report import PrivacyReport, told
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.keys import generate_private_key, public_key_of
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
@@ -630,7 +631,7 @@ def test_honest_parties_that_pin_each_other(trust: str, n_examples: int | None) 
         assert "Identities are pinned: all 3 peers were recognised" in said_by(
             federation, node
         )
-        assert told("not_pinned") not in said_by(federation, node)
+        assert report_sentence("not_pinned") not in said_by(federation, node)
     said = assumed(result.privacy)
     assert "4 of 4 clients signed their keys" in said
     assert "each client's own decision" in said
@@ -643,7 +644,7 @@ def test_reports_of_runs_without_pins_say_so(signed: bool) -> None:
     )
     result = federation.start()
     for node in NODES:
-        assert told("not_pinned") in said_by(federation, node)
+        assert report_sentence("not_pinned") in said_by(federation, node)
     said = assumed(result.privacy)
     assert ("4 of 4 clients signed their keys" in said) == signed
     assert ("No client signed its key" in said) != signed

@@ -32,8 +32,10 @@ from flwr_dpkmeans.node.ledger import LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
+from flwr_dpkmeans.privacy import provenance
 from flwr_dpkmeans.privacy import report as report_module
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance, ReleaseLine
+from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
@@ -1078,9 +1080,9 @@ def test_the_hash_of_sources_covers_what_decides_results(
         "room/b.toml",
     ):
         (tmp_path / name).write_text(f"{len(seen)}")
-        report_module.sources_hash.cache_clear()
-        seen.append(report_module.sources_hash())
-    report_module.sources_hash.cache_clear()
+        provenance.sources_hash.cache_clear()
+        seen.append(provenance.sources_hash())
+    provenance.sources_hash.cache_clear()
     assert len({seen[0], seen[1], seen[4]}) == 3
     assert seen[1] == seen[2] == seen[3]
 

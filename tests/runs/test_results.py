@@ -26,7 +26,8 @@ from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
+from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results import picture, whole_files, writer
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.picture import draw_rounds, draw_summary

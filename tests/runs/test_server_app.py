@@ -45,7 +45,8 @@ from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import option_defaults
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
+from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import rounded_text
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.config import RunConfig

@@ -19,13 +19,13 @@ from flwr_dpkmeans.errors import (
     ConfigurationError,
     LocalMisuseError,
     column_names,
+    distinct_texts,
     listed,
     nearest,
     require_delta,
     require_positive,
     require_real,
     require_whole,
-    told_apart,
 )
 from flwr_dpkmeans.kmeans.lloyd import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
@@ -420,7 +420,7 @@ def test_many_names_are_looked_at_once() -> None:
 def test_numbers_have_six_digits_or_as_many_as_tell_them_apart(
     value: float, bound: float, texts: Any
 ) -> None:
-    assert told_apart(value, bound) == texts
+    assert distinct_texts(value, bound) == texts
 
 
 def test_columns_are_named_or_counted_and_ten_words_are_shown() -> None:

@@ -11,14 +11,10 @@ import pytest
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
+from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import GaussianRelease
-from flwr_dpkmeans.privacy.report import (
-    PrivacyReport,
-    Provenance,
-    ReleaseLine,
-    counts_deviation,
-    faint_clusters,
-)
+from flwr_dpkmeans.privacy.released_counts import counts_deviation, faint_clusters
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, epsilon_after

@@ -45,7 +45,8 @@ from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
 from flwr_dpkmeans.flower.progress import PROGRESS_FILE, RoundTrip, kept
-from flwr_dpkmeans.privacy.report import PrivacyReport, Provenance
+from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.report import PrivacyReport
 from simulations.flower.ray_processes import is_supported, marked_processes
 
 FAB = packed(app_files())

@@ -11,7 +11,9 @@ import math
 from dataclasses import dataclass
 
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine, counts_rows, told
+from flwr_dpkmeans.privacy.released_counts import counts_rows
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.outcome import CountedRows
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
@@ -107,9 +109,9 @@ def _fewer_than_declared(
         return ()
     reasons = [counted.others] if counted.others else []
     if not plan.model.alone:
-        reasons.append(told("silent"))
-    unless = told("unless", reasons=" or ".join(reasons)) if reasons else ""
-    return (told("fewer_counted", unless=unless, **total.words(declared)),)
+        reasons.append(report_sentence("silent"))
+    unless = report_sentence("unless", reasons=" or ".join(reasons)) if reasons else ""
+    return (report_sentence("fewer_counted", unless=unless, **total.words(declared)),)
 
 
 def _more_than_declared(
@@ -121,8 +123,8 @@ def _more_than_declared(
     if not total.is_above((1.0 + _PART) * declared):
         return ()
     is_large = plan.delta * total.rows >= 1.0
-    delta = told("large_delta", delta=plan.delta) if is_large else ""
-    return (told("more_counted", delta=delta, **total.words(declared)),)
+    delta = report_sentence("large_delta", delta=plan.delta) if is_large else ""
+    return (report_sentence("more_counted", delta=delta, **total.words(declared)),)
 
 
 def _against_rows_of_a_client(
@@ -143,7 +145,7 @@ def _against_rows_of_a_client(
     average = _Total(total.rows / n_clients, deviation / n_clients)
     least = (1.0 - _PART_OF_A_CLIENT) * min(declared, bound)
     if average.is_below(least):
-        return (told("fewer_of_a_client", **average.words(declared)),)
+        return (report_sentence("fewer_of_a_client", **average.words(declared)),)
     if average.is_above((1.0 + _PART) * declared):
-        return (told("more_of_a_client", **average.words(declared)),)
+        return (report_sentence("more_of_a_client", **average.words(declared)),)
     return ()

@@ -8,7 +8,7 @@ from flwr_dpkmeans.errors import (
     BudgetError,
     ConfigurationError,
     PlanError,
-    told_apart,
+    distinct_texts,
 )
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.release import (
@@ -145,7 +145,7 @@ def check_budget(plan: Plan, charged: float) -> None:
     settings = plan.settings
     is_private = release.ExactRelease not in map(type, plan.events())
     if is_private and plan.epsilon > settings.epsilon * (1.0 + _TOLERANCE):
-        cost, budget = told_apart(plan.epsilon, settings.epsilon)
+        cost, budget = distinct_texts(plan.epsilon, settings.epsilon)
         raise BudgetError(
             f"the plan costs epsilon {cost}, but the budget is {budget}: raise it or"
             " use fewer rounds."
@@ -155,7 +155,7 @@ def check_budget(plan: Plan, charged: float) -> None:
         settings.max_epsilon is not None
         and plan.epsilon_worst_case > settings.max_epsilon * (1.0 + _TOLERANCE)
     ):
-        cost, most = told_apart(plan.epsilon_worst_case, settings.max_epsilon)
+        cost, most = distinct_texts(plan.epsilon_worst_case, settings.max_epsilon)
         raise BudgetError(
             f"the plan can cost epsilon {cost} {retries}, but max_epsilon is {most}:"
             " lower epsilon or max_retries, or raise max_epsilon."
@@ -165,7 +165,7 @@ def check_budget(plan: Plan, charged: float) -> None:
         and is_private
         and plan.epsilon_worst_case > charged * (1.0 + _TOLERANCE)
     ):
-        cost, paid = told_apart(plan.epsilon_worst_case, charged)
+        cost, paid = distinct_texts(plan.epsilon_worst_case, charged)
         raise BudgetError(
             f"the plan can cost epsilon {cost} {retries}, but {paid} was charged before"
             " the rows were counted: declare n_examples, or lower max_retries."

@@ -6,10 +6,8 @@ from functools import lru_cache
 
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import NoiseShape, PrivacyUnit
-from flwr_dpkmeans.privacy.report import (
-    CLOSING_ROUNDS,
-    told,
-)
+from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
@@ -24,11 +22,11 @@ def guarantee_of(plan: Plan) -> str:
     nobody is.
     """
     if not plan.is_private:
-        return told("nobody")
+        return report_sentence("nobody")
     sentence = plan.model.guarantee(plan.shares)
     if plan.preliminary and plan.preliminary[0].trust != plan.settings.trust:
         sentence = _with_preliminary_releases(plan, sentence)
-    return told("proofs", sentence=sentence, proofs=plan.model.proofs)
+    return report_sentence("proofs", sentence=sentence, proofs=plan.model.proofs)
 
 
 def _with_preliminary_releases(plan: Plan, sentence: str) -> str:
@@ -44,7 +42,7 @@ def _with_preliminary_releases(plan: Plan, sentence: str) -> str:
             released.append("spreads of the columns")
         else:
             released.append("histograms of each column's range")
-    return told(
+    return report_sentence(
         "found",
         sentence=sentence,
         what=f"{' and '.join(released)} {verb}",
@@ -60,24 +58,26 @@ def assumptions_of(plan: Plan, identities: str) -> tuple[str, ...]:
     are.
     """
     settings = plan.settings
-    sentences = [_bounds_sentence(settings), told("as_they_are")]
+    sentences = [_bounds_sentence(settings), report_sentence("as_they_are")]
     if not plan.model.alone:
         sentences += _sentences_on_parties(plan, identities)
     if plan.server is not None:
         sentences += _server_sentences(plan, plan.server.n_points)
     if settings.client_sampling_rate < 1.0:
         is_seeded = settings.noise is NoiseKind.SEEDED
-        coin = told("seeded_coin" if is_seeded else "secure_coin")
-        sentences.append(told("sampled", rate=settings.client_sampling_rate, coin=coin))
+        coin = report_sentence("seeded_coin" if is_seeded else "secure_coin")
+        sentences.append(
+            report_sentence("sampled", rate=settings.client_sampling_rate, coin=coin)
+        )
     sentences += _sentences_on_rows(plan)
     if plan.delta == 0.0:
-        sentences.append(told("pure"))
+        sentences.append(report_sentence("pure"))
     n_classes = plan.task.n_classes(settings)
     if n_classes:
-        sentences.append(told("classes", n=n_classes))
+        sentences.append(report_sentence("classes", n=n_classes))
     sentences += plan.aggregator.assumptions(plan)
     if settings.max_retries > 0 and not plan.model.alone:
-        sentences.append(told("retries", n=settings.max_retries))
+        sentences.append(report_sentence("retries", n=settings.max_retries))
     return tuple(sentences)
 
 
@@ -89,12 +89,12 @@ def _sentences_on_parties(plan: Plan, identities: str) -> list[str]:
         matched = "by_position"
     else:
         matched = "by_name"
-    unnamed = told("and_unnamed") if plan.settings.allow_unnamed else ""
+    unnamed = report_sentence("and_unnamed") if plan.settings.allow_unnamed else ""
     return [
-        told(matched, unnamed=unnamed),
-        told("computational"),
-        told("links"),
-        told("silencing"),
+        report_sentence(matched, unnamed=unnamed),
+        report_sentence("computational"),
+        report_sentence("links"),
+        report_sentence("silencing"),
         identities,
     ]
 
@@ -108,14 +108,14 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
     per_client = settings.examples_per_client
     sentences = []
     if by_client:
-        sentences.append(told("rows_of_clients", n=per_client))
+        sentences.append(report_sentence("rows_of_clients", n=per_client))
     if settings.n_examples is not None:
-        sentences.append(told("public_rows", n=settings.n_examples))
+        sentences.append(report_sentence("public_rows", n=settings.n_examples))
     elif is_counted and by_client:
-        sentences.append(told("capped_count", n=per_client))
+        sentences.append(report_sentence("capped_count", n=per_client))
     elif is_counted and plan.delta < first_delta:
         sentences.append(
-            told(
+            report_sentence(
                 "lowered_delta",
                 start=first_delta,
                 delta=plan.delta,
@@ -123,7 +123,7 @@ def _sentences_on_rows(plan: Plan) -> list[str]:
             )
         )
     elif not by_client and plan.n_examples is None and plan.is_private:
-        sentences.append(told("unknown_rows", most=1.0 / plan.delta))
+        sentences.append(report_sentence("unknown_rows", most=1.0 / plan.delta))
     return sentences
 
 
@@ -134,10 +134,10 @@ def _bounds_sentence(settings: Settings) -> str:
     if len(lower) == 1:
         box = f"{lower[0]:g} to {upper[0]:g}"
     if settings.standard_columns:
-        return told("standard_bounds", box=box)
+        return report_sentence("standard_bounds", box=box)
     if settings.private_bounds:
-        return told("private_bounds", box=box)
-    return told("public_bounds", box=box)
+        return report_sentence("private_bounds", box=box)
+    return report_sentence("public_bounds", box=box)
 
 
 def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
     if plan.public_points is None:
         seen = plan.task.server_points_words(plan)
     else:
-        seen = told("seen_by_all")
+        seen = report_sentence("seen_by_all")
     holds = {"server_points": n_points > 0, "server_bounds": True}
     return sentences_that_hold(holds, n=n_points, seen=seen)
 

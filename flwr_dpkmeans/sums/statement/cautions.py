@@ -7,11 +7,9 @@ from functools import lru_cache
 
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import (
-    PrivacyReport,
-    faint_clusters,
-    told,
-)
+from flwr_dpkmeans.privacy.released_counts import faint_clusters
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array
 
@@ -27,7 +25,7 @@ def sentences_that_hold(
 ) -> tuple[str, ...]:
     """Those of some sentences that hold, filled in."""
     names = [name for name, is_so in holds.items() if is_so]
-    return tuple(told(name, **values) for name in names)
+    return tuple(report_sentence(name, **values) for name in names)
 
 
 def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
@@ -86,7 +84,7 @@ def released_cautions(
     faint = faint_clusters(counts, report)
     if not faint:
         return ()
-    sentence = told(
+    sentence = report_sentence(
         "faint",
         n=len(faint),
         n_clusters=len(counts),
@@ -108,4 +106,4 @@ def unclear_cautions(
     if not columns:
         return ()
     sentence = "no_spread" if standard else "no_range"
-    return (told(sentence, columns=column_names(columns, names)),)
+    return (report_sentence(sentence, columns=column_names(columns, names)),)

@@ -8,9 +8,7 @@ import numpy as np
 
 from flwr_dpkmeans.errors import column_names, listed
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.privacy.report import (
-    told,
-)
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import Box
@@ -85,7 +83,7 @@ def fewer_rows_cautions(config: RunConfig, n_rows: int) -> tuple[str, ...]:
     by_record = settings.unit is PrivacyUnit.RECORD
     if declared is None or not by_record or n_rows >= declared:
         return ()
-    sentence = told("fewer_rows", declared=declared)
+    sentence = report_sentence("fewer_rows", declared=declared)
     return (LOCAL + sentence,)
 
 
@@ -116,5 +114,5 @@ def party_cautions(
     else:
         called = [str(index) for index in affected_parties]
     columns = column_names(affected_columns, names)
-    sentence = told("other_units", parties=listed(called), columns=columns)
+    sentence = report_sentence("other_units", parties=listed(called), columns=columns)
     return (LOCAL + sentence,)

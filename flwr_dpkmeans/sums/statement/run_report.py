@@ -8,11 +8,8 @@ from functools import lru_cache
 
 from flwr_dpkmeans.privacy.closeness import joint_closeness
 from flwr_dpkmeans.privacy.release import Event
-from flwr_dpkmeans.privacy.report import (
-    PrivacyReport,
-    ReleaseLine,
-    told,
-)
+from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.checks.declared import declared_cautions
 from flwr_dpkmeans.sums.draft import worst_case
 from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
@@ -55,7 +52,7 @@ def build_report(
         epsilon_requested=settings.epsilon,
         epsilon_worst_case=worst_case(plan),
         unit=settings.unit.value,
-        neighbours=told(settings.unit.value),
+        neighbours=report_sentence(settings.unit.value),
         trust=settings.trust,
         guarantee=guarantee_of(plan),
         algorithm=plan.task.name,
@@ -66,7 +63,7 @@ def build_report(
         n_examples_source=_source_of_rows(plan),
         slack=discreteness_cost(events),
         assumptions=(
-            *assumptions_of(plan, identities or told("not_pinned")),
+            *assumptions_of(plan, identities or report_sentence("not_pinned")),
             *_ending(plan, attempts),
         ),
         warnings=(
@@ -163,7 +160,7 @@ def _ending(plan: Plan, attempts: Attempts) -> tuple[str, ...]:
         return ()
     task_rounds = range(FIRST_TASK_ROUND, plan.closing_round)
     released = {index for index, _ in attempts if index in task_rounds}
-    sentence = told(
+    sentence = report_sentence(
         "may_end",
         tolerance=tolerance,
         n=len(released),

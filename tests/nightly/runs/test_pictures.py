@@ -17,7 +17,8 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.planner import PlanningRequest, make_forecast, present
 from flwr_dpkmeans.planner.forecast import Forecast, notes_on
 from flwr_dpkmeans.planner.simulate import Excess
-from flwr_dpkmeans.privacy.report import Provenance, ReleaseLine
+from flwr_dpkmeans.privacy.provenance import Provenance
+from flwr_dpkmeans.privacy.report import ReleaseLine
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.run_result import RunResult

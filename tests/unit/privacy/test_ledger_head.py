@@ -507,7 +507,7 @@ def test_a_clock_that_jumps_changes_nothing_but_the_time(
         def now(cls, tz: Any = None) -> datetime:
             return now[0]
 
-    monkeypatch.setattr("flwr_dpkmeans.privacy.report.datetime", Clock)
+    monkeypatch.setattr("flwr_dpkmeans.privacy.provenance.datetime", Clock)
     jumps = [
         timedelta(0),
         timedelta(days=-20_000),

@@ -23,7 +23,7 @@ from flwr_dpkmeans.errors import (
     VersionError,
 )
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.report import told
+from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
@@ -359,7 +359,9 @@ def test_a_client_begins_by_itself_where_the_plan_is_final_and_its_own(
 
 def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
     """By whoever may see it, and by the server only once the run is over."""
-    faint = told("faint", n=2, n_clusters=2, groups="clusters", listed="0, 1")
+    faint = report_sentence(
+        "faint", n=2, n_clusters=2, groups="clusters", listed="0, 1"
+    )
     state = initial_state(plan(trust="central")).changed(counts=np.zeros(2))
     guard = Guard()
     guard.node_id = 3
@@ -699,7 +701,8 @@ def test_the_servers_report_counts_who_signed() -> None:
     )
     run._credentials = {2: cast(Any, None), 4: cast(Any, None)}
     assert any(
-        told("signed", n=2, n_clients=3) == line for line in run.report.assumptions
+        report_sentence("signed", n=2, n_clients=3) == line
+        for line in run.report.assumptions
     )
 
 

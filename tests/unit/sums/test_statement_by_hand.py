@@ -270,7 +270,7 @@ def test_every_sentence_of_the_table_is_asked_for_and_every_one_that_is_asked_fo
     assert {
         name for name in table if f'"{name}"' not in code and f"'{name}'" not in code
     } == set()
-    asked = set(re.findall(r"told\([\"'](\w+)[\"']", code))
+    asked = set(re.findall(r"report_sentence\(\s*[\"'](\w+)[\"']", code))
     assert asked <= set(table)
     assert len(asked) > 25
 
