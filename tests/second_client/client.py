@@ -257,7 +257,6 @@ class SecondClient:
             roster_digest=crypto.roster_digest(pair[1], members),
             group_key=b"",
             group_keys=None,
-            tag_key=b"",
         )
         if not plan.authored:
             return self._with_tag_key(entered, {})
