@@ -548,7 +548,9 @@ def next_sum_cases() -> Changed:
         case("an empty box", relayed, boxes=packed_boxes({author: b""})),
         case("a nonce alone", relayed, boxes=packed_boxes({author: box[:12]})),
         case("of another roster", relayed, boxes=packed_boxes({author: other_roster})),
-        case("of another attempt", relayed, boxes=packed_boxes({author: other_attempt})),
+        case(
+            "of another attempt", relayed, boxes=packed_boxes({author: other_attempt})
+        ),
         case("of a later attempt", relayed, boxes=packed_boxes({author: late})),
         case("of another author", relayed, boxes=packed_boxes({author: other_author})),
         case("a key of 31 bytes", short, boxes=sealed(31)),
