@@ -28,7 +28,10 @@ FOLDER = Path(__file__).parent
 RECORD, VECTOR = "dpkmeans", "dpkmeans.vector"
 LAYOUT = {"dtype": "uint64", "stype": "flwr-dpkmeans.little-endian"}
 CONVERSATIONS = ("oblivious", "distributed")
-KINDS = ("keys", "first_sum", "next_sum", "retry", "finish", "stop")
+KINDS = (
+    *("keys", "first_sum", "next_sum", "retry", "after_retry", "finish", "stop"),
+    *("readable_next_sum", "readable_retry", "readable_finish"),
+)
 Json = dict[str, Any]
 App = Callable[[Message, Context], Message]
 

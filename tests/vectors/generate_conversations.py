@@ -44,8 +44,8 @@ NODES = (2, 3, 4, 5, 6)
 SIZES = (12, 9, 8, 7, 6)
 LEAVES = 6
 """Its vector of round 2 is lost."""
-INTERVIEWED = {"oblivious": 3, "distributed": 4}
-"""Of the first trust model, a node that is a key author in one attempt only."""
+INTERVIEWED = 3
+"""Where sums are blinded, it is a key author in the first attempt only."""
 
 
 def config_of(trust: str) -> Any:
@@ -109,29 +109,28 @@ def request_of(message: Message) -> Json:
 def build(trust: str) -> Json:
     """One conversation, as JSON values."""
     parts = grid_parts(SIZES)
-    interviewed = INTERVIEWED[trust]
     nodes = []
     for part in parts:
         settings = NodeSettings(ClientPolicy(), MemoryLedger(), "rows")
         mod = SecureAggregation(lambda _, settings=settings: settings)
         client = KMeansClient(part)
         nodes.append(Node(client_app(lambda _, client=client: client, mod=mod)))
-    grid = Recorded(nodes, interviewed)
+    grid = Recorded(nodes, INTERVIEWED)
     strategy = PrivateKMeans.from_config(config_of(trust), on_step=lambda _: None)
     with grid.running(), drawn_from(grid.entropy):
         strategy.start(grid)
     return {
         "about": (
-            f"What node {interviewed} of {len(NODES)} is sent and answers in a run of"
+            f"What node {INTERVIEWED} of {len(NODES)} is sent and answers in a run of"
             f" FastLloyd under trust {trust!r}; node {LEAVES} leaves in round 2. Draw i"
             " (from 0 on) of n bytes by this node, for keys (32) and nonces (12), is"
             " SHAKE-256 of the text '<entropy>, <n> bytes, number <i>'. Replies leave"
             " 'package' out."
         ),
         "run_id": RUN_ID,
-        "node_id": interviewed,
-        "entropy": grid.sources[interviewed].label,
-        "rows": parts[NODES.index(interviewed)].tolist(),
+        "node_id": INTERVIEWED,
+        "entropy": grid.sources[INTERVIEWED].label,
+        "rows": parts[NODES.index(INTERVIEWED)].tolist(),
         "steps": grid.steps,
     }
 

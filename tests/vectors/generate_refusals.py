@@ -25,17 +25,34 @@ from conversations import (
     value_of,
     write_json,
 )
-from generate_conversations import LABEL, LEAVES, NODES
+from generate_conversations import LABEL, NODES
 
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.packing import unpack_boxes, unpack_roster
 from flwr_dpkmeans.secagg.roster import Roster
 
-TALK = read_json("conversation_oblivious")
-STEPS = {"keys": 0, "first_sum": 1, "next_sum": 2, "retry": 3, "finish": 5, "stop": 5}
-"""Which request of the conversation the messages of a file stand in the place of."""
-RUN, NODE = TALK["run_id"], TALK["node_id"]
-PEER = 4 if NODE != 4 else 5
+CONVERSATION = {
+    name: read_json(f"conversation_{name}") for name in ("oblivious", "distributed")
+}
+PLACES = {
+    "keys": ("oblivious", 0),
+    "first_sum": ("oblivious", 1),
+    "next_sum": ("oblivious", 2),
+    "retry": ("oblivious", 3),
+    "after_retry": ("oblivious", 4),
+    "finish": ("oblivious", 5),
+    "stop": ("oblivious", 5),
+    "readable_next_sum": ("distributed", 2),
+    "readable_retry": ("distributed", 3),
+    "readable_finish": ("distributed", 5),
+}
+"""By file, which request of which conversation its messages stand in the place of.
+
+A blinded sum has more that gives a wrong release away than one that all may read.
+"""
+RUN = CONVERSATION["oblivious"]["run_id"]
+NODE = CONVERSATION["oblivious"]["node_id"]
+PEER = 4
 LOW_ORDER = (
     bytes(32),
     (1).to_bytes(32, "little"),
@@ -49,7 +66,13 @@ Changed = list[Json]
 
 def request(kind: str) -> Json:
     """The request that a file's messages are made of."""
-    return dict(TALK["steps"][STEPS[kind]]["request"])
+    conversation, step = PLACES[kind]
+    return request_at(conversation, step)
+
+
+def request_at(conversation: str, step: int) -> Json:
+    """One request of a conversation."""
+    return dict(CONVERSATION[conversation]["steps"][step]["request"])
 
 
 def case(name: str, stops: str, **changes: Any) -> Json:
@@ -255,10 +278,16 @@ def keys_cases() -> Changed:
 # -- rosters ---------------------------------------------------------------------------
 
 
-def members_of(kind: str) -> dict[int, bytes]:
-    """Public keys by node id, of a request's roster."""
-    blob = value_of(request(kind)["fields"]["roster"])
+def members_at(kind: str, step: int) -> dict[int, bytes]:
+    """Public keys by node id, of the roster of a step of the same conversation."""
+    conversation, _ = PLACES[kind]
+    blob = value_of(request_at(conversation, step)["fields"]["roster"])
     return dict(unpack_roster(0, blob).keys)
+
+
+def roster(members: Mapping[int, bytes]) -> bytes:
+    """A roster in order."""
+    return roster_bytes(sorted(members.items()))
 
 
 def roster_bytes(entries: list[tuple[int, bytes]]) -> bytes:
@@ -273,7 +302,8 @@ def credential(node: int) -> bytes:
 
 def roster_cases(kind: str) -> Changed:
     """Rosters that no honest server announces."""
-    members = members_of(kind)
+    _, step = PLACES[kind]
+    members = members_at(kind, step)
     entries = sorted(members.items())
     others = [entry for entry in entries if entry[0] != NODE]
     torn = "a reader that goes on with what it cannot read"
@@ -282,28 +312,34 @@ def roster_cases(kind: str) -> Changed:
     played = "a server that takes part in a client's place"
     all_masks = "a server that knows the masks of others"
 
-    def with_key(node: int, key: bytes) -> bytes:
-        return roster_bytes(sorted((members | {node: key}).items()))
-
     whole = roster_bytes(entries)
+    # As many as before, so that nothing but the repetition is wrong.
+    swapped = [entries[0], entries[2], entries[1], *entries[3:]]
+    doubled = [entries[0], entries[1], entries[1], *entries[3:]]
+    renamed = [entries[0], entries[1], (entries[1][0], entries[2][1]), *entries[3:]]
     least = roster_bytes([entry for entry in entries if entry[0] in (NODE, PEER)])
     three = [NODE, *[node for node, _ in others][:2]]
-    cases = [
+    return [
         case("no roster", "masks of another attempt", roster=None),
         case("an empty roster", alone, roster=b""),
         case("a roster that is cut off", torn, roster=whole[:-1]),
         case("a byte after the roster", torn, roster=whole + b"\0"),
         case("a roster of text", "a field of another type", roster=whole.hex()),
-        case("an unsorted roster", twice, roster=roster_bytes(entries[::-1])),
-        case("a node twice", twice, roster=roster_bytes([entries[0], *entries])),
+        case("a roster backwards", twice, roster=roster_bytes(entries[::-1])),
+        case("an unsorted roster", twice, roster=roster_bytes(swapped)),
+        case("a node twice", twice, roster=roster_bytes(doubled)),
+        case("a node twice with two keys", twice, roster=roster_bytes(renamed)),
         case(
-            "a node twice with two keys",
-            twice,
-            roster=roster_bytes([(entries[0][0], ANOTHER_KEY), *entries]),
+            "one key of two nodes",
+            all_masks,
+            roster=roster(members | {PEER: members[NODE]}),
         ),
-        case("one key of two nodes", all_masks, roster=with_key(PEER, members[NODE])),
         case("the own node is missing", played, roster=roster_bytes(others)),
-        case("another key of the own", played, roster=with_key(NODE, ANOTHER_KEY)),
+        case(
+            "another key of the own",
+            played,
+            roster=roster(members | {NODE: ANOTHER_KEY}),
+        ),
         case("alone", alone, roster=roster_bytes([(NODE, members[NODE])])),
         case("a roster of two", alone, roster=least),
         case(
@@ -343,30 +379,27 @@ def roster_cases(kind: str) -> Changed:
         case(
             "a release with a new roster",
             "one round that is answered for two states",
-            vector=request("next_sum")["vector"],
+            vector=release_of_round_one(kind),
             header=with_release(kind, 1, 0),
         ),
         case(
             "a release without its round",
             "a release that is taken for another",
-            vector=request("next_sum")["vector"],
+            vector=release_of_round_one(kind),
         ),
     ]
-    for number, key in enumerate(LOW_ORDER):
-        name = f"a key of low order, number {number}"
-        cases.append(case(name, "a secret that everybody knows", roster=key_in(key)))
-    return cases
+
+
+def release_of_round_one(kind: str) -> list[int]:
+    """The first release of the same conversation."""
+    conversation, _ = PLACES[kind]
+    return list(request_at(conversation, 2)["vector"])
 
 
 def with_release(kind: str, round_index: object, attempt: object) -> str:
     """A header that names a release."""
     entries = {"release_round": round_index, "release_attempt": attempt}
     return json.dumps(header_of(request(kind)) | entries)
-
-
-def key_in(key: bytes) -> bytes:
-    """The first roster with another key of one neighbour."""
-    return roster_bytes(sorted((members_of("first_sum") | {PEER: key}).items()))
 
 
 def numbers(kind: str, *names: str) -> Changed:
@@ -418,11 +451,15 @@ def sum_cases(kind: str) -> Changed:
 def first_sum_cases() -> Changed:
     """The first request for a vector."""
     kind = "first_sum"
-    entries = sorted(members_of(kind).items())
-    larger = roster_bytes([*entries, (99, ANOTHER_KEY)])
+    members = members_at(kind, 1)
+    larger = roster(members | {99: ANOTHER_KEY})
     named = [
         case("more clients than planned", "shares of less noise", roster=larger),
     ]
+    for number, key in enumerate(LOW_ORDER):
+        name = f"a key of low order, number {number}"
+        known = roster(members | {PEER: key})
+        named.append(case(name, "a secret that everybody knows", roster=known))
     return [
         *malformed(kind),
         *numbers(kind, "round", "attempt"),
@@ -432,17 +469,11 @@ def first_sum_cases() -> Changed:
     ]
 
 
-def retry_cases() -> Changed:
+def retry_cases(kind: str) -> Changed:
     """A request that repeats a round."""
-    kind = "retry"
     joins = "clients that join when nobody looks"
-    members = members_of(kind)
-    first = members_of("first_sum")
-    rest = {node: key for node, key in first.items() if node != PEER}
-
-    def roster(keys_by_node: Mapping[int, bytes]) -> bytes:
-        return roster_bytes(sorted(keys_by_node.items()))
-
+    members = members_at(kind, 3)
+    first = members_at(kind, 1)
     exchanged = members | {PEER: ANOTHER_KEY}
     replaced = {node: key for node, key in members.items() if node != PEER}
     cases = [
@@ -452,9 +483,14 @@ def retry_cases() -> Changed:
         case("a node replaced", joins, roster=roster(replaced | {99: ANOTHER_KEY})),
         case("a key moved", joins, roster=roster(replaced | {7: first[PEER]})),
         headed(kind, "the same attempt", "two vectors under one mask", attempt=0),
+        case(
+            "the same attempt without a roster",
+            "two vectors under one mask",
+            header=json.dumps(header_of(request(kind)) | {"attempt": 0}),
+            roster=None,
+        ),
         headed(kind, "the round before", "a pair twice", round=1),
     ]
-    assert LEAVES in rest
     return [
         *malformed(kind),
         *numbers(kind, "round", "attempt"),
@@ -498,20 +534,27 @@ def box_of(author: int, attempt: int, roster: Roster, secret: bytes) -> bytes:
     return ciphers.seal(keys.derive_key(pair_key, "box", context), secret, context)
 
 
-def next_sum_cases() -> Changed:
-    """A request for the next round, with the boxes of two attempts' authors."""
-    kind = "next_sum"
-    boxes = unpack_boxes(value_of(request(kind)["fields"]["boxes"]))
-    later = unpack_boxes(value_of(TALK["steps"][4]["request"]["fields"]["boxes"]))
+def boxes_at(step: int) -> dict[int, bytes]:
+    """What authors sealed for the interviewed node."""
+    return unpack_boxes(value_of(request_at("oblivious", step)["fields"]["boxes"]))
+
+
+TORN = "a reader that goes on with what it cannot read"
+FEWER = "a sum that fewer authors blind"
+RELAYED = "boxes that a server writes or relays from elsewhere"
+SHORT = "keys that are read at wrong places"
+
+
+def box_cases() -> Changed:
+    """Boxes of the first attempt, which has one other author."""
+    boxes, later = boxes_at(2), boxes_at(4)
     (author,) = boxes
     box = boxes[author]
-    roster = Roster.of(0, members_of("first_sum"))
-    smaller = Roster.of(0, members_of("retry"))
+    first = Roster.of(0, members_at("next_sum", 1))
+    smaller = Roster.of(0, members_at("next_sum", 3))
     bystander = next(node for node in NODES if node not in (NODE, author))
-    fewer = "a sum that fewer authors blind"
-    relayed = "boxes that a server writes or relays from elsewhere"
-    torn = "a reader that goes on with what it cannot read"
-    short = "keys that are read at wrong places"
+    late = next(iter(later.values()))
+    whole = packed_boxes(boxes)
 
     def flipped(index: int) -> bytes:
         changed = bytearray(box)
@@ -519,53 +562,67 @@ def next_sum_cases() -> Changed:
         return packed_boxes({author: bytes(changed)})
 
     def sealed(length: int) -> bytes:
-        return packed_boxes({author: box_of(author, 0, roster, bytes(length))})
+        return packed_boxes({author: box_of(author, 0, first, bytes(length))})
 
-    whole = packed_boxes(boxes)
-    other_roster = box_of(author, 0, smaller, bytes(32))
-    other_attempt = box_of(author, 1, roster, bytes(32))
-    other_author = box_of(bystander, 0, roster, bytes(32))
-    (late,) = [later[node] for node in list(later)[:1]]
-    cases = [
-        case("no boxes", fewer, boxes=None),
-        case("empty boxes", fewer, boxes=b""),
-        case("a box of nobody", fewer, boxes=packed_boxes({99: box})),
-        case("a box of a bystander", fewer, boxes=packed_boxes({bystander: box})),
-        case(
-            "a bystander's own box",
-            "a sum that the server's helper opens",
-            boxes=packed_boxes({author: box, bystander: other_author}),
-        ),
-        case("a box of the own", fewer, boxes=packed_boxes({NODE: box, author: box})),
-        case("a box twice", torn, boxes=whole + whole),
-        case("boxes that are cut off", torn, boxes=whole[:-1]),
-        case("a byte after the boxes", torn, boxes=whole + b"\0"),
-        case("a box's head alone", torn, boxes=whole[:12]),
+    def by(node: int, other_box: bytes) -> bytes:
+        return packed_boxes({node: other_box})
+
+    other_author = box_of(bystander, 0, first, bytes(32))
+    both = packed_boxes({author: box, bystander: other_author})
+    of_another_roster = box_of(author, 0, smaller, bytes(32))
+    of_another_attempt = box_of(author, 1, first, bytes(32))
+    return [
+        case("no boxes", FEWER, boxes=None),
+        case("empty boxes", FEWER, boxes=b""),
+        case("a box of nobody", FEWER, boxes=by(99, box)),
+        case("a box of a bystander", FEWER, boxes=by(bystander, box)),
+        case("a bystander's own box", "a sum that a helper opens", boxes=both),
+        case("a box of the own", FEWER, boxes=packed_boxes({NODE: box, author: box})),
+        case("a box twice", TORN, boxes=whole + whole),
+        case("boxes that are cut off", TORN, boxes=whole[:-1]),
+        case("a byte after the boxes", TORN, boxes=whole + b"\0"),
+        case("a box's head alone", TORN, boxes=whole[:12]),
         case("boxes of text", "a field of another type", boxes=whole.hex()),
-        case("another nonce", relayed, boxes=flipped(0)),
-        case("another ciphertext", relayed, boxes=flipped(20)),
-        case("another tag", relayed, boxes=flipped(-1)),
-        case("an empty box", relayed, boxes=packed_boxes({author: b""})),
-        case("a nonce alone", relayed, boxes=packed_boxes({author: box[:12]})),
-        case("of another roster", relayed, boxes=packed_boxes({author: other_roster})),
-        case(
-            "of another attempt", relayed, boxes=packed_boxes({author: other_attempt})
-        ),
-        case("of a later attempt", relayed, boxes=packed_boxes({author: late})),
-        case("of another author", relayed, boxes=packed_boxes({author: other_author})),
-        case("a key of 31 bytes", short, boxes=sealed(31)),
-        case("a key of 33 bytes", short, boxes=sealed(33)),
-        case("a key of no bytes", short, boxes=sealed(0)),
-        case("the roster again", "two cohorts under one mask", roster=roster.packed),
-        case(
-            "a smaller roster",
-            "two cohorts under one mask",
-            roster=smaller.packed,
-        ),
+        case("another nonce", RELAYED, boxes=flipped(0)),
+        case("another ciphertext", RELAYED, boxes=flipped(20)),
+        case("another tag", RELAYED, boxes=flipped(-1)),
+        case("an empty box", RELAYED, boxes=by(author, b"")),
+        case("a nonce alone", RELAYED, boxes=by(author, box[:12])),
+        case("of another roster", RELAYED, boxes=by(author, of_another_roster)),
+        case("of another attempt", RELAYED, boxes=by(author, of_another_attempt)),
+        case("of a later attempt", RELAYED, boxes=by(author, late)),
+        case("of another author", RELAYED, boxes=by(author, other_author)),
+        case("a key of 31 bytes", SHORT, boxes=sealed(31)),
+        case("a key of 33 bytes", SHORT, boxes=sealed(33)),
+        case("a key of no bytes", SHORT, boxes=sealed(0)),
+    ]
+
+
+def not_due(kind: str) -> Changed:
+    """Boxes where none are due."""
+    box = packed_boxes({PEER: bytes(60)})
+    stops = "keys in the place of others"
+    return [
+        case("boxes that are not due", stops, boxes=box),
+        case("boxes that are cut off", TORN, boxes=box[:-1]),
+    ]
+
+
+def next_sum_cases(kind: str, own: Changed) -> Changed:
+    """A request for the next round."""
+    astray = "a state that goes astray"
+    masks = "two cohorts under one mask"
+    first = roster(members_at(kind, 1))
+    smaller = roster(members_at(kind, 3))
+    later = json.dumps(header_of(request(kind)) | {"attempt": 1})
+    cases = [
+        case("the roster again", masks, roster=first),
+        case("a smaller roster", masks, roster=smaller),
+        case("a new attempt of the next", astray, header=later, roster=smaller),
         headed(kind, "a new attempt", "a release that is not its own", attempt=1),
-        headed(kind, "an old release", "a state that goes astray", release_round=0),
-        headed(kind, "a release too new", "a state that goes astray", release_round=2),
-        headed(kind, "of a retry", "a state that goes astray", release_attempt=1),
+        headed(kind, "an old release", astray, release_round=0),
+        headed(kind, "a release too new", astray, release_round=2),
+        headed(kind, "of a retry", astray, release_attempt=1),
         headed(kind, "the round again", "a pair twice", round=1),
         headed(kind, "an early end", "a result that is none", stage="finish"),
     ]
@@ -575,22 +632,73 @@ def next_sum_cases() -> Changed:
         *sum_cases(kind),
         *vector_cases(kind),
         *cases,
+        *own,
     ]
 
 
-def finish_cases() -> Changed:
+def after_retry_cases() -> Changed:
+    """A request after a retry, with the boxes of two authors of the new attempt."""
+    kind = "after_retry"
+    boxes, before = boxes_at(4), boxes_at(2)
+    one, other = boxes
+    exchanged = {one: boxes[other], other: boxes[one]}
+    old = header_of(request("next_sum")) | {"round": 2, "attempt": 0}
+    answered = "a pair twice"
+    replaced = "a sum of those who had left"
+    first = roster(members_at(kind, 1))
+    return [
+        case("one box of two", FEWER, boxes=packed_boxes({one: boxes[one]})),
+        case("two boxes exchanged", RELAYED, boxes=packed_boxes(exchanged)),
+        case(
+            "a box of the attempt before",
+            RELAYED,
+            boxes=packed_boxes(boxes | {one: next(iter(before.values()))}),
+        ),
+        headed(kind, "a release of the attempt before", replaced, release_attempt=0),
+        headed(kind, "the attempt before", replaced, attempt=0),
+        headed(
+            kind, "all of the attempt before", replaced, attempt=0, release_attempt=0
+        ),
+        headed(kind, "the first release again", replaced, release_round=1),
+        case("the attempt before once more", answered, header=json.dumps(old)),
+        case(
+            "the first attempt of the round",
+            answered,
+            header=with_numbers(kind, 2, 0),
+            vector=None,
+            boxes=None,
+            roster=first,
+        ),
+        case(
+            "a retry that is not smaller",
+            "two cohorts under one mask",
+            header=with_numbers(kind, 2, 1),
+            vector=None,
+            boxes=None,
+            roster=roster(members_at(kind, 3)),
+        ),
+        headed(kind, "an early end", "a result that is none", stage="finish"),
+    ]
+
+
+def with_numbers(kind: str, round_index: int, attempt: int) -> str:
+    """A header of another round and attempt, without a release."""
+    header = header_of(request(kind)) | {"round": round_index, "attempt": attempt}
+    names = ("release_round", "release_attempt")
+    present = {name: value for name, value in header.items() if name not in names}
+    return json.dumps(present)
+
+
+def finish_cases(kind: str) -> Changed:
     """The last release."""
-    kind = "finish"
     replayed = "a result that is not the others'"
-    boxes = packed_boxes({PEER: bytes(60)})
     cases = [
         headed(kind, "the round before", replayed, release_round=2),
         headed(kind, "a round behind", replayed, release_round=4),
         headed(kind, "another attempt", replayed, release_attempt=0),
         headed(kind, "a later attempt", replayed, release_attempt=2),
         headed(kind, "a round more", "a price that grows", stage="sum", round=4),
-        case("boxes that are not due", "keys in the place of others", boxes=boxes),
-        case("boxes that are cut off", "a torn message", boxes=boxes[:-1]),
+        *not_due(kind),
     ]
     numbered = numbers(kind, "release_round", "release_attempt")
     return [*malformed(kind), *numbered, *vector_cases(kind), *cases]
@@ -609,15 +717,24 @@ def stop_cases() -> Changed:
 
 def build(kind: str) -> Json:
     """One file, as JSON values."""
-    cases = {
-        "keys": keys_cases,
-        "first_sum": first_sum_cases,
-        "next_sum": next_sum_cases,
-        "retry": retry_cases,
-        "finish": finish_cases,
-        "stop": stop_cases,
-    }[kind]()
+    if kind == "keys":
+        cases = keys_cases()
+    elif kind == "first_sum":
+        cases = first_sum_cases()
+    elif kind == "next_sum":
+        cases = next_sum_cases(kind, box_cases())
+    elif kind == "readable_next_sum":
+        cases = next_sum_cases(kind, not_due(kind))
+    elif kind in ("retry", "readable_retry"):
+        cases = retry_cases(kind)
+    elif kind == "after_retry":
+        cases = after_retry_cases()
+    elif kind == "stop":
+        cases = stop_cases()
+    else:
+        cases = finish_cases(kind)
     names = [entry["name"] for entry in cases]
+    conversation, step = PLACES[kind]
     doubled = {name for name in names if names.count(name) > 1}
     assert not doubled, (kind, doubled)
     return {
@@ -627,12 +744,12 @@ def build(kind: str) -> Json:
             " of its own; null takes one away. Afterwards it must answer the step as"
             " the conversation says."
         ),
-        "conversation": "conversation_oblivious",
-        "step": STEPS[kind],
+        "conversation": f"conversation_{conversation}",
+        "step": step,
         "refused": cases,
     }
 
 
 if __name__ == "__main__":
-    for name in STEPS:
+    for name in PLACES:
         write_json(f"refused_{name}", build(name))
