@@ -112,7 +112,6 @@ def malformed(kind: str) -> Changed:
         headed(kind, "another run", "a message that went astray", run=RUN + 1),
         headed(kind, "a run of text", "a field of another type", run=str(RUN)),
     ]
-    # Of a run that ends, no answer is waited for.
     waits: dict[str, Any] = {
         "negative": -1.0,
         "zero": 0.0,
@@ -121,10 +120,9 @@ def malformed(kind: str) -> Changed:
         "a text": "600",
         "true": True,
     }
-    if kind not in ("finish", "stop"):
-        stops = "a request that is never late"
-        for what, value in waits.items():
-            cases.append(case(f"a waiting time that is {what}", stops, wait=value))
+    stops = "a request that is never late"
+    for what, value in waits.items():
+        cases.append(case(f"a waiting time that is {what}", stops, wait=value))
     return cases
 
 
@@ -707,10 +705,12 @@ def finish_cases(kind: str) -> Changed:
 def stop_cases() -> Changed:
     """The end of a run, of which another run's must not end this one."""
     cases = []
+    whole = request("stop")["fields"]["header"].replace('"finish"', '"stop"')
     for entry in malformed("stop"):
-        header = entry["fields"]["header"]
-        if isinstance(header, str) and '"stage": "finish"' in header:
-            entry["fields"]["header"] = header.replace('"finish"', '"stop"')
+        header = entry["fields"].get("header", whole)
+        if isinstance(header, str):
+            header = header.replace('"finish"', '"stop"')
+        entry["fields"]["header"] = header
         cases.append(entry)
     return cases
 
