@@ -28,9 +28,16 @@ FOLDER = Path(__file__).parent
 RECORD, VECTOR = "dpkmeans", "dpkmeans.vector"
 LAYOUT = {"dtype": "uint64", "stype": "flwr-dpkmeans.little-endian"}
 CONVERSATIONS = ("oblivious", "distributed")
+"""That the page on the client's side tells of."""
+OTHERS = ("counted", "server_points", "recovered")
+"""Of plans that a client need not know: it may refuse them at once."""
 KINDS = (
     *("keys", "first_sum", "next_sum", "retry", "after_retry", "finish", "stop"),
     *("readable_next_sum", "readable_retry", "readable_finish"),
+)
+OTHER_KINDS = (
+    *("count", "final_plan", "server_state", "server_state_again", "server_result"),
+    *("share", "shared_sum", "unmask", "unmasked_sum", "unmasked_finish"),
 )
 Json = dict[str, Any]
 App = Callable[[Message, Context], Message]
@@ -146,12 +153,13 @@ class Entropy:
 
 @contextmanager
 def drawn_from(entropy: Callable[[], Entropy | None]) -> Iterator[None]:
-    """Have the package draw keys (32 bytes) and nonces (12) from what is named."""
+    """Have the package draw keys, nonces and polynomials from what is named."""
     draw = keys.os.urandom
 
     def urandom(n_bytes: int) -> bytes:
         source = entropy()
-        if source is None or n_bytes not in (12, 32):
+        # Names of messages (UUIDs) are of 16 bytes.
+        if source is None or n_bytes == 16:
             return draw(n_bytes)
         return source(n_bytes)
 

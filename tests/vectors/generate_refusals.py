@@ -16,8 +16,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conversations import (
+    CONVERSATIONS,
+    KINDS,
+    OTHERS,
     Entropy,
     Json,
+    drawn_from,
     header_of,
     packed_boxes,
     read_json,
@@ -25,14 +29,14 @@ from conversations import (
     value_of,
     write_json,
 )
-from generate_conversations import LABEL, NODES
+from generate_conversations import CASES, LABEL
 
 from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.secagg.packing import unpack_boxes, unpack_roster
 from flwr_dpkmeans.secagg.roster import Roster
 
 CONVERSATION = {
-    name: read_json(f"conversation_{name}") for name in ("oblivious", "distributed")
+    name: read_json(f"conversation_{name}") for name in CONVERSATIONS + OTHERS
 }
 PLACES = {
     "keys": ("oblivious", 0),
@@ -45,6 +49,16 @@ PLACES = {
     "readable_next_sum": ("distributed", 2),
     "readable_retry": ("distributed", 3),
     "readable_finish": ("distributed", 5),
+    "count": ("counted", 1),
+    "final_plan": ("counted", 2),
+    "server_state": ("server_points", 2),
+    "server_state_again": ("server_points", 3),
+    "server_result": ("server_points", 6),
+    "share": ("recovered", 1),
+    "shared_sum": ("recovered", 2),
+    "unmask": ("recovered", 3),
+    "unmasked_sum": ("recovered", 4),
+    "unmasked_finish": ("recovered", 6),
 }
 """By file, which request of which conversation its messages stand in the place of.
 
@@ -131,9 +145,11 @@ def malformed(kind: str) -> Changed:
 PLAN = request("keys")["fields"]["plan"]["utf8"]
 
 
-def plan_case(name: str, stops: str, edit: Callable[[Any], object]) -> Json:
+def plan_case(
+    name: str, stops: str, edit: Callable[[Any], object], text: str = PLAN
+) -> Json:
     """A plan that somebody edited."""
-    plan = json.loads(PLAN)
+    plan = json.loads(text)
     edit(plan)
     return case(name, stops, plan=json.dumps(plan).encode())
 
@@ -550,7 +566,9 @@ def box_cases() -> Changed:
     box = boxes[author]
     first = Roster.of(0, members_at("next_sum", 1))
     smaller = Roster.of(0, members_at("next_sum", 3))
-    bystander = next(node for node in NODES if node not in (NODE, author))
+    bystander = next(
+        node for node in CASES["oblivious"].nodes if node not in (NODE, author)
+    )
     late = next(iter(later.values()))
     whole = packed_boxes(boxes)
 
@@ -722,7 +740,9 @@ def build(kind: str) -> Json:
     elif kind == "first_sum":
         cases = first_sum_cases()
     elif kind == "next_sum":
-        cases = next_sum_cases(kind, box_cases())
+        nonces = Entropy("nonces of a server's own", 0)
+        with drawn_from(lambda: nonces):
+            cases = next_sum_cases(kind, box_cases())
     elif kind == "readable_next_sum":
         cases = next_sum_cases(kind, not_due(kind))
     elif kind in ("retry", "readable_retry"):
@@ -733,6 +753,11 @@ def build(kind: str) -> Json:
         cases = stop_cases()
     else:
         cases = finish_cases(kind)
+    return stored(kind, cases)
+
+
+def stored(kind: str, cases: Changed) -> Json:
+    """One file of messages."""
     names = [entry["name"] for entry in cases]
     conversation, step = PLACES[kind]
     doubled = {name for name in names if names.count(name) > 1}
@@ -751,5 +776,5 @@ def build(kind: str) -> Json:
 
 
 if __name__ == "__main__":
-    for name in PLACES:
+    for name in KINDS:
         write_json(f"refused_{name}", build(name))

@@ -4,16 +4,20 @@ and refuse every message that is known to be wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import generate_conversations
+import generate_other_refusals
+import generate_refusals
 import numpy as np
 import pytest
 from conversations import (
     CONVERSATIONS,
     KINDS,
+    OTHER_KINDS,
+    OTHERS,
     Entropy,
     Interview,
     Json,
@@ -78,28 +82,27 @@ CLIENTS: dict[str, Callable[[Json, Path], Any]] = {
 }
 
 
-def negatives() -> Iterator[tuple[str, Json]]:
-    """Every message that is to be refused, with its file."""
-    for kind in KINDS:
-        for entry in read_json(f"refused_{kind}")["refused"]:
-            yield kind, entry
+TALKS = [
+    *[(client, name) for client in CLIENTS for name in CONVERSATIONS],
+    *[("package", name) for name in OTHERS],
+]
+REFUSED = [
+    *[(client, kind) for client in CLIENTS for kind in KINDS],
+    *[("package", kind) for kind in OTHER_KINDS],
+]
 
 
-NEGATIVES = list(negatives())
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("trust", CONVERSATIONS)
+@pytest.mark.parametrize(("client", "name"), TALKS)
 def test_a_conversation_is_answered_to_the_last_bit(
-    client: str, trust: str, tmp_path: Path
+    client: str, name: str, tmp_path: Path
 ) -> None:
-    interview = CLIENTS[client](read_json(f"conversation_{trust}"), tmp_path)
+    interview = CLIENTS[client](read_json(f"conversation_{name}"), tmp_path)
     interview.lead(len(interview.steps))
-    assert interview.n_charged() == 4
+    n_vectors = sum(step["reply"]["vector"] is not None for step in interview.steps)
+    assert interview.n_charged() == n_vectors
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("client", "kind"), REFUSED)
 def test_what_is_wrong_is_refused_and_forgotten(
     client: str, kind: str, tmp_path: Path
 ) -> None:
@@ -121,12 +124,11 @@ def test_what_is_wrong_is_refused_and_forgotten(
     interview.require_accepted(step)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("trust", CONVERSATIONS)
+@pytest.mark.parametrize(("client", "name"), TALKS)
 def test_a_request_is_refused_at_every_other_time(
-    client: str, trust: str, tmp_path: Path
+    client: str, name: str, tmp_path: Path
 ) -> None:
-    interview = CLIENTS[client](read_json(f"conversation_{trust}"), tmp_path)
+    interview = CLIENTS[client](read_json(f"conversation_{name}"), tmp_path)
     steps = interview.steps
     for index in range(len(steps) + 1):
         before = interview.remembered()
@@ -138,11 +140,27 @@ def test_a_request_is_refused_at_every_other_time(
             interview.require_accepted(steps[index])
 
 
-@pytest.mark.parametrize("trust", CONVERSATIONS)
-def test_the_generator_writes_the_conversations(trust: str) -> None:
-    assert generate_conversations.build(trust) == read_json(f"conversation_{trust}")
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_plan_that_the_second_client_does_not_know_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    interview = SecondInterview(read_json(f"conversation_{name}"), tmp_path)
+    interview.require_refused(interview.steps[0]["request"])
 
 
-def test_every_refusal_says_what_it_stops() -> None:
-    assert len(NEGATIVES) > 200
-    assert all(len(entry["stops"].split()) >= 3 for _, entry in NEGATIVES)
+@pytest.mark.parametrize("name", CONVERSATIONS + OTHERS)
+def test_the_generator_writes_the_conversations(name: str) -> None:
+    assert generate_conversations.build(name) == read_json(f"conversation_{name}")
+
+
+@pytest.mark.parametrize("kind", KINDS + OTHER_KINDS)
+def test_the_generators_write_the_refusals(kind: str) -> None:
+    is_other = kind in OTHER_KINDS
+    generator = generate_other_refusals if is_other else generate_refusals
+    assert generator.build(kind) == read_json(f"refused_{kind}")
+
+
+@pytest.mark.parametrize("kind", KINDS + OTHER_KINDS)
+def test_every_refusal_says_what_it_stops(kind: str) -> None:
+    for entry in read_json(f"refused_{kind}")["refused"]:
+        assert len(entry["stops"].split()) >= 3
