@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
+SPEED = ROOT / ".github" / "asv" / "benchmarks"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PINNED = re.compile(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 ON_CONDA = {
@@ -97,3 +99,13 @@ def test_the_conda_recipe_is_of_this_version() -> None:
     recipe = (ROOT / ".github" / "conda" / "recipe.yaml").read_text()
     assert f'version: "{project["version"]}"' in recipe
     assert f'python_min: "{project["requires-python"][2:6]}"' in recipe
+
+
+@pytest.mark.parametrize("path", sorted(SPEED.glob("[a-z]*.py")), ids=lambda p: p.stem)
+def test_a_benchmark_finds_what_it_times(path: Path) -> None:
+    names = runpy.run_path(str(path))
+    kinds = [kind for kind in names.values() if isinstance(kind, type)]
+    benchmarks = [kind for kind in kinds if kind.__module__ == "<run_path>"]
+    assert benchmarks
+    for kind in benchmarks:
+        assert any(name.startswith("time_") for name in vars(kind))
