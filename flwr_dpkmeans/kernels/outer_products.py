@@ -11,10 +11,18 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels import blocks, grid
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray
+from flwr_dpkmeans.kernels.vectors import as_floats, squared_lengths
 
 _ROOT_TWO = math.sqrt(2.0)
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
+_Indices = npt.NDArray[np.intp]
+_Prepare = Callable[[FloatArray], FloatArray]
+
+
+def _unchanged(rows: FloatArray) -> FloatArray:
+    """Prepare nothing."""
+    return rows
 
 
 def triangle_size(n_features: int) -> int:
@@ -23,7 +31,8 @@ def triangle_size(n_features: int) -> int:
 
 
 def outer_product_triangle(
-    points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda x: x
+    points: FloatArray,
+    prepare: _Prepare = _unchanged,
 ) -> FloatArray:
     """Sum the outer products of rows (n, d), as the matrix's upper triangle.
 
@@ -38,7 +47,8 @@ def outer_product_triangle(
 
 
 def outer_product_sums(
-    points: FloatArray, prepare: Callable[[FloatArray], FloatArray]
+    points: FloatArray,
+    prepare: _Prepare,
 ) -> FloatArray:
     """Exact sums that `triangle_of` makes `outer_product_triangle` of.
 
@@ -54,11 +64,13 @@ def outer_product_sums(
         steps = np.zeros(len(entries))
         rests = np.zeros(len(entries))
         rows = prepare(points[part])
-        largest = float(np.einsum("ij,ij->i", rows, rows).max(initial=1.0))
+        squares = squared_lengths(rows)
+        largest = float(squares.max(initial=1.0))
         n_exact = max(1, int(_EXACT_SUM / largest))
         for first in range(0, len(rows), n_exact):
             block = rows[first : first + n_exact]
-            scaled = (block.T @ block).ravel()[entries] * GRID
+            product = block.T @ block
+            scaled = product.ravel()[entries] * GRID
             whole = np.floor(scaled)
             steps += whole
             rests += scaled - whole
@@ -80,28 +92,38 @@ def triangle_of(sums: FloatArray) -> FloatArray:
     Both are without the factors of off-diagonal entries.
     """
     steps, rests = sums.reshape(2, -1)
-    _, factors = _triangle(math.isqrt(2 * len(steps)))
-    return np.asarray((steps + rests) * (factors / GRID), dtype=np.float64)
+    total = steps + rests
+    n_features = math.isqrt(2 * len(total))
+    _, factors = _triangle(n_features)
+    scaled = total * (factors / GRID)
+    return as_floats(scaled)
 
 
 def rounded_triangle(sums: FloatArray) -> FloatArray:
     """Make the same, on the grid."""
-    return grid.round_to_grid(triangle_of(sums))
+    triangle = triangle_of(sums)
+    return grid.round_to_grid(triangle)
 
 
-def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:
+def symmetric_from_triangle(
+    triangle: npt.ArrayLike,
+    n_features: int,
+) -> FloatArray:
     """Undo `outer_product_triangle`: the symmetric matrix (d, d) of a triangle."""
     entries, factors = _triangle(n_features)
     flat = np.zeros(n_features * n_features)
-    flat[entries] = np.asarray(triangle, dtype=np.float64) / factors
+    flat[entries] = as_floats(triangle) / factors
     upper = flat.reshape(n_features, n_features)
-    diagonal = np.diag(np.diag(upper))
-    return np.asarray(upper + upper.T - diagonal, dtype=np.float64)
+    diagonal = np.diag(upper)
+    doubled = upper + upper.T
+    return as_floats(doubled - np.diag(diagonal))
 
 
 @lru_cache(maxsize=16)
-def _triangle(n_features: int) -> tuple[npt.NDArray[np.intp], FloatArray]:
+def _triangle(n_features: int) -> tuple[_Indices, FloatArray]:
     """Flat indices of the upper triangle and the factors of its entries."""
     rows, columns = np.triu_indices(n_features)
-    factors = np.where(rows == columns, 1.0, _ROOT_TWO)
-    return rows * n_features + columns, factors
+    is_diagonal = rows == columns
+    factors = np.where(is_diagonal, 1.0, _ROOT_TWO)
+    entries = rows * n_features + columns
+    return entries, factors

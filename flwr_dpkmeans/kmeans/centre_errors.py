@@ -13,9 +13,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flwr_dpkmeans.kernels.grid import GRID, FloatArray, round_to_grid
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray, Mask, round_to_grid
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
+
+_Bounds = tuple[Sequence[float], Sequence[float]]
 
 NORMAL_QUANTILE = 1.959963984540054
 """Half-width of a 95% interval, in standard deviations."""
@@ -44,7 +46,7 @@ _SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
 
 def half_widths(
     deviations: FloatArray | None,
-    bounds: tuple[Sequence[float], Sequence[float]],
+    bounds: _Bounds,
     shape: tuple[int, ...],
 ) -> FloatArray:
     """Give half-widths of 95% intervals in the units of the bounds, (k, d).
@@ -65,26 +67,32 @@ def half_widths(
     """
     if deviations is None:
         return np.full(shape, np.inf)
-    widths = np.subtract(bounds[1], bounds[0])
+    lower, upper = bounds
+    widths = np.subtract(upper, lower)
     scaled = np.minimum(NORMAL_QUANTILE * deviations, WIDEST)
-    return np.asarray(scaled * (widths / WIDEST), dtype=np.float64)
+    units = widths / WIDEST
+    return as_floats(scaled * units)
 
 
 def on_grid(*parts: FloatArray | float) -> FloatArray:
     """Add standard deviations in squares: from a step of the grid to the width of the
     box, on the grid.
     """
-    squares = sum(np.square(part) for part in parts)
-    deviations = np.nan_to_num(np.sqrt(squares), nan=WIDEST, posinf=WIDEST)
-    return round_to_grid(np.clip(deviations, 1.0 / GRID, WIDEST))
+    squares = sum(map(np.square, parts))
+    roots = np.sqrt(squares)
+    deviations = np.nan_to_num(roots, nan=WIDEST, posinf=WIDEST)
+    narrowest = 1.0 / GRID
+    clipped = np.clip(deviations, narrowest, WIDEST)
+    return round_to_grid(clipped)
 
 
 # -- noise -----------------------------------------------------------------------------
 
 
-def are_faint(counts: FloatArray, noise: float) -> NDArray[np.bool_]:
+def are_faint(counts: FloatArray, noise: float) -> Mask:
     """Say which clusters, (k,), are not told from noise by their noisy counts."""
-    return np.asarray(counts < max(1.0, _FAINT * noise))
+    least = max(1.0, _FAINT * noise)
+    return np.asarray(counts < least)
 
 
 def quotient_deviations(
@@ -109,10 +117,12 @@ def quotient_deviations(
     ndarray, (k, d)
         The box's width where a count is not told from its noise.
     """
-    rows = np.maximum(counts, 1.0)[:, None]
-    deviations = np.hypot(sums_noise, counts_noise * offsets) / rows
-    faint = are_faint(counts, counts_noise)
-    return np.where(faint[:, None], WIDEST, deviations)
+    rows = np.maximum(counts, 1.0)
+    of_counts = counts_noise * offsets
+    of_quotients = np.hypot(sums_noise, of_counts)
+    deviations = of_quotients / as_column(rows)
+    deviations[are_faint(counts, counts_noise)] = WIDEST
+    return deviations
 
 
 # -- moved labels ----------------------------------------------------------------------
@@ -146,18 +156,24 @@ def moved_labels(
     if n_clusters == 1:
         return np.zeros(after.shape)
     if n_clusters**2 * n_features > _MOST_PAIRS:
-        return np.asarray(_MOST_MOVED * np.abs(steps), dtype=np.float64)
-    lines = after[None, :, :] - after[:, None, :]
-    distances = np.sqrt(np.square(lines).sum(axis=2))
+        lengths = np.abs(steps)
+        return as_floats(_MOST_MOVED * lengths)
+    # From each centre (first axis) to each other (second axis).
+    lines = after[None] - after[:, None]
+    squares = np.square(lines)
+    distances = np.sqrt(squares.sum(axis=2))
     # A centre is no neighbour of itself, nor of one in its place.
     distances[distances == 0.0] = np.inf
     lines /= distances[:, :, None]
-    borders = (steps[None, :, :] + steps[:, None, :]) / 2.0
-    along = (borders * lines).sum(axis=2) * _followed(distances, variances)
-    shifts = (along[:, :, None] * lines).sum(axis=1)
+    border_steps = (steps[None] + steps[:, None]) / 2.0
+    along = (border_steps * lines).sum(axis=2)
+    followed = along * _followed(distances, variances)
+    shifts = (followed[:, :, None] * lines).sum(axis=1)
+    if variances is not None:
+        return np.abs(shifts)
     # Borders turn, too, and rows leave them sideways.
-    aside = _turned(steps, distances) if variances is None else 0.0
-    return np.asarray(np.hypot(shifts, aside), dtype=np.float64)
+    aside = _turned(steps, distances)
+    return as_floats(np.hypot(shifts, aside))
 
 
 def _turned(steps: FloatArray, distances: FloatArray) -> FloatArray:
@@ -165,22 +181,32 @@ def _turned(steps: FloatArray, distances: FloatArray) -> FloatArray:
 
     Those of a centre and of its nearest neighbour.
     """
-    lengths = np.square(steps).mean(axis=1)
+    squares = np.square(steps).mean(axis=1)
     nearest = distances.argmin(axis=1)
-    both = np.sqrt((lengths + lengths[nearest]) / 2.0)
-    return np.asarray(_ASIDE * both[:, None], dtype=np.float64)
+    of_both = squares + squares[nearest]
+    lengths = np.sqrt(of_both / 2.0)
+    return as_column(_ASIDE * lengths)
 
 
-def _followed(distances: FloatArray, variances: FloatArray | None) -> FloatArray:
+def _followed(
+    distances: FloatArray,
+    variances: FloatArray | None,
+) -> FloatArray:
     """Give the part of a border's step, (k, k), that the mean on one side follows."""
     if variances is None:
         # Only a near neighbour has a border with a cell.
         nearest = distances.min(axis=1, keepdims=True)
-        return np.where(distances <= 2.0 * nearest, 0.5, 0.0)
-    deviations = np.sqrt(np.maximum(variances, GRID**-2.0))[:, None]
-    halves = np.minimum(distances / (2.0 * deviations), _FARTHEST_BORDER)
-    densities = np.exp(-0.5 * np.square(halves)) / math.sqrt(2.0 * math.pi)
-    followed = np.minimum(_STEEPNESS * halves * densities, _MOST_MOVED)
+        is_near = distances <= 2.0 * nearest
+        return np.where(is_near, 0.5, 0.0)
+    at_least = np.maximum(variances, GRID**-2.0)
+    deviations = as_column(np.sqrt(at_least))
+    # Of a normal distribution, at the border halfway between two centres.
+    scores = distances / (2.0 * deviations)
+    scores = np.minimum(scores, _FARTHEST_BORDER)
+    exponents = -0.5 * np.square(scores)
+    densities = np.exp(exponents) / math.sqrt(2.0 * math.pi)
+    steep = _STEEPNESS * scores * densities
+    followed = np.minimum(steep, _MOST_MOVED)
     return np.where(np.isfinite(distances), followed, 0.0)
 
 
@@ -193,7 +219,7 @@ def unheard_cut(radii: FloatArray, n_features: int) -> FloatArray:
     """
     # Columns share what is cut of a residual.
     part = _UNHEARD_CUT / math.sqrt(n_features)
-    return np.asarray(part * radii[:, None], dtype=np.float64)
+    return as_column(part * radii)
 
 
 def dropped_rows(
@@ -207,9 +233,11 @@ def dropped_rows(
 
     They are what the counts lack of all rows.
     """
-    noise = counts_noise * math.sqrt(len(counts))
+    n_clusters = len(counts)
+    noise = counts_noise * math.sqrt(n_clusters)
     missing = n_rows - math.fsum(counts)
-    share = max(0.0, missing - noise) / max(n_rows, 1.0)
+    surely_missing = max(0.0, missing - noise)
+    share = surely_missing / max(n_rows, 1.0)
     return _BEYOND * radius * min(share, 1.0)
 
 
@@ -239,9 +267,12 @@ def pulled_rows(
     """
     rows = np.maximum(counts, 1.0)
     part = _LIKELY_PULLED if len(offsets) > 1 else 1.0
-    of_cluster = part * mean_beyond * math.fsum(rows) / rows
-    of_cluster = np.minimum(of_cluster, WIDEST)
+    n_features = offsets.shape[1]
+    of_all = part * mean_beyond * math.fsum(rows)
+    of_cluster = np.minimum(of_all / rows, WIDEST)
     lengths = np.linalg.norm(offsets, axis=1, keepdims=True)
-    directions = np.abs(offsets) / np.maximum(lengths, 1.0 / GRID)
-    directions = np.maximum(directions, _SIDEWAYS / math.sqrt(offsets.shape[1]))
-    return np.asarray(of_cluster[:, None] * directions)
+    at_least = np.maximum(lengths, 1.0 / GRID)
+    directions = np.abs(offsets) / at_least
+    sideways = _SIDEWAYS / math.sqrt(n_features)
+    directions = np.maximum(directions, sideways)
+    return as_column(of_cluster) * directions

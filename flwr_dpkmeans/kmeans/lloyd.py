@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.clipping import clip_steps
-from flwr_dpkmeans.kernels.grid import FloatArray, round_to_grid
+from flwr_dpkmeans.kernels.grid import FloatArray, Mask, round_to_grid
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 
 SATURATION = 16.0
 """Centroids that are not brought back into the box stay this near to 0, so that scores
@@ -45,15 +46,19 @@ def fold(values: npt.ArrayLike) -> FloatArray:
     >>> fold([0.5, 1.25, -1.25, 3.5]).tolist()
     [0.5, 0.75, -0.75, -0.5]
     """
-    original = np.asarray(values, dtype=np.float64)
+    original = as_floats(values)
     remainder = np.mod(original + 1.0, 4.0)
-    reflected = np.where(remainder > 2.0, 4.0 - remainder, remainder) - 1.0
-    return np.where(np.abs(original) <= 1.0, original, reflected)
+    is_on_way_back = remainder > 2.0
+    mirrored = 4.0 - remainder
+    folded = np.where(is_on_way_back, mirrored, remainder)
+    is_inside = np.abs(original) <= 1.0
+    return np.where(is_inside, original, folded - 1.0)
 
 
 def truncate(values: npt.ArrayLike) -> FloatArray:
     """Move values outside [-1, 1] to the nearer wall."""
-    return np.clip(np.asarray(values, dtype=np.float64), -1.0, 1.0)
+    floats = as_floats(values)
+    return np.clip(floats, -1.0, 1.0)
 
 
 def relative_update(
@@ -75,7 +80,8 @@ def relative_update(
     steps, _ = _quotients(noisy_relative_sums, noisy_counts)
     if clip_radius is not None:
         steps = clip_steps(steps, clip_radius)
-    return _finish(np.asarray(centroids, dtype=np.float64) + steps, post_processing)
+    moved = as_floats(centroids) + steps
+    return _finish(moved, post_processing)
 
 
 def absolute_update(
@@ -89,21 +95,25 @@ def absolute_update(
     family; see `relative_update`.
     """
     quotients, usable = _quotients(noisy_sums, noisy_counts)
-    return _finish(np.where(usable[:, None], quotients, centroids), post_processing)
+    replaced = np.where(usable[:, None], quotients, centroids)
+    return _finish(replaced, post_processing)
 
 
 def _quotients(
-    sums: npt.ArrayLike, counts: npt.ArrayLike
-) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    sums: npt.ArrayLike,
+    counts: npt.ArrayLike,
+) -> tuple[FloatArray, Mask]:
     """Divide row by row.
 
     Rows with a non-finite quotient become 0 and are marked as unusable.
     """
-    divisors = np.asarray(counts, dtype=np.float64)
+    divisors = as_floats(counts)
     with np.errstate(all="ignore"):
-        quotients = np.asarray(sums, dtype=np.float64) / divisors[:, None]
-    usable = np.isfinite(quotients).all(axis=1) & (divisors != 0.0)
-    return np.where(usable[:, None], quotients, 0.0), usable
+        quotients = as_floats(sums) / as_column(divisors)
+    usable = np.isfinite(quotients).all(axis=1)
+    usable &= divisors != 0.0
+    quotients[~usable] = 0.0
+    return quotients, usable
 
 
 def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
@@ -114,4 +124,5 @@ def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
         return round_to_grid(fold(values))
     if post_processing is PostProcessing.TRUNCATE:
         return round_to_grid(truncate(values))
-    return round_to_grid(np.clip(values, -SATURATION, SATURATION))
+    saturated = np.clip(values, -SATURATION, SATURATION)
+    return round_to_grid(saturated)
