@@ -14,6 +14,12 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.grid import FloatArray
 
+Rows = slice
+"""Some neighbouring rows of a table."""
+Arrays = Sequence[FloatArray]
+SumOfBlocks = Callable[[Sequence[Rows]], list[FloatArray]]
+"""What a thread does: add up a statistic over its share of the blocks."""
+
 BLOCK_BYTES = 1 << 21
 """Size of one working array; a step has a handful of them.
 
@@ -35,15 +41,17 @@ def row_blocks(
     n_rows: int,
     values_each: int,
     least: int = 1,
-) -> Iterator[slice]:
+) -> Iterator[Rows]:
     """Cut rows into blocks, of `least` rows or more; no rows are one empty block."""
     step = max(least, block_length(values_each))
-    for start in range(0, max(1, n_rows), step):
-        yield slice(start, min(n_rows, start + step))
+    last = max(1, n_rows)
+    for start in range(0, last, step):
+        end = min(n_rows, start + step)
+        yield Rows(start, end)
 
 
 def sum_over_blocks(
-    statistic: Callable[[slice], Sequence[FloatArray]],
+    statistic: Callable[[Rows], Arrays],
     n_rows: int,
     values_each: int,
     *,
@@ -54,18 +62,21 @@ def sum_over_blocks(
     ``statistic(rows) -> arrays`` gets a slice of `least` rows or more.
     """
 
-    def sum_of(blocks: Sequence[slice]) -> list[FloatArray]:
+    def sum_of(blocks: Sequence[Rows]) -> list[FloatArray]:
         return _total(map(statistic, blocks))
 
-    return sum_in_threads(sum_of, row_blocks(n_rows, values_each, least))
+    blocks = row_blocks(n_rows, values_each, least)
+    return sum_in_threads(sum_of, blocks)
 
 
 def sum_in_threads(
-    sum_of: Callable[[Sequence[slice]], list[FloatArray]], parts: Iterable[slice]
+    sum_of: SumOfBlocks,
+    parts: Iterable[Rows],
 ) -> list[FloatArray]:
     """Add up what each thread sums over its share of the blocks."""
     blocks = list(parts)
-    n_threads = min(len(blocks), os.cpu_count() or 1)
+    n_processors = os.cpu_count() or 1
+    n_threads = min(len(blocks), n_processors)
     if n_threads == 1:
         return sum_of(blocks)
     shares = [blocks[first::n_threads] for first in range(n_threads)]
@@ -73,30 +84,34 @@ def sum_in_threads(
         return _total(pool.map(sum_of, shares))
 
 
-def _total(parts: Iterator[Sequence[FloatArray]]) -> list[FloatArray]:
+def _total(parts: Iterator[Arrays]) -> list[FloatArray]:
     """Add up lists of arrays, one by one, into the first of them."""
     total = list(next(parts))
     for arrays in parts:
-        for whole, part in zip(total, arrays, strict=True):
+        pairs = zip(total, arrays, strict=True)
+        for whole, part in pairs:
             whole += part
     return total
 
 
 def in_blocks(
-    statistic: Callable[..., Sequence[FloatArray]],
-) -> Callable[..., Sequence[FloatArray]]:
+    statistic: Callable[..., Arrays],
+) -> Callable[..., Arrays]:
     """Let a statistic, a sum over rows on the grid, see one block after another.
 
     It is called as ``statistic(points, state, *labels) -> arrays``.
     """
 
     def summed(
-        points: FloatArray, state: object, *labels: npt.NDArray[np.int64]
-    ) -> Sequence[FloatArray]:
-        def of_block(rows: slice) -> Sequence[FloatArray]:
+        points: FloatArray,
+        state: object,
+        *labels: npt.NDArray[np.int64],
+    ) -> Arrays:
+        def of_block(rows: Rows) -> Arrays:
             block_labels = [of_all[rows] for of_all in labels]
             return statistic(points[rows], state, *block_labels)
 
-        return sum_over_blocks(of_block, len(points), points.shape[1])
+        n_rows, n_features = points.shape
+        return sum_over_blocks(of_block, n_rows, n_features)
 
     return summed

@@ -12,9 +12,13 @@ import numpy as np
 from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
 from flwr_dpkmeans.kernels.clipping import clip_factor
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, toward_zero
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 
 
-def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
+def project(
+    points: FloatArray,
+    projection: FloatArray | None,
+) -> FloatArray:
     """Project rows (n, d) by (d, c), if at all, all on the grid.
 
     Exactly, so that no row depends on those beside it.
@@ -35,7 +39,8 @@ def nearest_projected(
     is a function of its row and the centres alone, to the last bit. No projection
     measures distances in the space of the data.
     """
-    return assignment.nearest_labels(project(points, projection), centers)
+    projected = project(points, projection)
+    return assignment.nearest_labels(projected, centers)
 
 
 def clear_labels(
@@ -54,11 +59,16 @@ def clear_labels(
     labels = nearest_projected(points, projection, centers)
     if margin >= 1.0 or len(centers) < 2:
         return labels
-    for rows in blocks.row_blocks(len(points), points.shape[1] + len(centers)):
-        squares = _all_squares(project(points[rows], projection), centers)
+    n_clusters = len(centers)
+    values_each = points.shape[1] + n_clusters
+    for rows in blocks.row_blocks(len(points), values_each):
+        projected = project(points[rows], projection)
+        squares = _all_squares(projected, centers)
         squares.partition(1, axis=1)
-        unclear = squares[:, 0] > margin**2 * squares[:, 1]
-        labels[rows][unclear] = len(centers)
+        nearest = squares[:, 0]
+        second_nearest = squares[:, 1]
+        unclear = nearest > margin**2 * second_nearest
+        labels[rows][unclear] = n_clusters
     return labels
 
 
@@ -68,11 +78,12 @@ def _all_squares(points: FloatArray, centers: FloatArray) -> FloatArray:
     From differences, which are rows times centres times width: of as many centres at
     once as fit into a block, or of one.
     """
-    squares = np.empty((len(points), len(centers)))
+    n_clusters = len(centers)
+    squares = np.empty((len(points), n_clusters))
     step = blocks.block_length(points.size)
-    for start in range(0, len(centers), step):
+    for start in range(0, n_clusters, step):
         some = slice(start, start + step)
-        differences = points[:, None, :] - centers[None, some, :]
+        differences = points[:, None] - centers[some]
         np.square(differences, out=differences)
         squares[:, some] = differences.sum(axis=2)
     return squares
@@ -87,21 +98,25 @@ def sums_and_counts(
 
     Rows with the label k itself are left out.
     """
-    sums = label_sums.sum_by_label(points, labels, n_clusters + 1)[:-1]
-    counts = np.bincount(labels, minlength=n_clusters + 1)[:-1]
-    return sums, counts.astype(np.float64)
+    n_labels = n_clusters + 1
+    sums = label_sums.sum_by_label(points, labels, n_labels)
+    counts = np.bincount(labels, minlength=n_labels)
+    return sums[:-1], as_floats(counts[:-1])
 
 
 def means_and_indicators(
-    sums: FloatArray, counts: FloatArray
+    sums: FloatArray,
+    counts: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Turn a client's sums (k, d) and counts (k,) into means and indicators.
 
     Indicators say which clusters are not empty. FedDP-KMeans, appendix G.4, for step 3
     alone.
     """
-    means = sums / np.maximum(counts, 1.0)[:, None]
-    return means, (counts > 0.0).astype(np.float64)
+    rows = np.maximum(counts, 1.0)
+    means = sums / as_column(rows)
+    indicators = counts > 0.0
+    return means, as_floats(indicators)
 
 
 def clipped_together(
@@ -122,4 +137,6 @@ def clipped_together(
     vectors_factor = clip_factor(vectors, vectors_bound)
     numbers_factor = clip_factor(numbers, numbers_bound, order=order)
     factor = min(vectors_factor, numbers_factor)
-    return toward_zero(vectors * factor), toward_zero(numbers * factor)
+    clipped_vectors = toward_zero(vectors * factor)
+    clipped_numbers = toward_zero(numbers * factor)
+    return clipped_vectors, clipped_numbers
