@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.clipping import clip_steps
 from flwr_dpkmeans.kernels.grid import FloatArray
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats, squared_lengths
 
 # Counts are that many standard deviations of their noise below zero at most.
 _FARTHEST = 1e3
@@ -25,7 +26,8 @@ _MOSTLY_CLIPPED = 0.75
 _MOST_GROWTH = 4.0
 # Noise, in parts of all rows, from which on steps of a split are finer than it.
 _FINEST_SPLIT = 0.002
-_CUBE_ROOTS = (np.arange(4096) + 0.5) / 4096
+_N_SPLITS = 4096
+_CUBE_ROOTS = (np.arange(_N_SPLITS) + 0.5) / _N_SPLITS
 _SPLITS = _CUBE_ROOTS**3
 """Parts of a total that one of its counts may be."""
 _SPLIT_STEPS = 3.0 * _CUBE_ROOTS**2
@@ -36,6 +38,8 @@ _TAUS = 2.0 ** np.arange(-20, 3)
 From a thousandth to four.
 """
 _TINY = 1e-300
+_LOG_NORMALISER = 0.5 * math.log(2.0 * math.pi)
+"""Of the normal distribution's density."""
 
 
 def next_radii(
@@ -77,7 +81,8 @@ def next_radii(
     areas = np.square(radii)
     means = squares / counts
     most_explained = _MOST_EXPLAINED * np.maximum(means, 0.0)
-    remaining = (means - np.minimum(explained / areas, most_explained)) * areas
+    taken_off = np.minimum(explained / areas, most_explained)
+    remaining = (means - taken_off) * areas
     pooled = _pooled_square(
         counts,
         areas,
@@ -88,21 +93,24 @@ def next_radii(
     )
     # Variances of a quotient: by the noise of the sum, and by that of the count.
     of_counts = np.clip(means, 0.0, 1.0) * counts_noise
-    errors = np.square(np.hypot(noise, of_counts) / counts * areas)
+    deviations = np.hypot(noise, of_counts) / counts * areas
+    errors = np.square(deviations)
     scatter = 0.0
     if len(radii) > 1:
         differences = np.square(remaining - pooled) - errors
         scatter = max(0.0, float(differences.mean()))
+    variances = np.maximum(scatter + errors, _TINY)
+    weights = scatter / variances
     # Tighter clusters keep the common one: their cells may have far rows, too.
-    weights = scatter / np.maximum(scatter + errors, _TINY)
-    estimates = pooled + np.maximum(remaining - pooled, 0.0) * weights
+    surplus = np.maximum(remaining - pooled, 0.0)
+    estimates = pooled + surplus * weights
     is_distinct = scatter > errors
     ratios = width * np.sqrt(estimates) / radii
     is_clipped = is_distinct & (means > _MOSTLY_CLIPPED)
     ratios = np.where(is_clipped, _MOST_GROWTH, ratios)
     most_growth = np.where(is_distinct, _MOST_GROWTH, 1.0)
-    following = radii * np.clip(ratios, floor, most_growth)
-    return np.asarray(following, dtype=np.float64)
+    growth = np.clip(ratios, floor, most_growth)
+    return as_floats(radii * growth)
 
 
 def _pooled_square(
@@ -117,13 +125,20 @@ def _pooled_square(
     """Mean square over all rows, averaged with the prior that radii are right."""
     total = math.fsum(counts)
     usual = float(counts @ areas) / total
-    error = noise**2 * float(areas @ areas) / total**2
+    squared_areas = float(areas @ areas)
+    error = noise**2 * squared_areas / total**2
     prior = prior_variance * usual**2
-    pooled = max(float(counts @ remaining) / total, 0.0)
-    return (pooled * prior + usual / width**2 * error) / (prior + error)
+    mean = float(counts @ remaining) / total
+    pooled = max(mean, 0.0)
+    expected = usual / width**2
+    weighted = pooled * prior + expected * error
+    return weighted / (prior + error)
 
 
-def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray, float]:
+def pulled_together(
+    noisy_counts: FloatArray,
+    noise: float,
+) -> tuple[FloatArray, float]:
     """Pull noisy counts (k,) toward their mean; and the noise that is left.
 
     By how much of their scatter noise explains: Lindley's estimator, positive part
@@ -133,10 +148,13 @@ def pulled_together(noisy_counts: FloatArray, noise: float) -> tuple[FloatArray,
     """
     k = len(noisy_counts)
     mean = math.fsum(noisy_counts) / k
-    scatter = math.fsum(np.square(noisy_counts - mean))
-    explained = min(1.0, max(0, k - 3) * noise**2 / max(scatter, _TINY))
+    squares = np.square(noisy_counts - mean)
+    scatter = math.fsum(squares)
+    by_noise = max(0, k - 3) * noise**2
+    explained = min(1.0, by_noise / max(scatter, _TINY))
     pulled = noisy_counts + explained * (mean - noisy_counts)
-    return pulled, noise * math.sqrt(1.0 - explained + explained / k)
+    variance = 1.0 - explained + explained / k
+    return pulled, noise * math.sqrt(variance)
 
 
 def adding_up(
@@ -150,7 +168,9 @@ def adding_up(
     """
     k = len(noisy_counts)
     missing = total - math.fsum(noisy_counts)
-    return noisy_counts + missing / k, noise * math.sqrt(1.0 - 1.0 / k)
+    changed = noisy_counts + missing / k
+    variance = 1.0 - 1.0 / k
+    return changed, noise * math.sqrt(variance)
 
 
 def likely_counts(
@@ -164,23 +184,29 @@ def likely_counts(
     flat on all ways to split it: a count alone has the density (1 - n / total)^(k - 2)
     then, and where noise is large, it comes to total / k.
     """
-    values = np.atleast_1d(np.asarray(noisy_counts, dtype=np.float64))
+    values = np.atleast_1d(as_floats(noisy_counts))
     if total is None or total <= 0.0 or noise < _FINEST_SPLIT * total:
         # Hardly any count is cut off, or shared out, by so little noise.
         if noise > 0.0:
-            values = likely_positive(values, noise)[0]
+            values, _ = likely_positive(values, noise)
         return np.maximum(1.0, values)
     # Steps are shorter toward 0, where most of k counts are; (k, n_steps) are log
     # likelihoods.
-    logs = -0.5 * np.square((values[:, None] - total * _SPLITS) / noise)
-    likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
-    chances = likelihoods * _SPLIT_STEPS * (1.0 - _SPLITS) ** (len(values) - 2)
-    means = total * (chances @ _SPLITS) / chances.sum(axis=1)
-    return np.asarray(np.maximum(1.0, means), dtype=np.float64)
+    scores = (as_column(values) - total * _SPLITS) / noise
+    logs = -0.5 * np.square(scores)
+    largest = logs.max(axis=1, keepdims=True)
+    likelihoods = np.exp(logs - largest)
+    n_others = len(values) - 2
+    rest = (1.0 - _SPLITS) ** n_others
+    chances = likelihoods * _SPLIT_STEPS * rest
+    weighted = total * (chances @ _SPLITS)
+    means = weighted / chances.sum(axis=1)
+    return as_floats(np.maximum(1.0, means))
 
 
 def likely_positive(
-    noisy: npt.ArrayLike, noise: float | FloatArray
+    noisy: npt.ArrayLike,
+    noise: float | FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Estimate numbers that are not negative from noisy ones.
 
@@ -189,15 +215,17 @@ def likely_positive(
     """
     from scipy.special import log_ndtr
 
-    values = np.asarray(noisy, dtype=np.float64)
+    values = as_floats(noisy)
     # Beyond that no noise goes, and the two exponents below would cancel.
-    z = np.clip(values / noise, -_FARTHEST, _FARTHEST)
+    scores = np.clip(values / noise, -_FARTHEST, _FARTHEST)
     # The mean of a normal variable that is known to be positive exceeds its location by
     # the inverse Mills ratio.
-    chances = np.asarray(log_ndtr(z))
-    mills = np.exp(-0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - chances)
-    means = np.maximum(values, -_FARTHEST * noise) + noise * mills
-    return np.asarray(means, dtype=np.float64), chances
+    chances = np.asarray(log_ndtr(scores))
+    log_densities = -0.5 * scores * scores - _LOG_NORMALISER
+    mills = np.exp(log_densities - chances)
+    at_least = np.maximum(values, -_FARTHEST * noise)
+    means = at_least + noise * mills
+    return as_floats(means), chances
 
 
 def shrunk_steps(
@@ -226,8 +254,10 @@ def shrunk_steps(
         axis_variance,
         least_tau,
     )
-    gain = (weights[:, None] * gains).sum(axis=0) / weights.sum()
-    return clip_steps(sums * gain[:, None], radius)
+    weighted = as_column(weights) * gains
+    gain = weighted.sum(axis=0) / weights.sum()
+    steps = sums * as_column(gain)
+    return clip_steps(steps, radius)
 
 
 def _gains(
@@ -242,15 +272,18 @@ def _gains(
     Factors are (n_taus, k), weights (n_taus,).
     """
     n_features = sums.shape[1]
-    taus = _TAUS[min(least_tau, _TAUS[-1]) <= _TAUS]
+    least = min(least_tau, _TAUS[-1])
+    taus = _TAUS[least <= _TAUS]
     # (n_taus, n_clusters): variance of a sum's entry, and the factor that turns a sum
     # into a posterior mean.
-    variances = counts**2 * (taus[:, None] * axis_variance) + sums_noise**2
-    gains = taus[:, None] * axis_variance * counts / variances
-    squares = np.einsum("ij,ij->i", sums, sums)
-    log_densities = n_features * np.log(variances) + squares / variances
+    step_variances = as_column(taus) * axis_variance
+    variances = counts**2 * step_variances + sums_noise**2
+    gains = step_variances * counts / variances
+    scores = squared_lengths(sums) / variances
+    log_densities = n_features * np.log(variances) + scores
     evidence = np.log(taus) - 0.5 * log_densities.sum(axis=1)
-    return gains, np.exp(evidence - evidence.max())
+    weights = np.exp(evidence - evidence.max())
+    return gains, weights
 
 
 def step_deviations(
@@ -276,10 +309,13 @@ def step_deviations(
         axis_variance,
         least_tau,
     )
-    shares = (weights / weights.sum())[:, None]
+    shares = as_column(weights / weights.sum())
     gain = (shares * gains).sum(axis=0)
-    scatter = (shares * np.square(gains - gain)).sum(axis=0)
+    differences = np.square(gains - gain)
+    scatter = (shares * differences).sum(axis=0)
     of_noise = gain * np.square(sums_noise) / counts
-    of_steps = scatter + np.square(gain * counts_noise / counts)
-    variances = of_noise[:, None] + of_steps[:, None] * np.square(sums)
+    of_counts = gain * counts_noise / counts
+    of_steps = scatter + np.square(of_counts)
+    by_sums = as_column(of_steps) * np.square(sums)
+    variances = as_column(of_noise) + by_sums
     return np.asarray(np.sqrt(variances))
