@@ -82,7 +82,8 @@ class _Chunk:
 
     def nearest(self) -> npt.NDArray[np.intp]:
         """Index of the first centroid with the highest score, of each point."""
-        return self.scores.argmax(axis=1)
+        nearest: npt.NDArray[np.intp] = self.scores.argmax(axis=1)
+        return nearest
 
 
 def _scored_chunks(

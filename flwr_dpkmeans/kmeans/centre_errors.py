@@ -170,7 +170,7 @@ def moved_labels(
     followed = along * _followed(distances, variances)
     shifts = (followed[:, :, None] * lines).sum(axis=1)
     if variances is not None:
-        return np.abs(shifts)
+        return as_floats(np.abs(shifts))
     # Borders turn, too, and rows leave them sideways.
     aside = _turned(steps, distances)
     return as_floats(np.hypot(shifts, aside))
@@ -275,4 +275,4 @@ def pulled_rows(
     directions = np.abs(offsets) / at_least
     sideways = _SIDEWAYS / math.sqrt(n_features)
     directions = np.maximum(directions, sideways)
-    return as_column(of_cluster) * directions
+    return as_floats(as_column(of_cluster) * directions)

@@ -53,12 +53,12 @@ def shrink_to_server(
     return averaged, rest * noise
 
 
-def _sampling_scatter(server_points: FloatArray, product: FloatArray) -> np.float64:
+def _sampling_scatter(server_points: FloatArray, product: FloatArray) -> float:
     """Mean sampling variance of the entries of the server's outer product."""
     squares = np.square(server_points)
     of_mean = np.square(product) / len(server_points)
     scatter: FloatArray = squares.T @ squares - of_mean
-    return scatter.mean()
+    return float(scatter.mean())
 
 
 def standing_out(

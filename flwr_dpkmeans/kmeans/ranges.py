@@ -11,6 +11,7 @@ the same numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -98,10 +99,13 @@ def magnitude_edges(lower: float, upper: float) -> Array:
 
     Powers of two on both sides of zero.
     """
-    mantissa, exponent = math.frexp(max(abs(lower), abs(upper)))
+    largest = max(abs(lower), abs(upper))
+    mantissa, exponent = math.frexp(largest)
     top = exponent - 1 if mantissa == 0.5 else exponent
-    powers = np.ldexp(1.0, np.arange(top - LEVELS, top + 1))
-    return np.concatenate([-powers[::-1], powers])
+    exponents = np.arange(top - LEVELS, top + 1)
+    powers = np.ldexp(1.0, exponents)
+    falling = powers[::-1]
+    return np.concatenate([-falling, powers])
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,20 +123,23 @@ class _Column:
 
 def _columns_of(domain: Ranges) -> list[_Column]:
     """Magnitude bins of every column of a domain."""
-    columns = []
-    for low, high in zip(*domain, strict=True):
-        edges = magnitude_edges(low, high)
-        inside = np.flatnonzero((edges[:-1] < high) & (edges[1:] > low))
-        columns.append(
-            _Column(
-                low,
-                high,
-                edges,
-                int(inside[0]),
-                int(inside[-1]),
-            )
-        )
-    return columns
+    pairs = zip(*domain, strict=True)
+    return [_column_of(low, high) for low, high in pairs]
+
+
+def _column_of(low: float, high: float) -> _Column:
+    """Magnitude bins of one column."""
+    edges = magnitude_edges(low, high)
+    begins_inside = edges[:-1] < high
+    ends_inside = edges[1:] > low
+    inside = np.flatnonzero(begins_inside & ends_inside)
+    return _Column(
+        low,
+        high,
+        edges,
+        first=int(inside[0]),
+        last=int(inside[-1]),
+    )
 
 
 def magnitude_histogram(points: Array, domain: Ranges) -> Array:
@@ -141,19 +148,28 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
     Values are clipped to the public domain. Every row of `points` is in exactly one bin
     of each column.
     """
-    counts = np.zeros((points.shape[1], N_MAGNITUDES))
+    n_rows, n_features = points.shape
+    counts = np.zeros((n_features, N_MAGNITUDES))
     for index, column in enumerate(_columns_of(domain)):
-        # A magnitude in [2^(e-1), 2^e) has the exponent e, exactly.
-        lowest_exponent = math.frexp(column.edges[-1])[1] - 1 - LEVELS
-        for rows in row_blocks(len(points), 1):
-            values = np.clip(points[rows, index], column.low, column.high)
-            exponents = np.frexp(values)[1]
-            levels = np.clip(exponents - lowest_exponent, 0, LEVELS)
-            signed = np.where(values > 0.0, levels, 0)
-            signed = np.where(values < 0.0, -levels, signed)
-            bins = np.clip(LEVELS + signed, column.first, column.last)
+        for rows in row_blocks(n_rows, 1):
+            values = points[rows, index]
+            bins = _magnitude_bins(values, column)
             counts[index] += np.bincount(bins, minlength=N_MAGNITUDES)
     return counts
+
+
+def _magnitude_bins(values: Array, column: _Column) -> NDArray[np.integer]:
+    """Bin of each value, by its sign and power of two."""
+    # A magnitude in [2^(e-1), 2^e) has the exponent e, exactly.
+    _, highest_exponent = math.frexp(column.edges[-1])
+    lowest_exponent = highest_exponent - 1 - LEVELS
+    clipped = np.clip(values, column.low, column.high)
+    _, exponents = np.frexp(clipped)
+    levels = np.clip(exponents - lowest_exponent, 0, LEVELS)
+    signed = np.where(clipped > 0.0, levels, 0)
+    signed = np.where(clipped < 0.0, -levels, signed)
+    bins = LEVELS + signed
+    return np.clip(bins, column.first, column.last)
 
 
 def range_histogram(points: Array, coarse: Ranges) -> Array:
@@ -161,12 +177,16 @@ def range_histogram(points: Array, coarse: Ranges) -> Array:
 
     Values outside of the released range are counted at its ends.
     """
-    counts = np.zeros((points.shape[1], N_BINS))
-    for index, (low, high) in enumerate(zip(*coarse, strict=True)):
-        for rows in row_blocks(len(points), 1):
+    n_rows, n_features = points.shape
+    counts = np.zeros((n_features, N_BINS))
+    pairs = zip(*coarse, strict=True)
+    for index, (low, high) in enumerate(pairs):
+        width = high - low
+        for rows in row_blocks(n_rows, 1):
             values = np.clip(points[rows, index], low, high)
-            positions = np.floor((values - low) / (high - low) * N_BINS)
-            bins = np.clip(positions.astype(np.int64), 0, N_BINS - 1)
+            positions = (values - low) / width * N_BINS
+            bins = np.floor(positions).astype(np.int64)
+            bins = np.clip(bins, 0, N_BINS - 1)
             counts[index] += np.bincount(bins, minlength=N_BINS)
     return counts
 
@@ -180,7 +200,8 @@ def one_vote(counts: Array) -> Array:
     larger bound would need noise as much larger, and let large clients alone profit
     from it.
     """
-    return clip_vector(counts, math.sqrt(len(counts)))
+    n_columns = len(counts)
+    return clip_vector(counts, math.sqrt(n_columns))
 
 
 def find_coarse_ranges(
@@ -208,10 +229,14 @@ def find_coarse_ranges(
         counts[index, column.last + 1 :] = 0
     joint_std = noise_std * math.sqrt(n_columns)
     shared = _shared_window(counts, noise_threshold(1, joint_std))
-    lower, upper, silent, zero = [], [], [], []
+    lower: list[float] = []
+    upper: list[float] = []
+    silent: list[int] = []
+    zero: list[int] = []
     for index, column in enumerate(columns):
         window = _standing_out(counts[index], threshold, widest)
-        if window in (None, ZERO) and shared is not None:
+        has_no_magnitude = window is None or window == ZERO
+        if has_no_magnitude and shared is not None:
             window = _in_shared_window(
                 counts[index],
                 shared,
@@ -225,7 +250,11 @@ def find_coarse_ranges(
         low, high = _widened(window, column)
         lower.append(low)
         upper.append(high)
-    return CoarseRanges((tuple(lower), tuple(upper)), tuple(silent), tuple(zero))
+    return CoarseRanges(
+        ranges=(tuple(lower), tuple(upper)),
+        silent=tuple(silent),
+        zero=tuple(zero),
+    )
 
 
 def _widest_window(
@@ -236,16 +265,19 @@ def _widest_window(
     """The widest window in which all rows together would stand out."""
     if n_rows is None:
         return N_MAGNITUDES
-    lucky = max(threshold - LUCKY_DEVIATIONS * noise_std, 1e-9)
-    return int(min(N_MAGNITUDES, (n_rows / lucky) ** 2))
+    lucky = threshold - LUCKY_DEVIATIONS * noise_std
+    at_least = max(lucky, 1e-9)
+    widest = (n_rows / at_least) ** 2
+    return int(min(N_MAGNITUDES, widest))
 
 
 def _widened(window: Window | None, column: _Column) -> tuple[float, float]:
     """Range of a window of magnitudes, twice as wide, inside of the domain."""
     if window is None:
         return column.low, column.high
-    start = float(column.edges[window[0]])
-    end = float(column.edges[window[1] + 1])
+    first, last = window
+    start = float(column.edges[first])
+    end = float(column.edges[last + 1])
     margin = WIDENING * (end - start)
     start = max(start - margin, column.low)
     end = min(end + margin, column.high)
@@ -267,22 +299,22 @@ def find_ranges(
     range. Where values seem to lie between that and 0, or around 0, of whose many
     magnitudes none stood out, the range reaches as far on the other side of 0.
     """
-    lower, upper = [], []
-    all_counts = as_integers(released)
-    for index, counts in enumerate(all_counts):
-        low, high = coarse[0][index], coarse[1][index]
+    lower: list[float] = []
+    upper: list[float] = []
+    coarse_pairs = zip(*coarse, strict=True)
+    domain_pairs = zip(*domain, strict=True)
+    columns = zip(as_integers(released), coarse_pairs, domain_pairs, strict=True)
+    for counts, (low, high), (lowest, highest) in columns:
         least = MOST_BEYOND * float(counts.sum())
         beyond = max(BEYOND_DEVIATIONS * noise_std * GRID, least)
         is_below = low > 0.0 and counts[0] > beyond
         is_above = high < 0.0 and counts[-1] > beyond
-        if is_below or is_above:
-            # The end of what stood out, before it was widened.
-            margin = (high - low) * WIDENING / (1.0 + 2.0 * WIDENING)
-            nearest = min(abs(low), abs(high)) + margin
-            if low > 0.0:
-                low = max(domain[0][index], -nearest)
-            else:
-                high = min(domain[1][index], nearest)
+        if is_below:
+            nearest = _nearest_to_zero(low, high)
+            low = max(lowest, -nearest)
+        elif is_above:
+            nearest = _nearest_to_zero(low, high)
+            high = min(highest, nearest)
         else:
             low, high = _moved_in(
                 counts,
@@ -295,6 +327,13 @@ def find_ranges(
     return tuple(lower), tuple(upper)
 
 
+def _nearest_to_zero(low: float, high: float) -> float:
+    """Distance from 0 of the end of what stood out, before it was widened."""
+    widening = 1.0 + 2.0 * WIDENING
+    margin = (high - low) * WIDENING / widening
+    return min(abs(low), abs(high)) + margin
+
+
 def _moved_in(
     counts: Integers,
     low: float,
@@ -303,12 +342,16 @@ def _moved_in(
 ) -> tuple[float, float]:
     """The bins of a range that hold nearly all rows, and a bin farther on both sides."""
     window = bulk_and_tails(counts, noise_std)
-    if window is None or not _holds_most(counts, window, noise_std):
+    if window is None:
         return low, high
-    first = max(window[0] - 1, 0)
-    behind = min(window[1] + 2, N_BINS)
-    start = low + (high - low) * (first / N_BINS)
-    end = low + (high - low) * (behind / N_BINS)
+    if not _holds_most(counts, window, noise_std):
+        return low, high
+    first, last = window
+    before = max(first - 1, 0)
+    behind = min(last + 2, N_BINS)
+    width = high - low
+    start = low + width * (before / N_BINS)
+    end = low + width * (behind / N_BINS)
     # Bins narrower than the last digit of their position would leave no width.
     if not start < end:
         return low, high
@@ -329,18 +372,33 @@ def _standing_out(
     """
     window = outermost(counts, threshold, widest)
     if window is None:
-        folded = (counts + counts[::-1])[LEVELS + 1 :]
-        both = outermost(folded, threshold * math.sqrt(2.0), widest // 2)
-        if both is None:
-            return None
-        return LEVELS - 1 - both[1], LEVELS + 1 + both[1]
-    if window[0] <= LEVELS <= window[1]:
+        return _on_both_sides(counts, threshold, widest)
+    first, last = window
+    if first <= LEVELS <= last:
         return window
-    inside = slice(window[0], window[1] + 1)
-    mirrored = float(counts[::-1][inside].sum())
-    if mirrored <= MIRRORED * float(counts[inside].sum()):
+    mirror_image = counts[::-1]
+    mirrored = _total(mirror_image, window)
+    if mirrored <= MIRRORED * _total(counts, window):
         return window
-    farthest = max(abs(end - LEVELS) for end in window)
+    farthest = max(abs(first - LEVELS), abs(last - LEVELS))
+    return LEVELS - farthest, LEVELS + farthest
+
+
+def _on_both_sides(
+    counts: Integers,
+    threshold: float,
+    widest: int,
+) -> Window | None:
+    """Magnitude bins on both sides of zero that stand out together."""
+    folded = counts + counts[::-1]
+    magnitudes = folded[LEVELS + 1 :]
+    # Two noises in each bin.
+    joint_threshold = threshold * math.sqrt(2.0)
+    window = outermost(magnitudes, joint_threshold, widest // 2)
+    if window is None:
+        return None
+    _, last = window
+    farthest = 1 + last
     return LEVELS - farthest, LEVELS + farthest
 
 
@@ -351,9 +409,24 @@ def _shared_window(counts: Integers, threshold: float) -> Window | None:
     """
     sums = counts.sum(axis=0)
     sums[LEVELS] = 0
-    windows = [_fullest(sums, width) for width in (1, 2, 4)]
-    best = max(windows, key=lambda window: _deviations(sums, window, threshold))
-    return best if _deviations(sums, best, threshold) > 1.0 else None
+    best = _most_outstanding(sums, (1, 2, 4), threshold)
+    if _deviations(sums, best, threshold) > 1.0:
+        return best
+    return None
+
+
+def _most_outstanding(
+    counts: Integers,
+    widths: Iterable[int],
+    noise_std: float,
+) -> Window:
+    """The window, of any of these widths, with the most deviations of its noise."""
+
+    def deviations(window: Window) -> float:
+        return _deviations(counts, window, noise_std)
+
+    windows = (_fullest(counts, width) for width in widths)
+    return max(windows, key=deviations)
 
 
 def _in_shared_window(
@@ -367,22 +440,44 @@ def _in_shared_window(
     From zero on if zeros stood out, too; else `window` as it is. Zeros fit into any
     range: of a column of which nothing stood out they count as well.
     """
-    bins = np.arange(shared[0], shared[1] + 1)
+    first, last = shared
+    bins = np.arange(first, last + 1)
     if window is None:
         bins = np.union1d(bins, LEVELS)
-    least = SHARED_DEVIATIONS * noise_std * math.sqrt(len(bins))
-    if float(counts[bins].sum()) / GRID <= least:
+    n_bins = len(bins)
+    least = SHARED_DEVIATIONS * noise_std * math.sqrt(n_bins)
+    count = float(counts[bins].sum()) / GRID
+    if count <= least:
         return window
     if window is None:
         return shared
-    return min(shared[0], LEVELS), max(shared[1], LEVELS)
+    return min(first, LEVELS), max(last, LEVELS)
 
 
 def _fullest(counts: Integers, width: int) -> Window:
     """The window of one width with the largest count, the first of them."""
-    sums = running_sums(counts)
-    start = int(np.argmax(sums[width:] - sums[:-width]))
+    sums = window_sums(counts, width)
+    start = int(sums.argmax())
     return start, start + width - 1
+
+
+def window_sums(counts: Integers, width: int) -> Integers:
+    """Count of each window of so many neighbouring bins, by its first bin."""
+    sums = running_sums(counts)
+    return sums[width:] - sums[:-width]
+
+
+def _total(counts: Integers, window: Window) -> float:
+    """Count of a window, in grid steps."""
+    first, last = window
+    inside = counts[first : last + 1]
+    return float(inside.sum())
+
+
+def _width(window: Window) -> int:
+    """Number of bins of a window."""
+    first, last = window
+    return last + 1 - first
 
 
 def _deviations(
@@ -391,9 +486,9 @@ def _deviations(
     noise_std: float,
 ) -> float:
     """A window's count, in deviations of its noise."""
-    first, last = window
-    count = float(counts[first : last + 1].sum()) / GRID
-    return count / (noise_std * math.sqrt(last + 1 - first))
+    count = _total(counts, window) / GRID
+    noise = noise_std * math.sqrt(_width(window))
+    return count / noise
 
 
 def _holds_most(
@@ -405,11 +500,12 @@ def _holds_most(
 
     By what was counted there and the deviation of its noise.
     """
-    inside = int(counts[window[0] : window[1] + 1].sum())
-    outside = float(counts.sum() - inside) / GRID
-    n_outside = len(counts) - (window[1] + 1 - window[0])
+    inside = _total(counts, window)
+    outside = float(counts.sum()) - inside
+    n_outside = len(counts) - _width(window)
     noise = noise_std * math.sqrt(n_outside)
-    return outside + noise <= MOST_OUTSIDE * float(inside) / GRID
+    most = MOST_OUTSIDE * inside / GRID
+    return outside / GRID + noise <= most
 
 
 def outermost(
@@ -441,8 +537,8 @@ def bulk_and_tails(counts: Integers, noise_std: float) -> Window | None:
     full bins among empty ones, so that no single bin has to stand out. None if it does
     not stand out by `BULK_DEVIATIONS`.
     """
-    windows = [_fullest(counts, width) for width in range(1, len(counts) + 1)]
-    bulk = max(windows, key=lambda window: _deviations(counts, window, noise_std))
+    widths = range(1, len(counts) + 1)
+    bulk = _most_outstanding(counts, widths, noise_std)
     if _deviations(counts, bulk, noise_std) <= BULK_DEVIATIONS:
         return None
     return _with_tails(counts, bulk, TAIL_DEVIATIONS * noise_std)
@@ -460,37 +556,42 @@ def _with_tails(
     stands out as a whole, and a full bin does not draw its empty neighbours in.
     """
     first, last = window
-    sums = running_sums(counts)
     for width in _window_widths(len(counts), widest):
-        window_counts = (sums[width:] - sums[:-width]) / GRID
-        starts = np.flatnonzero(window_counts > threshold * math.sqrt(width))
+        window_counts = window_sums(counts, width) / GRID
+        least = threshold * math.sqrt(width)
+        starts = np.flatnonzero(window_counts > least)
         before = starts[starts + width <= first]
         after = starts[starts > last]
         if before.size:
             first = int(before[0])
         if after.size:
-            last = int(after[-1]) + width - 1
+            farthest = int(after[-1])
+            last = farthest + width - 1
     return first, last
 
 
-def as_integers(released: NDArray[np.float64]) -> Integers:
+def as_integers(released: Array) -> Integers:
     """Counts in grid steps.
 
     Sums of integers do not depend on their order, and false ones must not overflow.
     """
     steps = np.clip(released * GRID, -_MOST_STEPS, _MOST_STEPS)
-    return np.rint(steps).astype(np.int64)
+    rounded = np.rint(steps)
+    return rounded.astype(np.int64)
 
 
 def running_sums(counts: Integers) -> Integers:
     """Sums of the first 0, 1, ... bins."""
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    none = np.zeros(1, np.int64)
+    sums = np.cumsum(counts)
+    return np.concatenate([none, sums])
 
 
 def _window_widths(n_bins: int, widest: int = N_MAGNITUDES) -> list[int]:
     """Powers of two up to a quarter of the bins, and up to the widest."""
-    n_powers = max(1, (n_bins // 4).bit_length())
-    widths = [2**power for power in range(n_powers)]
+    widest_window = n_bins // 4
+    n_powers = max(1, widest_window.bit_length())
+    widths = (2**power for power in range(n_powers))
     return [width for width in widths if width <= widest]
 
 
@@ -499,8 +600,10 @@ def noise_threshold(n_columns: int, noise_std: float) -> float:
 
     The probability is `COARSE_FAILURE` at most.
     """
-    n_windows = [N_MAGNITUDES - w + 1 for w in _window_widths(N_MAGNITUDES)]
-    return noise_std * exceeded_among(n_columns * sum(n_windows), COARSE_FAILURE)
+    widths = _window_widths(N_MAGNITUDES)
+    n_windows = sum(N_MAGNITUDES - width + 1 for width in widths)
+    n_tests = n_columns * n_windows
+    return noise_std * exceeded_among(n_tests, COARSE_FAILURE)
 
 
 def exceeded_among(n_tests: int, chance: float) -> float:
