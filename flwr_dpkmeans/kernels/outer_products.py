@@ -16,7 +16,6 @@ from flwr_dpkmeans.kernels.vectors import as_floats, squared_lengths
 _ROOT_TWO = math.sqrt(2.0)
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
-_Indices = npt.NDArray[np.intp]
 _Prepare = Callable[[FloatArray], FloatArray]
 
 
@@ -58,7 +57,7 @@ def outer_product_sums(
     others there are.
     """
     n_features = points.shape[1]
-    entries, _ = _triangle(n_features)
+    entries = _entries(n_features)
 
     def summed(part: slice) -> Sequence[FloatArray]:
         steps = np.zeros(len(entries))
@@ -94,8 +93,7 @@ def triangle_of(sums: FloatArray) -> FloatArray:
     steps, rests = sums.reshape(2, -1)
     total = steps + rests
     n_features = math.isqrt(2 * len(total))
-    _, factors = _triangle(n_features)
-    scaled = total * (factors / GRID)
+    scaled = total * (_factors(n_features) / GRID)
     return as_floats(scaled)
 
 
@@ -110,20 +108,24 @@ def symmetric_from_triangle(
     n_features: int,
 ) -> FloatArray:
     """Undo `outer_product_triangle`: the symmetric matrix (d, d) of a triangle."""
-    entries, factors = _triangle(n_features)
-    flat = np.zeros(n_features * n_features)
-    flat[entries] = as_floats(triangle) / factors
-    upper = flat.reshape(n_features, n_features)
+    upper = np.zeros((n_features, n_features))
+    entries = np.triu_indices(n_features)
+    upper[entries] = as_floats(triangle) / _factors(n_features)
     diagonal = np.diag(upper)
     doubled = upper + upper.T
     return as_floats(doubled - np.diag(diagonal))
 
 
 @lru_cache(maxsize=16)
-def _triangle(n_features: int) -> tuple[_Indices, FloatArray]:
-    """Flat indices of the upper triangle and the factors of its entries."""
+def _entries(n_features: int) -> npt.NDArray[np.intp]:
+    """Flat indices of the upper triangle, row by row."""
+    rows, columns = np.triu_indices(n_features)
+    return rows * n_features + columns
+
+
+@lru_cache(maxsize=16)
+def _factors(n_features: int) -> FloatArray:
+    """Factors of the entries: sqrt(2) off the diagonal."""
     rows, columns = np.triu_indices(n_features)
     is_diagonal = rows == columns
-    factors = np.where(is_diagonal, 1.0, _ROOT_TWO)
-    entries = rows * n_features + columns
-    return entries, factors
+    return np.where(is_diagonal, 1.0, _ROOT_TWO)

@@ -109,7 +109,7 @@ def magnitude_edges(lower: float, upper: float) -> Array:
 
 
 @dataclass(frozen=True, repr=False)
-class _Column:
+class Column:
     """One column's public domain with its magnitude bins."""
 
     low: float
@@ -121,19 +121,19 @@ class _Column:
     """Last such bin."""
 
 
-def _columns_of(domain: Ranges) -> list[_Column]:
+def columns_of(domain: Ranges) -> list[Column]:
     """Magnitude bins of every column of a domain."""
     pairs = zip(*domain, strict=True)
     return [_column_of(low, high) for low, high in pairs]
 
 
-def _column_of(low: float, high: float) -> _Column:
+def _column_of(low: float, high: float) -> Column:
     """Magnitude bins of one column."""
     edges = magnitude_edges(low, high)
     begins_inside = edges[:-1] < high
     ends_inside = edges[1:] > low
     inside = np.flatnonzero(begins_inside & ends_inside)
-    return _Column(
+    return Column(
         low,
         high,
         edges,
@@ -150,7 +150,7 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
     """
     n_rows, n_features = points.shape
     counts = np.zeros((n_features, N_MAGNITUDES))
-    for index, column in enumerate(_columns_of(domain)):
+    for index, column in enumerate(columns_of(domain)):
         for rows in row_blocks(n_rows, 1):
             values = points[rows, index]
             bins = _magnitude_bins(values, column)
@@ -158,7 +158,7 @@ def magnitude_histogram(points: Array, domain: Ranges) -> Array:
     return counts
 
 
-def _magnitude_bins(values: Array, column: _Column) -> NDArray[np.integer]:
+def _magnitude_bins(values: Array, column: Column) -> NDArray[np.integer]:
     """Bin of each value, by its sign and power of two."""
     # A magnitude in [2^(e-1), 2^e) has the exponent e, exactly.
     _, highest_exponent = math.frexp(column.edges[-1])
@@ -222,7 +222,7 @@ def find_coarse_ranges(
     threshold = noise_threshold(n_columns, noise_std)
     widest = _widest_window(threshold, noise_std, n_rows)
     counts = as_integers(released)
-    columns = _columns_of(domain)
+    columns = columns_of(domain)
     # Bins outside of the domain hold noise alone.
     for index, column in enumerate(columns):
         counts[index, : column.first] = 0
@@ -271,7 +271,7 @@ def _widest_window(
     return int(min(N_MAGNITUDES, widest))
 
 
-def _widened(window: Window | None, column: _Column) -> tuple[float, float]:
+def _widened(window: Window | None, column: Column) -> tuple[float, float]:
     """Range of a window of magnitudes, twice as wide, inside of the domain."""
     if window is None:
         return column.low, column.high
@@ -377,8 +377,8 @@ def _standing_out(
     if first <= LEVELS <= last:
         return window
     mirror_image = counts[::-1]
-    mirrored = _total(mirror_image, window)
-    if mirrored <= MIRRORED * _total(counts, window):
+    mirrored = count_in(mirror_image, window)
+    if mirrored <= MIRRORED * count_in(counts, window):
         return window
     farthest = max(abs(first - LEVELS), abs(last - LEVELS))
     return LEVELS - farthest, LEVELS + farthest
@@ -409,13 +409,13 @@ def _shared_window(counts: Integers, threshold: float) -> Window | None:
     """
     sums = counts.sum(axis=0)
     sums[LEVELS] = 0
-    best = _most_outstanding(sums, (1, 2, 4), threshold)
-    if _deviations(sums, best, threshold) > 1.0:
+    best = most_outstanding(sums, (1, 2, 4), threshold)
+    if deviations_of(sums, best, threshold) > 1.0:
         return best
     return None
 
 
-def _most_outstanding(
+def most_outstanding(
     counts: Integers,
     widths: Iterable[int],
     noise_std: float,
@@ -423,9 +423,9 @@ def _most_outstanding(
     """The window, of any of these widths, with the most deviations of its noise."""
 
     def deviations(window: Window) -> float:
-        return _deviations(counts, window, noise_std)
+        return deviations_of(counts, window, noise_std)
 
-    windows = (_fullest(counts, width) for width in widths)
+    windows = (fullest(counts, width) for width in widths)
     return max(windows, key=deviations)
 
 
@@ -454,7 +454,7 @@ def _in_shared_window(
     return min(first, LEVELS), max(last, LEVELS)
 
 
-def _fullest(counts: Integers, width: int) -> Window:
+def fullest(counts: Integers, width: int) -> Window:
     """The window of one width with the largest count, the first of them."""
     sums = window_sums(counts, width)
     start = int(sums.argmax())
@@ -467,27 +467,23 @@ def window_sums(counts: Integers, width: int) -> Integers:
     return sums[width:] - sums[:-width]
 
 
-def _total(counts: Integers, window: Window) -> float:
+def count_in(counts: Integers, window: Window) -> float:
     """Count of a window, in grid steps."""
     first, last = window
     inside = counts[first : last + 1]
     return float(inside.sum())
 
 
-def _width(window: Window) -> int:
-    """Number of bins of a window."""
-    first, last = window
-    return last + 1 - first
-
-
-def _deviations(
+def deviations_of(
     counts: Integers,
     window: Window,
     noise_std: float,
 ) -> float:
     """A window's count, in deviations of its noise."""
-    count = _total(counts, window) / GRID
-    noise = noise_std * math.sqrt(_width(window))
+    first, last = window
+    width = last + 1 - first
+    count = count_in(counts, window) / GRID
+    noise = noise_std * math.sqrt(width)
     return count / noise
 
 
@@ -500,9 +496,10 @@ def _holds_most(
 
     By what was counted there and the deviation of its noise.
     """
-    inside = _total(counts, window)
+    first, last = window
+    inside = count_in(counts, window)
     outside = float(counts.sum()) - inside
-    n_outside = len(counts) - _width(window)
+    n_outside = len(counts) - (last + 1 - first)
     noise = noise_std * math.sqrt(n_outside)
     most = MOST_OUTSIDE * inside / GRID
     return outside / GRID + noise <= most
@@ -518,9 +515,9 @@ def outermost(
     Counts are in grid steps of 2^-16. Narrow windows come first, also where a wider one
     stands out more: a tight range costs less than rows clipped to it.
     """
-    for width in _window_widths(len(counts), widest):
-        window = _fullest(counts, width)
-        if _deviations(counts, window, threshold) > 1.0:
+    for width in window_widths(len(counts), widest):
+        window = fullest(counts, width)
+        if deviations_of(counts, window, threshold) > 1.0:
             return _with_tails(
                 counts,
                 window,
@@ -538,8 +535,8 @@ def bulk_and_tails(counts: Integers, noise_std: float) -> Window | None:
     not stand out by `BULK_DEVIATIONS`.
     """
     widths = range(1, len(counts) + 1)
-    bulk = _most_outstanding(counts, widths, noise_std)
-    if _deviations(counts, bulk, noise_std) <= BULK_DEVIATIONS:
+    bulk = most_outstanding(counts, widths, noise_std)
+    if deviations_of(counts, bulk, noise_std) <= BULK_DEVIATIONS:
         return None
     return _with_tails(counts, bulk, TAIL_DEVIATIONS * noise_std)
 
@@ -556,7 +553,7 @@ def _with_tails(
     stands out as a whole, and a full bin does not draw its empty neighbours in.
     """
     first, last = window
-    for width in _window_widths(len(counts), widest):
+    for width in window_widths(len(counts), widest):
         window_counts = window_sums(counts, width) / GRID
         least = threshold * math.sqrt(width)
         starts = np.flatnonzero(window_counts > least)
@@ -587,7 +584,7 @@ def running_sums(counts: Integers) -> Integers:
     return np.concatenate([none, sums])
 
 
-def _window_widths(n_bins: int, widest: int = N_MAGNITUDES) -> list[int]:
+def window_widths(n_bins: int, widest: int = N_MAGNITUDES) -> list[int]:
     """Powers of two up to a quarter of the bins, and up to the widest."""
     widest_window = n_bins // 4
     n_powers = max(1, widest_window.bit_length())
@@ -600,7 +597,7 @@ def noise_threshold(n_columns: int, noise_std: float) -> float:
 
     The probability is `COARSE_FAILURE` at most.
     """
-    widths = _window_widths(N_MAGNITUDES)
+    widths = window_widths(N_MAGNITUDES)
     n_windows = sum(N_MAGNITUDES - width + 1 for width in widths)
     n_tests = n_columns * n_windows
     return noise_std * exceeded_among(n_tests, COARSE_FAILURE)
