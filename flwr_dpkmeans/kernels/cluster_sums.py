@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kernels.blocks import row_blocks, sum_in_threads
+from flwr_dpkmeans.kernels.block_sums import sum_in_threads
+from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.clipping import largest_square_within
 from flwr_dpkmeans.kernels.grid import FloatArray
 from flwr_dpkmeans.kernels.label_sums import add_by_label

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kernels import blocks, grid
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray
-from flwr_dpkmeans.kernels.vectors import as_floats, squared_lengths
+from flwr_dpkmeans.kernels.triangles import triangle_of
+from flwr_dpkmeans.kernels.vectors import squared_lengths
 
-_ROOT_TWO = math.sqrt(2.0)
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
 _Prepare = Callable[[FloatArray], FloatArray]
@@ -76,7 +75,7 @@ def outer_product_sums(
         return [steps, rests]
 
     # Up to d rows are no larger than their product.
-    sums = blocks.sum_over_blocks(
+    sums = sum_over_blocks(
         summed,
         len(points),
         n_features,
@@ -85,47 +84,8 @@ def outer_product_sums(
     return np.stack(sums)
 
 
-def triangle_of(sums: FloatArray) -> FloatArray:
-    """Make a triangle of whole grid steps and the rests, one behind the other.
-
-    Both are without the factors of off-diagonal entries.
-    """
-    steps, rests = sums.reshape(2, -1)
-    total = steps + rests
-    n_features = math.isqrt(2 * len(total))
-    scaled = total * (_factors(n_features) / GRID)
-    return as_floats(scaled)
-
-
-def rounded_triangle(sums: FloatArray) -> FloatArray:
-    """Make the same, on the grid."""
-    triangle = triangle_of(sums)
-    return grid.round_to_grid(triangle)
-
-
-def symmetric_from_triangle(
-    triangle: npt.ArrayLike,
-    n_features: int,
-) -> FloatArray:
-    """Undo `outer_product_triangle`: the symmetric matrix (d, d) of a triangle."""
-    upper = np.zeros((n_features, n_features))
-    entries = np.triu_indices(n_features)
-    upper[entries] = as_floats(triangle) / _factors(n_features)
-    diagonal = np.diag(upper)
-    doubled = upper + upper.T
-    return as_floats(doubled - np.diag(diagonal))
-
-
 @lru_cache(maxsize=16)
 def _entries(n_features: int) -> npt.NDArray[np.intp]:
     """Flat indices of the upper triangle, row by row."""
     rows, columns = np.triu_indices(n_features)
     return rows * n_features + columns
-
-
-@lru_cache(maxsize=16)
-def _factors(n_features: int) -> FloatArray:
-    """Factors of the entries: sqrt(2) off the diagonal."""
-    rows, columns = np.triu_indices(n_features)
-    is_diagonal = rows == columns
-    return np.where(is_diagonal, 1.0, _ROOT_TWO)

@@ -22,7 +22,7 @@ from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.kernels.vectors import as_column, as_floats, squared_lengths
 from flwr_dpkmeans.kmeans.eigenvectors import eigenpairs, product
 from flwr_dpkmeans.kmeans.public_points import plus_plus
-from flwr_dpkmeans.kmeans.ranges import exceeded_among
+from flwr_dpkmeans.kmeans.ranges.thresholds import exceeded_among
 
 PRIOR_VARIANCE = 0.2
 """Of a column in the box [-1, 1], before anything is known.
