@@ -397,7 +397,7 @@ def box_samples(
     three tenths uniformly from the part of the box so far from the centre along every
     column: what the ellipsoid misses, above all in corners.
     """
-    n_samples = _n_samples(n_proxies, len(centre))
+    n_samples = sample_size(n_proxies, len(centre))
     n_axes = axes.shape[1]
     uniform = generator.uniform(-1.0, 1.0, (n_samples, n_axes))
     # A uniform variable on [-1, 1] has the variance 1/3. Products of grid values add up
@@ -409,7 +409,7 @@ def box_samples(
     if cover is not None:
         n_cover = int(_CUBE_SHARE * n_samples)
         halves = np.full((n_cover, 1), cover)
-        anywhere = _in_cubes(centre, halves, generator)
+        anywhere = points_in_cubes(centre, halves, generator)
         leaves = _leaves_ellipsoid(
             n_proxies,
             n_cover,
@@ -455,10 +455,10 @@ def far_samples(
     Those inside of the smallest cube are left out, where at least one for each proxy is
     outside.
     """
-    n_samples = _n_samples(n_proxies, len(centre))
+    n_samples = sample_size(n_proxies, len(centre))
     octaves = generator.random((n_samples, 1))
     halves = extent * (2.0 / extent) ** octaves
-    points = _in_cubes(centre, halves, generator)
+    points = points_in_cubes(centre, halves, generator)
     is_outside = _cube_distances(points, centre) > extent
     outside = points[is_outside]
     return outside if len(outside) >= n_proxies else points
@@ -489,7 +489,7 @@ def outside_cube(
     return np.where(is_inside[:, None], rounded[nearest], proxies)
 
 
-def _in_cubes(
+def points_in_cubes(
     centre: FloatArray,
     halves: FloatArray,
     generator: np.random.Generator,
@@ -512,12 +512,12 @@ def normal_samples(
     space of its leading c axes.
     """
     width = len(variances)
-    shape = _n_samples(n_proxies, width), width
+    shape = sample_size(n_proxies, width), width
     standard = generator.standard_normal(shape)
     return standard * np.sqrt(variances)
 
 
-def _n_samples(
+def sample_size(
     n_proxies: int,
     width: int,
     least: int = _LEAST_SAMPLES,
@@ -551,7 +551,7 @@ def samples_around(
     """
     n_proxies, n_features = proxies.shape
     shares = _shares_of(as_floats(weights))
-    size = _n_samples(n_proxies, n_features, least=1)
+    size = sample_size(n_proxies, n_features, least=1)
     parents = generator.choice(n_proxies, size=size, p=shares)
     every_width = np.broadcast_to(width, n_proxies)
     widths = as_column(every_width[parents])
@@ -610,7 +610,7 @@ def scattered(
     points, which come in pairs.
     """
     n_proxies, n_features = proxies.shape
-    n_samples = _n_samples(n_proxies, n_features)
+    n_samples = sample_size(n_proxies, n_features)
     n_pairs = math.ceil(n_samples / (2 * n_proxies))
     shape = n_proxies, n_pairs, n_features
     standard = generator.standard_normal(shape)
