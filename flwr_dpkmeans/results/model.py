@@ -47,7 +47,8 @@ from flwr_dpkmeans.results.clear_centres import (
     clear_clusters,
 )
 from flwr_dpkmeans.results.gaps import Gaps, gap_cautions
-from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
+from flwr_dpkmeans.results.number_texts import number_texts
+from flwr_dpkmeans.results.page import CONSOLE, HTML, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL
