@@ -4,62 +4,92 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
-from flwr_dpkmeans.options.kinds import DEFAULT_ALGORITHM
+from flwr_dpkmeans.options.clusterings import names_of
+from flwr_dpkmeans.options.group import FlatValues
+from flwr_dpkmeans.options.kinds import DEFAULT_ALGORITHM, Kinds, kinds_of_task
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import Options
 from flwr_dpkmeans.sums.settings import Settings
-from flwr_dpkmeans.sums.task import Task
 
 _CLIENT_LEVEL = frozenset(("examples_per_client", "client_sampling_rate"))
 _FEDERATED = frozenset(("max_silent", "masking"))
+Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Option:
     """What is known of an option, whichever algorithm is chosen."""
 
-    owners: tuple[str, ...]
-    default: Any
+    owners: Names
+    default: object
     """None: a run must have it, or finds it out."""
     holder: type[Options] | None
+    """Which algorithm's options it is one of, if of any."""
 
-    def changed(
-        self,
-        name: str,
-        stated: Any,
-    ) -> Any:
+    def changed(self, name: str, stated: object) -> object:
         """Read a value as its holder does; None if it is the default."""
         value = stated
         if self.holder is not None and stated is not self.default:
-            value = getattr(self.holder(**{name: stated}), name)
-        return None if value == self.default else value
+            options = self.holder(**{name: stated})
+            value = getattr(options, name)
+        if value == self.default:
+            return None
+        return value
+
+
+Catalogue = dict[str, Option]
+
+
+def catalogue() -> Catalogue:
+    """All that some algorithm can be told, by flat names."""
+    return _catalogue_of(kinds_of_task())
 
 
 @lru_cache(maxsize=4)
-def catalogue_of(kinds: tuple[type[Task], ...]) -> dict[str, Option]:
+def _catalogue_of(kinds: Kinds) -> Catalogue:
     """All that some of these algorithms can be told, by flat names."""
-    names_of_kinds = tuple(kind.name for kind in kinds)
-    with_clients = tuple(
-        kind.name for kind in kinds if PrivacyUnit.CLIENT in kind.units
-    )
-    federated = tuple(name for name in names_of_kinds if name not in NOT_FEDERATED)
-    setting_names = [setting.name for setting in fields(Settings)]
-    owners = dict.fromkeys(("algorithm", *setting_names), names_of_kinds)
-    owners |= dict.fromkeys(_CLIENT_LEVEL, with_clients)
-    owners |= dict.fromkeys(_FEDERATED, federated)
-    defaults = {"algorithm": DEFAULT_ALGORITHM} | Settings.defaults()
+    owners = _owners_of_settings(kinds)
+    defaults: FlatValues = Settings.defaults()
+    defaults["algorithm"] = DEFAULT_ALGORITHM
     holders: dict[str, type[Options]] = {}
     for kind in kinds:
         options = kind.option_class()
-        option_names = [option.name for option in fields(options)]
-        for name in (*kind.parameter_names(), *option_names):
-            owners[name] = (*owners.get(name, ()), kind.name)
-        defaults |= kind.defaults() | options.defaults()
+        defaults |= kind.defaults()
+        defaults |= options.defaults()
+        option_names = list(names_of(kind))
         holders |= dict.fromkeys(option_names, options)
-    return {
-        name: Option(owners[name], defaults.get(name), holders.get(name))
-        for name in owners
-    }
+        parameter_names = kind.parameter_names()
+        for name in (*parameter_names, *option_names):
+            others = owners.get(name, ())
+            owners[name] = (*others, kind.name)
+    options_by_name = {}
+    for name, kind_names in owners.items():
+        options_by_name[name] = Option(
+            kind_names,
+            defaults.get(name),
+            holders.get(name),
+        )
+    return options_by_name
+
+
+def _owners_of_settings(kinds: Kinds) -> dict[str, Names]:
+    """Which algorithms take each setting of a run."""
+    every = []
+    with_clients = []
+    federated = []
+    for kind in kinds:
+        every.append(kind.name)
+        if PrivacyUnit.CLIENT in kind.units:
+            with_clients.append(kind.name)
+        if kind.name not in NOT_FEDERATED:
+            federated.append(kind.name)
+    owners = {"algorithm": tuple(every)}
+    for setting in fields(Settings):
+        owners[setting.name] = tuple(every)
+    for name in _CLIENT_LEVEL:
+        owners[name] = tuple(with_clients)
+    for name in _FEDERATED:
+        owners[name] = tuple(federated)
+    return owners

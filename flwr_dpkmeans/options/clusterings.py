@@ -6,20 +6,26 @@ from dataclasses import fields
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
-from flwr_dpkmeans.options.kinds import kinds_of_task
+from flwr_dpkmeans.options.kinds import Kinds, kinds_of_task
 from flwr_dpkmeans.sums.task import Task
 
 
-def clusterings() -> list[type[Task]]:
+def clusterings() -> Kinds:
     """Every algorithm that an estimator runs."""
-    return [kind for kind in kinds_of_task() if issubclass(kind, KMeansTask)]
+    kinds = kinds_of_task()
+    return tuple(kind for kind in kinds if issubclass(kind, KMeansTask))
 
 
-def names_of(kind: type[Task]) -> set[str]:
+def names_of(kind: type[Task]) -> list[str]:
     """An algorithm's own options."""
-    return {option.name for option in fields(kind.option_class())}
+    options = kind.option_class()
+    declared = fields(options)
+    return [option.name for option in declared]
 
 
 def clustering_names() -> set[str]:
     """Names of the algorithms that an estimator runs."""
-    return {kind.name for kind in clusterings()} | {*NOT_FEDERATED}
+    names = set(NOT_FEDERATED)
+    for kind in clusterings():
+        names.add(kind.name)
+    return names

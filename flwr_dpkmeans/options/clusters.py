@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -11,7 +9,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.sums.option_rules import require_integer
 
 
-def resolve_n_clusters(n_clusters: object, max_clusters: int) -> dict[str, Any]:
+def resolve_n_clusters(n_clusters: object, max_clusters: object) -> dict[str, object]:
     """Turn ``"auto"`` into the fields that let the algorithm choose k."""
     if isinstance(n_clusters, str) and n_clusters == "auto":
         require_integer(

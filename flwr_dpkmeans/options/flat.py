@@ -15,13 +15,13 @@ from flwr_dpkmeans.options.seeds import seed_of
 from flwr_dpkmeans.sums.option_rules import Options
 
 
-def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def flat_options(arguments: Mapping[str, object]) -> dict[str, Any]:
     """Turn arguments, some of which may be objects, into flat names and plain values.
 
     Raises a ConfigurationError if an object is given for an argument that it is no
     value of, or ``max_iter`` twice.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, value in arguments.items():
         if isinstance(value, Options):
             values |= _flat_object(name, value, arguments)
@@ -34,9 +34,10 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
                     " Cohort(max_silent=1)."
                 )
         elif name == "evaluation":
-            values[name] = value or "none"
+            values[name] = value if value else "none"
         elif name == "bounds" and name not in values:
-            values[name] = schema_of(value) or value
+            schema = schema_of(value)
+            values[name] = value if schema is None else schema
         elif name not in values:
             values[name] = value
     return values
@@ -45,8 +46,8 @@ def flat_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _flat_object(
     name: str,
     options: Options,
-    arguments: Mapping[str, Any],
-) -> dict[str, Any]:
+    arguments: Mapping[str, object],
+) -> dict[str, object]:
     """One argument's object by flat names, if it is a value of that argument."""
     argument = options.argument if isinstance(options, Group) else "algorithm"
     if argument != name:
@@ -59,18 +60,15 @@ def _flat_object(
     return _flat_algorithm(options, arguments)
 
 
-def _flat_algorithm(options: Options, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _flat_algorithm(
+    options: Options, arguments: Mapping[str, object]
+) -> dict[str, object]:
     """The algorithm whose options these are, with them.
 
     ``max_iter`` may also be an argument of its own.
     """
-    names = list(
-        dict.fromkeys(
-            kind.name
-            for kind in kinds_of_task()
-            if kind.option_class() is type(options)
-        )
-    )
+    kinds = [kind for kind in kinds_of_task() if kind.option_class() is type(options)]
+    names = list(dict.fromkeys(kind.name for kind in kinds))
     if len(names) != 1:
         # Of two algorithms with one class the first would run under the other's name.
         whose = f"{' and '.join(names)} both have" if names else "no algorithm has"

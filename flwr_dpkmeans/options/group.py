@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from flwr_dpkmeans.sums.option_rules import Options, rule_of
 from flwr_dpkmeans.sums.settings import Settings
+
+FlatValues = dict[str, object]
+"""Values of options by their flat names, which are those among all of a run."""
 
 
 @dataclass(frozen=True)
@@ -18,27 +21,33 @@ class Group(Options):
     short: ClassVar[str | None]
     """What may be written instead where all its options have their defaults."""
 
-    def flat(self) -> dict[str, Any]:
+    @classmethod
+    def flat_names(cls) -> dict[str, str]:
+        """What each of its options is called among all options of a run."""
+        names = {}
+        for option in fields(cls):
+            name = option.name
+            names[name] = option.metadata.get("flat", name)
+        return names
+
+    def flat(self) -> FlatValues:
         """The same by flat names."""
-        values = {
-            flat_name(option): getattr(self, option.name) for option in fields(self)
-        }
-        if self.short is None:
-            return values
-        return {self.argument: self.short, **values}
-
-
-def flat_name(option: Field[Any]) -> str:
-    """The name of an object's option among all options of a run."""
-    name: str = option.metadata.get("flat", option.name)
-    return name
+        values: FlatValues = {}
+        if self.short is not None:
+            values[self.argument] = self.short
+        flat_names = self.flat_names()
+        for name, flat_name in flat_names.items():
+            values[flat_name] = getattr(self, name)
+        return values
 
 
 def setting(name: str) -> Any:
     """Declare an option of a group that is one of `Settings`, with its default."""
-    setting = Settings.__dataclass_fields__[name]
-    metadata = {**setting.metadata, "flat": name}
-    return field(default=setting.default, metadata=metadata)
+    declared = Settings.__dataclass_fields__[name]
+    metadata = dict(declared.metadata)
+    metadata["flat"] = name
+    default = declared.default
+    return field(default=default, metadata=metadata)
 
 
 def parameters_of(kind: type[Options]) -> str:
@@ -47,6 +56,5 @@ def parameters_of(kind: type[Options]) -> str:
     for option in fields(kind):
         rule = rule_of(option)
         about = option.metadata["about"] if rule is None else rule.about
-        lines.append(f"{option.name} : {option.type}")
-        lines.append(f"    {about}")
+        lines += [f"{option.name} : {option.type}", f"    {about}"]
     return "\n".join(lines)

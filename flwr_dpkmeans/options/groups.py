@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     LocalMisuseError,
 )
-from flwr_dpkmeans.options.group import Group, flat_name, parameters_of
+from flwr_dpkmeans.options.group import Group, parameters_of
 from flwr_dpkmeans.options.kinds import task_kind
 from flwr_dpkmeans.options.measuring import Evaluation, ExactEvaluation
 from flwr_dpkmeans.options.sought import Auto, PrivateBounds, PrivateCount
@@ -75,11 +74,11 @@ def in_objects(sentence: str) -> str:
     'choose ClientLevel(sampling_rate=1.0).'
     """
     for group in reversed(GROUPS):
-        for option in fields(group):
-            flat = flat_name(option)
-            if flat != option.name:
-                words = f"{option.name} of {group.__name__}"
-                call = rf"{group.__name__}({option.name}=\1)"
-                sentence = re.sub(rf"\b{flat}=(\w+(?:\.\w+)*)", call, sentence)
-                sentence = re.sub(rf"\b{flat}\b", words, sentence)
+        for name, flat_name in group.flat_names().items():
+            if flat_name == name:
+                continue
+            words = f"{name} of {group.__name__}"
+            call = rf"{group.__name__}({name}=\1)"
+            sentence = re.sub(rf"\b{flat_name}=(\w+(?:\.\w+)*)", call, sentence)
+            sentence = re.sub(rf"\b{flat_name}\b", words, sentence)
     return sentence

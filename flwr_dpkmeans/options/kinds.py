@@ -12,9 +12,12 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.sums.task import TASKS, Task
 
 DEFAULT_ALGORITHM = "proxy_lloyd"
+"""What runs where no algorithm is stated."""
+Kinds = tuple[type[Task], ...]
 
 
-def kinds_of_task() -> tuple[type[Task], ...]:
+def kinds_of_task() -> Kinds:
+    """Every registered algorithm, and those that are no federation's."""
     return (*TASKS.values(), *NOT_FEDERATED.values())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 _SEEDS = 2**31 - 1
@@ -14,7 +12,7 @@ Seed = int | np.random.RandomState | np.random.Generator | None
 """What scikit-learn takes for a random state."""
 
 
-def seed_of(random_state: Any) -> Any:
+def seed_of(random_state: object) -> object:
     """Read a seed as scikit-learn takes it.
 
     Of a generator it is the next number, so that a second run has another.
@@ -28,7 +26,9 @@ def seed_of(random_state: Any) -> Any:
     if random_state is np.random:
         random_state = np.random.mtrand._rand
     if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(_SEEDS))
+        number = random_state.randint(_SEEDS)
+        return int(number)
     if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(_SEEDS))
+        drawn = random_state.integers(_SEEDS)
+        return int(drawn)
     return random_state

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.options.group import Group, setting
@@ -38,7 +37,7 @@ class PrivateBounds(Group):
 
     argument, short = "bounds", "private"
     share: float = setting("bounds_share")
-    domain: Any = field(
+    domain: object = field(
         default=None, metadata={"flat": "bounds_domain", "about": _DOMAIN}
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
-from typing import Any
 
 import flwr_dpkmeans
 from flwr_dpkmeans import foreign_names
@@ -14,7 +13,6 @@ from flwr_dpkmeans.errors import (
     nearest_name,
 )
 from flwr_dpkmeans.options.clusterings import clusterings, names_of
-from flwr_dpkmeans.options.group import flat_name
 from flwr_dpkmeans.options.groups import GROUPS
 from flwr_dpkmeans.sums.option_rules import rule_of
 from flwr_dpkmeans.sums.settings import Settings
@@ -46,7 +44,7 @@ _CLUSTERS = frozenset(("algorithm",))
 
 def unknown_argument(
     name: str,
-    value: Any,
+    value: object,
     parameters: Collection[str],
 ) -> ConfigurationError:
     """Say where an unknown argument is gone, or which of `parameters` is nearest."""
@@ -71,12 +69,11 @@ def _moved_names(parameters: Collection[str]) -> set[str]:
     if not _CLUSTERS & set(parameters):
         return set()
     groups = [group for group in GROUPS if group.argument in parameters]
-    grouped = {
-        option.name
-        for group in groups
-        for option in fields(group)
-        if flat_name(option) == option.name
-    }
+    grouped = set[str]()
+    for group in groups:
+        for name, flat_name in group.flat_names().items():
+            if flat_name == name:
+                grouped.add(name)
     of_algorithms = set[str]()
     if "algorithm" in parameters:
         of_algorithms.update(*map(names_of, clusterings()))
@@ -85,7 +82,7 @@ def _moved_names(parameters: Collection[str]) -> set[str]:
 
 def _moved(
     name: str,
-    value: Any,
+    value: object,
     parameters: Collection[str],
 ) -> str:
     """Where an option has gone that the estimator had once as an argument.
@@ -97,20 +94,26 @@ def _moved(
             return f"{name} is no argument of its own: {_FOLLOWING[name]}"
         return ""
     for group in GROUPS:
-        for option in fields(group):
-            if flat_name(option) == name:
-                call = f"{group.__name__}({option.name}={value!r})"
-                if group.argument not in parameters:
-                    return (
-                        f"{name} is an option of FederatedKMeans alone: leave it out"
-                        " for one table"
-                    )
-                mend = f"give {group.argument}={call}"
-                return f"{name} is no argument of its own: {mend}"
+        for option, flat_name in group.flat_names().items():
+            if flat_name != name:
+                continue
+            if group.argument not in parameters:
+                return (
+                    f"{name} is an option of FederatedKMeans alone: leave it out"
+                    " for one table"
+                )
+            call = f"{group.__name__}({option}={value!r})"
+            mend = f"give {group.argument}={call}"
+            return f"{name} is no argument of its own: {mend}"
     if name in _FOLLOWING:
         return f"{name} is no argument of its own: {_FOLLOWING[name]}"
     if "algorithm" not in parameters:
         return ""
+    return _moved_to_algorithms(name, value)
+
+
+def _moved_to_algorithms(name: str, value: object) -> str:
+    """Which algorithms' objects have an option; "" where none has."""
     kinds = [kind for kind in clusterings() if name in names_of(kind)]
     if not kinds:
         return ""
@@ -135,18 +138,18 @@ def spelt_names(kind: type[Task] | None) -> set[str]:
     Where none was chosen, some algorithm. Neither what follows from others, nor flat
     names of objects' parts.
     """
-    parts = {
-        flat_name(option)
-        for group in GROUPS
-        for option in fields(group)
-        if flat_name(option) != option.name
-    }
+    parts = set[str]()
+    for group in GROUPS:
+        for name, flat_name in group.flat_names().items():
+            if flat_name != name:
+                parts.add(flat_name)
     stated = {option.name for option in fields(Settings) if rule_of(option) is not None}
     named = {"bounds", *stated}
+    algorithms = clusterings() if kind is None else (kind,)
     if kind is None:
         named.add("algorithm")
-    for algorithm in clusterings() if kind is None else [kind]:
-        named |= names_of(algorithm)
+    for algorithm in algorithms:
+        named.update(names_of(algorithm))
         if "n_clusters" in algorithm.parameter_names():
             named.add("n_clusters")
     return named - parts - _FOLLOWING.keys() | {"n_clients", "allow_unnamed"}

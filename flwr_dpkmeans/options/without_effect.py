@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED
 from flwr_dpkmeans.errors import (
     ConfigurationError,
 )
-from flwr_dpkmeans.options.catalogue import catalogue_of
-from flwr_dpkmeans.options.kinds import kinds_of_task, task_kind
+from flwr_dpkmeans.options.catalogue import catalogue
+from flwr_dpkmeans.options.kinds import task_kind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
@@ -25,22 +24,22 @@ _OF_CLIENTS = ("examples_per_client", *CLIP_BOUNDS[2:])
 _OF_EVALUATIONS = ("n_classes", "evaluation_radius")
 
 
-def require_effect(config: RunConfig, values: Mapping[str, Any]) -> None:
+def require_effect(config: RunConfig, values: Mapping[str, object]) -> None:
     """Refuse what was given and would be ignored.
 
     Options of other algorithms, units, evaluations and bounds.
     """
     settings = config.settings
     task = config.task
-    catalogue = catalogue_of(kinds_of_task())
-    changed: dict[str, Any] = {}
+    every = catalogue()
+    changed: dict[str, object] = {}
     for option, stated in values.items():
         if option in Settings.__dataclass_fields__:
             stated = getattr(settings, option)
-        value = catalogue[option].changed(option, stated)
+        value = every[option].changed(option, stated)
         if value is None:
             continue
-        if task.name not in catalogue[option].owners:
+        if task.name not in every[option].owners:
             raise foreign_option(option, value, task.name)
         changed[option] = value
     counted = (
@@ -49,7 +48,7 @@ def require_effect(config: RunConfig, values: Mapping[str, Any]) -> None:
         and task.name not in NOT_FEDERATED
     )
     evaluated = settings.evaluation.value
-    for options, effective, reason, mend in (
+    conditions = (
         (
             _OF_CLIENTS,
             settings.unit is PrivacyUnit.CLIENT,
@@ -80,9 +79,10 @@ def require_effect(config: RunConfig, values: Mapping[str, Any]) -> None:
             "the rows are not counted",
             "leave the number of rows to a private count",
         ),
-    ):
+    )
+    for options, is_effective, reason, mend in conditions:
         for option in options:
-            if option in changed and not effective:
+            if option in changed and not is_effective:
                 raise ConfigurationError(
                     f"{option} is {_shown(changed[option])}, but {reason}, so that it"
                     f" has no effect: leave it out, or {mend}."
@@ -91,13 +91,13 @@ def require_effect(config: RunConfig, values: Mapping[str, Any]) -> None:
 
 def foreign_option(
     option: str,
-    value: Any,
+    value: object,
     name: str,
 ) -> ConfigurationError:
     """Say that an algorithm has no such option, and which ones have."""
     kinds = [
         task_kind(owner)
-        for owner in catalogue_of(kinds_of_task())[option].owners
+        for owner in catalogue()[option].owners
         if owner not in _INTERNAL
     ]
     owners = [repr(kind.name) for kind in kinds if not kind.door]
@@ -112,7 +112,7 @@ def foreign_option(
 def foreign_table(
     key: str,
     option: str,
-    stated: Any,
+    stated: object,
     owner: type[Task],
     name: str,
 ) -> None:
@@ -129,5 +129,5 @@ def foreign_table(
         )
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return repr(value.value if isinstance(value, Enum) else value)
