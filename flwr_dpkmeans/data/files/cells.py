@@ -16,6 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Numbers = NDArray[np.float64]
+Texts = list[str | None]
+
 _TRUTH = {"true": 1.0, "false": 0.0}
 _MARKERS = (
     "#N/A #NA -1.#IND -1.#QNAN -NaN -nan 1.#IND 1.#QNAN <NA> N/A NA NULL NaN None n/a"
@@ -98,10 +101,11 @@ def plain_number(cell: str) -> float:
     NaN if there is none.
     """
     plain = cell.strip()  # float alone keeps the ASCII separators
-    return _TRUTH.get(plain.lower(), number_of(plain))
+    number = number_of(plain)
+    return _TRUTH.get(plain.lower(), number)
 
 
-def text_of(cell: Any) -> str | None:
+def text_of(cell: object) -> str | None:
     """Return a Python object as a file would have it: 1.0 as 1, true in small letters.
 
     None where it is one of `MISSING`. Whatever the object is, this is no error, which
@@ -114,7 +118,7 @@ def text_of(cell: Any) -> str | None:
     return None if text in MISSING else text
 
 
-def _written(cell: Any) -> str:
+def _written(cell: object) -> str:
     """An object as a file would have it; empty where it says that a cell is missing."""
     is_missing = cell is None or type(cell).__name__ == "NAType"
     if is_missing or bool(cell != cell):
@@ -140,36 +144,43 @@ def iso_text(cell: str, date_format: str) -> str:
         when = datetime.strptime(cell, date_format)
     except ValueError:
         return cell
-    has_time = any(mark in date_format for mark in ("%H", "%I", "%M", "%S"))
+    time_marks = ("%H", "%I", "%M", "%S")
+    has_time = any(mark in date_format for mark in time_marks)
     if has_time:
         return when.isoformat()
-    return when.date().isoformat()
+    day = when.date()
+    return day.isoformat()
 
 
 @lru_cache(maxsize=64)
 def _missing_array(markers: frozenset[str]) -> Any:
     import pyarrow as pa
 
-    return pa.array(sorted(MISSING | markers), pa.string())
+    texts = sorted(MISSING | markers)
+    return pa.array(texts, pa.string())
 
 
-def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> list[str | None]:
+def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> Texts:
     """Return the cells of an Arrow array of strings, stripped, None where missing."""
     import pyarrow as pa
 
     if pa.types.is_floating(cells.type):  # nobody was to ask for their text
-        return [text_of(number) for number in cells.to_pylist()]
+        numbers = cells.to_pylist()
+        return list(map(text_of, numbers))
     encoded = cells.dictionary_encode()
-    different = [text_of(text) for text in encoded.dictionary.to_pylist()]
-    texts = [None if text in markers else text for text in different]
-    return [texts[index] for index in encoded.indices.to_pylist()]
+    texts: Texts = []
+    for cell in encoded.dictionary.to_pylist():
+        text = text_of(cell)
+        texts.append(None if text in markers else text)
+    indices = encoded.indices.to_pylist()
+    return [texts[index] for index in indices]
 
 
 def numbers_in(
     cells: Any,
     number_format: NumberFormat = PLAIN,
     markers: frozenset[str] = frozenset(),
-) -> tuple[NDArray[np.float64], int]:
+) -> tuple[Numbers, int]:
     """Return the numbers in an Arrow array of strings, and how many cells are others.
 
     Cells are read together where all of them are plain numbers, which is fast, and
@@ -225,7 +236,7 @@ def numbers_in(
     return numbers, n_others
 
 
-def _cast(cells: Any) -> NDArray[np.float64] | None:
+def _cast(cells: Any) -> Numbers | None:
     """Numbers of plainly written cells, NaN for nulls; None if one of them is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -248,9 +259,7 @@ def _plainly_written(cells: Any, number_format: NumberFormat) -> Any:
     return cells
 
 
-def _odd_numbers(
-    cells: Any, number_format: NumberFormat
-) -> tuple[NDArray[np.float64], int]:
+def _odd_numbers(cells: Any, number_format: NumberFormat) -> tuple[Numbers, int]:
     """Read cells that are no plain numbers: truth values, infinities, or texts."""
     import pyarrow.compute as pc
 

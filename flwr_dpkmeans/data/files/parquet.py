@@ -101,7 +101,9 @@ def parquet_schemas(path: Path) -> dict[Path, Any]:
     if path.is_dir():
         files, _ = folder_files(path)
     schemas = {file: pq.read_schema(file) for file in files}
-    names = {frozenset(schema.names) for schema in schemas.values()}
+    names = set()
+    for schema in schemas.values():
+        names.add(frozenset(schema.names))
     if len(names) > 1:
         raise DataError(
             f"the .parquet files in {str(path)!r} do not all have the same columns:"
@@ -149,5 +151,7 @@ def _blocks(path: Path) -> Iterator[RawTable]:
 
 
 def _text_columns(schema: Any, path: Path) -> frozenset[str]:
+    """Names of the columns whose cells are no numbers."""
     empty = arrow_table(schema.empty_table(), path)
-    return frozenset(column.name for column in empty.columns if column.values is None)
+    names = [column.name for column in empty.columns if column.values is None]
+    return frozenset(names)
