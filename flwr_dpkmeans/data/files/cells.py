@@ -11,10 +11,13 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Numbers = NDArray[np.float64]
 Texts = list[str | None]
@@ -80,7 +83,7 @@ class NumberFormat:
 PLAIN = NumberFormat()
 
 
-def number_of(cell: Any) -> float:
+def number_of(cell: SupportsFloat | str) -> float:
     """Return the number in a cell, NaN if it holds none.
 
     ``1_000`` is none: ``pandas.to_numeric`` reads it as 1, and ``float`` as 1000.
@@ -153,14 +156,14 @@ def iso_text(cell: str, date_format: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _missing_array(markers: frozenset[str]) -> Any:
+def _missing_array(markers: frozenset[str]) -> pa.Array:
     import pyarrow as pa
 
     texts = sorted(MISSING | markers)
     return pa.array(texts, pa.string())
 
 
-def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> Texts:
+def texts_in(cells: pa.Array, markers: frozenset[str] = frozenset()) -> Texts:
     """Return the cells of an Arrow array of strings, stripped, None where missing."""
     import pyarrow as pa
 
@@ -177,7 +180,7 @@ def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> Texts:
 
 
 def numbers_in(
-    cells: Any,
+    cells: pa.Array,
     number_format: NumberFormat = PLAIN,
     markers: frozenset[str] = frozenset(),
 ) -> tuple[Numbers, int]:
@@ -236,7 +239,7 @@ def numbers_in(
     return numbers, n_others
 
 
-def _cast(cells: Any) -> Numbers | None:
+def _cast(cells: pa.Array) -> Numbers | None:
     """Numbers of plainly written cells, NaN for nulls; None if one of them is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -248,7 +251,7 @@ def _cast(cells: Any) -> Numbers | None:
     return np.asarray(floats.to_numpy(zero_copy_only=False))
 
 
-def _plainly_written(cells: Any, number_format: NumberFormat) -> Any:
+def _plainly_written(cells: pa.Array, number_format: NumberFormat) -> pa.Array:
     """Numbers of the format's pattern as Python writes them."""
     import pyarrow.compute as pc
 
@@ -259,7 +262,7 @@ def _plainly_written(cells: Any, number_format: NumberFormat) -> Any:
     return cells
 
 
-def _odd_numbers(cells: Any, number_format: NumberFormat) -> tuple[Numbers, int]:
+def _odd_numbers(cells: pa.Array, number_format: NumberFormat) -> tuple[Numbers, int]:
     """Read cells that are no plain numbers: truth values, infinities, or texts."""
     import pyarrow.compute as pc
 
