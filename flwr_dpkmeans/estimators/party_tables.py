@@ -17,7 +17,7 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.classes import codes_of
-from flwr_dpkmeans.data.columns.column import Missing
+from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
 from flwr_dpkmeans.data.points import (
     Bounds,
