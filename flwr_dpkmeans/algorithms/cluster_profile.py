@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
-from flwr_dpkmeans.data.columns.column import Column, Kind
+from flwr_dpkmeans.data.columns.column import Column
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.kernels import assignment, grid, label_sums
