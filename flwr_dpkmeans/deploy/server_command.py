@@ -177,7 +177,7 @@ def make_server(
     """
     typed_folder, folder = folder, folder.absolute()
     if port is None:
-        port = _free_port(folder)
+        port = free_port(folder)
     if not address:
         address = f"{HOST}:{port}"
     if not federation:
@@ -244,7 +244,7 @@ def make_server(
     return 0
 
 
-def _free_port(folder: Path) -> int:
+def free_port(folder: Path) -> int:
     """One that nothing listens on, from a place that the folder decides.
 
     Another federation may not listen yet.

@@ -47,7 +47,7 @@ from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Task, _require_own_names, register
+from flwr_dpkmeans.sums.task import TASKS, Task, register, require_free_names
 from flwr_dpkmeans.sums.trust import (
     TRUST_MODELS,
     Broadcast,
@@ -614,7 +614,7 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
         lambda group: [*points, FakePoint("votes", Votes)],
     )
     registry: Registry[type[Task]] = Registry(
-        "flwr_dpkmeans.tasks", "algorithm", _require_own_names
+        "flwr_dpkmeans.tasks", "algorithm", require_free_names
     )
     assert registry.find("votes") is Votes
     for name, why in (

@@ -301,11 +301,9 @@ def test_a_simulated_client_profiles_its_own_rows_of_the_file(
                 1, 2, {"partition-id": part, "num-partitions": 3}, RecordDict(), run
             )
         )
-        assert client._table is not None
-        own = client._table()
-        points = pd.DataFrame(client._points, columns=list(client._feature_names))[
-            "bmi"
-        ]
+        assert client.profile_table is not None
+        own = client.profile_table()
+        points = pd.DataFrame(client.points, columns=list(client.feature_names))["bmi"]
         assert (
             own["bmi"].astype(float).clip(10, 50).tolist()
             == points.clip(10, 50).tolist()
@@ -383,8 +381,8 @@ def test_a_profile_describes_the_columns_that_the_owner_states(
         else {"columns": "bmi,age"}
     )
     client = load_client(Context(1, 2, own, RecordDict(), {}))
-    assert client._table is not None
-    assert list(client._table().columns) == columns
+    assert client.profile_table is not None
+    assert list(client.profile_table().columns) == columns
 
 
 _ASIDE = """

@@ -801,7 +801,7 @@ def context(
 
 
 def rows(client: Any) -> np.ndarray:
-    return np.asarray(client._points)
+    return np.asarray(client.points)
 
 
 @pytest.fixture
@@ -849,9 +849,9 @@ def test_a_node_loads_its_own_file_whatever_the_server_says(
         )
     )
     assert rows(labelled).tolist() == [[i, 170 + i] for i in range(6)]
-    assert labelled._feature_names == ("age", "height")
-    assert labelled._output_dir == tmp_path / "mine" / "run-1" / "client-5"
-    assert client._image_shape is None
+    assert labelled.feature_names == ("age", "height")
+    assert labelled.output_dir == tmp_path / "mine" / "run-1" / "client-5"
+    assert client.image_shape is None
 
 
 def test_missing_file_and_unknown_label_have_a_sentence(table: Path) -> None:
@@ -874,9 +874,9 @@ def test_the_runs_columns_choose_those_of_a_simulated_file(
     run = {"data": str(table), "columns": "height, age", "label-column": "group"}
     client = load_client(context(part, run))
     # In the order of the file, as without the option; the run puts them in its own.
-    assert client._feature_names == ("age", "height")
+    assert client.feature_names == ("age", "height")
     assert sorted(rows(client).tolist()) == [[i, 170 + i] for i in range(6)]
-    assert client._labels is not None
+    assert client.labels is not None
     with pytest.raises(
         DataError, match=r"columns is 'heigth', but the table .* did you mean 'height'"
     ):
@@ -904,7 +904,7 @@ def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
     digits = load_client(
         context({"partition-id": 0, "num-partitions": 9}, {"data": "digits"})
     )
-    assert digits._image_shape == (8, 8)
+    assert digits.image_shape == (8, 8)
 
 
 def test_a_simulation_splits_the_file_of_the_run(
@@ -931,7 +931,7 @@ def test_a_simulations_header_is_guessed_unless_it_is_said(
         assert (
             load_client(
                 context({"partition-id": 0, "num-partitions": 2}, run)
-            )._feature_names
+            ).feature_names
             == names
         )
     table.write_text("1,2\n3,4\n5,6\n")
@@ -944,7 +944,7 @@ def test_a_simulations_header_is_guessed_unless_it_is_said(
         )
         for header in ("no", "yes")
     ]
-    assert [(part._feature_names, len(rows(part))) for part in parts] == [
+    assert [(part.feature_names, len(rows(part))) for part in parts] == [
         ((), 3),
         (("1", "2"), 2),
     ]
@@ -1006,7 +1006,7 @@ def split_of(path: Path, n_parts: int, **run: Any) -> list[list[float]]:
         for i in range(n_parts)
     ]
     if not str(path).endswith(".npz"):
-        assert {client._feature_names for client in clients_of_parts} == {("x0",)}
+        assert {client.feature_names for client in clients_of_parts} == {("x0",)}
     return [rows(client)[:, 0].tolist() for client in clients_of_parts]
 
 
@@ -1545,8 +1545,8 @@ def test_another_exception_ends_a_run_by_its_kind_and_place(
 def labels_of(client: Any) -> list[int] | None:
     return (
         None
-        if client._labels is None
-        else as_classes(client._labels(), len(client._points)).tolist()
+        if client.labels is None
+        else as_classes(client.labels(), len(client.points)).tolist()
     )
 
 
@@ -1564,7 +1564,7 @@ def test_labels_of_bundled_data_go_with_their_rows() -> None:
                 context({"partition-id": index, "num-partitions": 3}, run | options)
             )
             assert labels_of(client) == [index] * 50
-            assert client._table is None
+            assert client.profile_table is None
 
 
 def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
@@ -1580,7 +1580,7 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
     path.write_text(path.read_text().replace("6,,z", "6,1,z"))
     unnamed = load_client(context(own, run))
     assert labels_of(unnamed) is None
-    assert unnamed._feature_names == ("a", "b", "kind")
+    assert unnamed.feature_names == ("a", "b", "kind")
     assert labels_of(load_client(context(own | {"label-column": "name"}, run))) == [
         -1,
         -1,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import contextvars
 import importlib
+import importlib
 import inspect
 import io
 import json
@@ -191,6 +192,8 @@ def test_every_logger_of_the_package_is_placed(
             for call in calls
             if house.dotted(call.func) == "placed_logger"
         ]
+        if given:
+            importlib.import_module(module)
         names |= {
             module if one == "__name__" else ast.literal_eval(one) for one in given
         }
@@ -666,13 +669,13 @@ def test_what_a_client_holds_is_not_in_its_reprs(
         assert secret.hex() not in told
     assert memory.clusters is not None
     for value in [
-        *client._points[0],
+        *client.points[0],
         *memory.clusters.centroids[0],
         *memory.clusters.counts,
     ]:
         assert repr(float(value)) not in told
     assert isinstance(client, KMeansClient)
-    assert np.asarray(client._points).size == 40
+    assert np.asarray(client.points).size == 40
 
 
 def test_a_message_of_another_party_has_four_thousand_characters_at_most() -> None:

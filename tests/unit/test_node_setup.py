@@ -249,10 +249,12 @@ def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
         invitation.model_copy(update={"certificate": text})
         for text in ("one", "another")
     ]
-    ports = {node_setup._port(one, name) for one in federations for name in one.parties}
+    ports = {
+        node_setup.port_of(one, name) for one in federations for name in one.parties
+    }
     assert len(ports) == 6
     assert max(ports) < 32768  # from there on systems take what is free
-    free = node_setup._port(invitation, "ward-7")
+    free = node_setup.port_of(invitation, "ward-7")
     with socket.create_server(("127.0.0.1", free)):
         init()
         port = NodeOptions.from_toml(here / "ward-7" / "node.toml").port

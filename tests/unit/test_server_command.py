@@ -236,13 +236,13 @@ def test_a_second_federation_gets_a_port_of_its_own(
     What listens already is left alone.
     """
     folders = [Path("/srv") / name for name in ("one", "two", "three")]
-    assert len({server_command._free_port(folder) for folder in folders}) == 3
+    assert len({server_command.free_port(folder) for folder in folders}) == 3
     with socket.create_server(("127.0.0.1", 0)) as first:
         taken = int(first.getsockname()[1])
         monkeypatch.setattr(server_command, "FIRST_PORT", taken)
         monkeypatch.setattr(server_command, "N_PORTS", 3)
         assert all(
-            taken < server_command._free_port(folder) < taken + 3 for folder in folders
+            taken < server_command.free_port(folder) < taken + 3 for folder in folders
         )
 
 

@@ -5,7 +5,6 @@ before they are drawn.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,26 +51,8 @@ def result_of(centroids: Any, counts: Any, **values: Any) -> RunResult:
     return RunResult(model, quiet, (0.5,) * 2, **values)
 
 
-def figure_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The summary, before it becomes a file."""
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
-    picture.draw_summary(result)
-    return kept[0]
-
-
-def rounds_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """How the run went, before it becomes a file."""
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
-    picture.draw_rounds(result)
-    return kept[0]
-
-
 @pytest.mark.parametrize("n_columns", [2, 3, 30])
-def test_dollars_in_names_and_warnings_are_text(
-    n_columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dollars_in_names_and_warnings_are_text(n_columns: int) -> None:
     """Two in one line were a formula, and one that does not parse left a node without
     its files.
     """
@@ -85,7 +66,7 @@ def test_dollars_in_names_and_warnings_are_text(
     assert picture.draw_summary(warned).startswith(b"\x89PNG")
     texts = [
         text
-        for text in figure_of(warned, monkeypatch).findobj(Text)
+        for text in picture.summary_figure(warned).findobj(Text)
         if "$" in text.get_text()
     ]
     assert len(texts) >= 3
@@ -212,7 +193,7 @@ text 0 0 0 8 left baseline black: largest movement
 """
 
 
-def test_everything_in_a_picture_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_in_a_picture_of_rounds() -> None:
     """Round 1 was sent twice."""
     result = result_of(
         [[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75], [0.25, 1.0]],
@@ -228,14 +209,12 @@ def test_everything_in_a_picture_of_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     report = replace(result.report, releases=releases, provenance=TOLD)
     result = replace(result, movements=(0.5, 0.25), report=report)
     below = BELOW.format(costs=COSTS, title="Radius and movement", moves=MOVES)
-    assert "\n".join(
-        described(rounds_of(result, monkeypatch))
-    ) == ROUNDS + below.rstrip("\n")
+    assert "\n".join(described(picture.rounds_figure(result))) == ROUNDS + below.rstrip(
+        "\n"
+    )
 
 
-def test_a_picture_of_rounds_without_noise_has_no_cost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_picture_of_rounds_without_noise_has_no_cost() -> None:
     result = result_of(*THREE)
     releases = (
         release(1, 0, "lloyd-1", np.inf, "counts"),
@@ -243,7 +222,7 @@ def test_a_picture_of_rounds_without_noise_has_no_cost(
     )
     report = replace(result.report, releases=releases, epsilon=np.inf, is_private=False)
     lines = described(
-        rounds_of(replace(result, report=report, movements=()), monkeypatch)
+        picture.rounds_figure(replace(result, report=report, movements=()))
     )
     assert (
         "text 0.5 0.5 0 10 center baseline black: no noise was added: epsilon is"
@@ -252,9 +231,7 @@ def test_a_picture_of_rounds_without_noise_has_no_cost(
     assert "text 0.5 1 0 10 center baseline black: Movement per round" in lines
 
 
-def test_a_summary_says_first_what_came_out_and_last_what_is_against_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_summary_says_first_what_came_out_and_last_what_is_against_it() -> None:
     """Counts have a noise of 20, so fewer than 60 are mostly noise."""
     result = result_of(
         [[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75], [0.25, 1.0]],
@@ -271,7 +248,7 @@ def test_a_summary_says_first_what_came_out_and_last_what_is_against_it(
         result.report, releases=(last,), warnings=("One.", "Two."), provenance=TOLD
     )
     model = replace(result.model, feature_names=("age", "height"), privacy=report)
-    figure = figure_of(replace(result, model=model, report=report), monkeypatch)
+    figure = picture.summary_figure(replace(result, model=model, report=report))
     title = " ".join(figure._suptitle.get_text().split())
     assert title.startswith(
         "4 clusters came out, of about 8,000, 0, 2,000 and 4,000 records. Cluster 1 is"
@@ -292,20 +269,18 @@ def test_a_summary_says_first_what_came_out_and_last_what_is_against_it(
     assert smallest / 72.0 * 390.0 / figure.get_figwidth() > 9.0
 
 
-def test_images_stand_in_rows_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_stand_in_rows_of_five() -> None:
     result = result_of(
         np.arange(9.0)[:, None] * [0.1, 0.0], np.arange(9) * 10.0, image_shape=(1, 2)
     )
-    lines = described(figure_of(result, monkeypatch))
+    lines = described(picture.summary_figure(result))
     assert sum(line.startswith("axes 2 5 1 1") for line in lines) == 10
     assert (
         sum(line.endswith(" 0 0.8") for line in lines if line.startswith("image")) == 9
     )
 
 
-def test_a_release_without_a_cost_reaches_beyond_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_release_without_a_cost_reaches_beyond_the_end() -> None:
     """Beside one with a cost.
 
     One feature without a name, and counts below zero, whose dots are the smallest.
@@ -316,12 +291,12 @@ def test_a_release_without_a_cost_reaches_beyond_the_end(
         release(2, 1, "lloyd-2", np.inf, "counts"),
     )
     result = replace(result, report=replace(result.report, releases=releases))
-    summary = described(figure_of(result, monkeypatch))
+    summary = described(picture.summary_figure(result))
     assert {
         "text 0.5 0 0 8 center top black: feature 0",
         "dots -0.5 0 0.5 0; 60 60; 0.6",
     } <= set(summary)
-    lines = described(rounds_of(result, monkeypatch))
+    lines = described(picture.rounds_figure(result))
     assert {
         "bar 0 -0.5 1 1 0 0.62 0.451 1",
         "bar 1 -0.5 1.93 1 1 1 1 1",
@@ -330,22 +305,18 @@ def test_a_release_without_a_cost_reaches_beyond_the_end(
     assert sum("infinite" in line for line in lines) == 1
 
 
-def test_twenty_counts_stand_beside_two_columns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_twenty_counts_stand_beside_two_columns() -> None:
     result = result_of(np.linspace(-1.0, 1.0, 61)[:, None], [1000.0] * 61)
-    lines = described(figure_of(result, monkeypatch))
+    lines = described(picture.summary_figure(result))
     listed = [line.split(": ", 1)[1] for line in lines if "left top" in line]
     assert listed == [f"{j}: n ~ 1,000" for j in range(20)]
 
 
-def test_fourteen_lines_of_caution_are_the_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_fourteen_lines_of_caution_are_the_most() -> None:
     result = result_of(*THREE)
     long = " ".join(["word"] * 20)
     report = replace(result.report, warnings=(long, *map(str, range(20))))
-    below = figure_of(replace(result, report=report), monkeypatch).subfigs[-1]
+    below = picture.summary_figure(replace(result, report=report)).subfigs[-1]
     (text,) = below.texts
     lines = text.get_text().splitlines()
     assert len(lines) == 14
@@ -353,31 +324,9 @@ def test_fourteen_lines_of_caution_are_the_most(
     assert lines[-1] == "WARNING  11"
 
 
-def test_ticks_are_labelled_as_far_as_sixty_characters_reach() -> None:
-    """Each label has its own length and a gap.
-
-    Thirty of one digit fit, of 31 every second one does.
-    """
-    seen: list[Any] = []
-    axis = SimpleNamespace(
-        set_xticks=lambda places, labels: seen.append((list(places), labels))
-    )
-    for number in (30, 31, 0):
-        picture._set_ticks(axis, range(number), ["x"] * number)
-    assert seen == [
-        (list(range(30)), ["x"] * 30),
-        (list(range(0, 31, 2)), ["x"] * 16),
-        ([], []),
-    ]
-
-
 @pytest.mark.parametrize(("k", "elbow"), [(0, False), (1, True), (3, True), (4, False)])
-def test_everything_in_a_cost_curve(
-    k: int, elbow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
-    picture.draw_cost_curve(
+def test_everything_in_a_cost_curve(k: int, elbow: bool) -> None:
+    figure = picture.cost_curve_figure(
         np.array([4.0, 2.0, 1.0]), k, replace(result_of(*THREE).report, provenance=TOLD)
     )
     expected = [
@@ -393,10 +342,10 @@ def test_everything_in_a_cost_curve(
         "text 0 0 0 10 left baseline black: weighted server points",
         f"text 0 0 0 10 left baseline black: elbow: k = {k}",
     ]
-    assert described(kept[0]) == [
+    assert described(figure) == [
         line for line in expected if elbow or "elbow" not in line
     ]
-    ticks = kept[0].axes[0].get_xticks()
+    ticks = figure.axes[0].get_xticks()
     assert all(tick == round(tick) for tick in ticks)
 
 
@@ -412,10 +361,10 @@ def axis_named(figure: Any, word: str) -> Any:
 THREE = ([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75]], [2000.0, 0.0, 8000.0])
 
 
-def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    figure = rounds_of(result_of(*THREE), monkeypatch)
+def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_for() -> (
+    None
+):
+    figure = picture.rounds_figure(result_of(*THREE))
     (axis,) = [
         axis
         for axis in figure.axes
@@ -425,22 +374,18 @@ def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_f
     assert axis.get_ylim() == (-2.0, 2.0)
 
 
-def test_areas_grow_with_counts_from_60_to_660_points(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    axis = axis_named(figure_of(result_of(*THREE), monkeypatch), "Centroids, area")
+def test_areas_grow_with_counts_from_60_to_660_points() -> None:
+    axis = axis_named(picture.summary_figure(result_of(*THREE)), "Centroids, area")
     assert axis.collections[0].get_sizes().tolist() == [60.0 + 600.0 / 4, 60.0, 660.0]
 
 
-def test_one_clear_centroid_alone_does_not_make_the_axes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_clear_centroid_alone_does_not_make_the_axes() -> None:
     """Two of three are mostly noise: the axes are those of all, of which the first has
     what differs most.
     """
     centroids = [[0.0] * 4, [0.8, 0.0, 0.0, 0.0], [-0.8, 0.1, 0.0, 0.0]]
     axis = axis_named(
-        figure_of(result_of(centroids, [9000.0, 0.0, 0.0]), monkeypatch),
+        picture.summary_figure(result_of(centroids, [9000.0, 0.0, 0.0])),
         "Centroids, area",
     )
     assert axis.get_xlabel() in {f"principal axis 1 ({share}%)" for share in (99, 100)}
@@ -449,9 +394,7 @@ def test_one_clear_centroid_alone_does_not_make_the_axes(
 WIDE = [[0.1, 0.5, -1.0, 0.0], [0.1, -0.5, 1.0, 0.0], [0.1, 0.0, 0.0, 0.75]]
 
 
-def test_a_heat_map_compares_clusters_with_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_heat_map_compares_clusters_with_each_other() -> None:
     """By column: bounds that are a hundred times too wide made all of it pale.
 
     What may be noise stays so.
@@ -477,7 +420,7 @@ def test_a_heat_map_compares_clusters_with_each_other(
         releases=(noise, replace(noise, array="counts", noise_scale=20.0)),
     )
     result = replace(result, report=report, model=replace(result.model, privacy=report))
-    axis = axis_named(figure_of(result, monkeypatch), "red high")
+    axis = axis_named(picture.summary_figure(result), "red high")
     (image,) = axis.images
     shades = np.asarray(image.get_array())
     assert shades[:3] == pytest.approx(
@@ -499,16 +442,16 @@ def test_a_heat_map_compares_clusters_with_each_other(
     assert values[0, 0] == ("0.1", "#666666")
 
 
-def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most() -> (
+    None
+):
     """Of 30 columns 24, in their order.
 
     26 clusters that differ in 26 columns alike have no two axes that matter.
     """
     points = np.zeros((26, 30))
     np.fill_diagonal(points[:, 4:], np.linspace(0.5, 1.0, 26))
-    figure = figure_of(result_of(points, [9000.0] * 26), monkeypatch)
+    figure = picture.summary_figure(result_of(points, [9000.0] * 26))
     axis = axis_named(figure, "red high")
     assert axis.get_title().startswith(
         "Centroids (24 of 30 columns, 24 of 26 clusters)"
@@ -520,27 +463,23 @@ def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most(
     assert not axis.texts
     assert not [one for one in figure.axes if "area" in one.get_title()]
     flat = axis_named(
-        figure_of(result_of(np.zeros((2, 3)), [9000.0] * 2), monkeypatch), "red high"
+        picture.summary_figure(result_of(np.zeros((2, 3)), [9000.0] * 2)), "red high"
     )
     assert not np.asarray(flat.images[0].get_array()).any()
 
 
-def test_values_are_shown_of_six_clusters_at_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_values_are_shown_of_six_clusters_at_most() -> None:
     for shape, n_values in (((2, 12), 24), ((6, 20), 120), ((7, 20), 0)):
         axis = axis_named(
-            figure_of(result_of(np.eye(*shape), [9000.0] * shape[0]), monkeypatch),
+            picture.summary_figure(result_of(np.eye(*shape), [9000.0] * shape[0])),
             "red high",
         )
         assert len(axis.texts) == n_values
 
 
-def test_images_are_shaded_from_the_smallest_value_to_the_largest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_images_are_shaded_from_the_smallest_value_to_the_largest() -> None:
     result = result_of([[-0.5, 0.25, 0.0, 0.75]], [9000.0], image_shape=(2, 2))
-    figure = figure_of(result, monkeypatch)
+    figure = picture.summary_figure(result)
     (shades,) = [image.get_clim() for axis in figure.axes for image in axis.images]
     assert shades == (-0.5, 0.75)
 
@@ -554,12 +493,9 @@ def forecast() -> Forecast:
 
 
 def test_a_forecast_is_drawn_over_doublings_from_two_thirds_of_its_lowest_value(
-    forecast: Forecast, monkeypatch: pytest.MonkeyPatch
+    forecast: Forecast,
 ) -> None:
-    kept: list[Any] = []
-    monkeypatch.setattr(present, "png_of", lambda figure: kept.append(figure) or b"")
-    present.draw_forecast(forecast)
-    left, right = kept[0].axes
+    left, right = present.forecast_figure(forecast).axes
     assert (left.xaxis.get_transform().base, right.xaxis.get_transform().base) == (
         2.0,
         2.0,
@@ -615,34 +551,11 @@ def test_a_note_says_where_the_excess_is_not_of_the_last_noise(
     )
 
 
-def test_a_band_reaches_one_standard_error_to_either_side_of_its_line(
-    forecast: Forecast,
-) -> None:
-    """In percent, and never below a tenth of one."""
-    seen: dict[str, list[float]] = {}
-    axis = SimpleNamespace(
-        fill_between=lambda xs, low, high, **_: seen.update(xs=xs, low=low, high=high),
-        plot=lambda xs, mean, **_: seen.update(mean=mean),
-    )
-    curve = ((2.0, Excess(0.5, 0.125, 0.0, 1.0)), (4.0, Excess(0.25, 0.5, 0.0, 1.0)))
-    present._draw_curve(axis, curve, forecast.algorithms[0], 0)
-    assert seen == {
-        "xs": [2.0, 4.0],
-        "low": [37.5, 0.1],
-        "high": [62.5, 75.0],
-        "mean": [50.0, 25.0],
-    }
-
-
-def test_everything_in_a_forecast(
-    forecast: Forecast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_in_a_forecast(forecast: Forecast) -> None:
     """Seven candidates go round six colours and markers and four dashes.
 
     The lowest of all values sets the axis.
     """
-    kept: list[Any] = []
-    monkeypatch.setattr(present, "png_of", lambda figure: kept.append(figure) or b"")
     (one,) = forecast.algorithms
     by_epsilon = ((0.5, Excess(0.5, 0.1, 0.0, 1.0)), (2.0, Excess(0.06, 0.0, 0.0, 1.0)))
     one = replace(
@@ -651,8 +564,7 @@ def test_everything_in_a_forecast(
         excess_by_n_clusters=((3.0, Excess(0.03, 0.01, 0.0, 1.0)),),
     )
     found = tuple(replace(one, algorithm=f"method {i}") for i in (1, 0, 2, 3, 4, 5, 6))
-    present.draw_forecast(replace(forecast, algorithms=found))
-    (figure,) = kept
+    figure = present.forecast_figure(replace(forecast, algorithms=found))
     left, right = figure.axes
     assert described(figure)[:3] == [
         "figure 11 4.8 110",
@@ -736,13 +648,11 @@ def test_everything_in_a_forecast(
     assert [formatter(0.25, 0) for formatter in formatters] == ["0.25"] * 3
 
 
-def test_two_clear_centroids_make_the_axes_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_clear_centroids_make_the_axes_alone() -> None:
     """They differ along one line; the third, which is mostly noise, lies beside it."""
     centroids = [[0.8, 0.0, 0.0], [-0.8, 0.0, 0.0], [0.0, 0.0, 0.75]]
     axis = axis_named(
-        figure_of(result_of(centroids, [9000.0, 9000.0, 0.0]), monkeypatch),
+        picture.summary_figure(result_of(centroids, [9000.0, 9000.0, 0.0])),
         "Centroids, area",
     )
     assert axis.get_xlabel() == "principal axis 1 (100%)"
@@ -750,21 +660,19 @@ def test_two_clear_centroids_make_the_axes_alone(
     assert np.abs(places[:, 0]).tolist() == pytest.approx([0.8, 0.8, 0.0])
 
 
-def test_metrics_stand_below_the_title(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_stand_below_the_title() -> None:
     result = replace(result_of(*THREE), evaluation="what was measured")  # type: ignore[arg-type]
-    title = figure_of(result, monkeypatch)._suptitle.get_text()
+    title = picture.summary_figure(result)._suptitle.get_text()
     assert title.splitlines()[-1] == "what was measured"
 
 
-def test_two_centroids_in_many_columns_have_one_axis(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_centroids_in_many_columns_have_one_axis() -> None:
     """The second was rounding, with 0% of the variance, and put them into opposite
     corners.
     """
     centroids = [[0.51, -0.47, 0.33, 0.1], [-0.49, 0.53, -0.3, 0.7]]
     axis = axis_named(
-        figure_of(result_of(centroids, [9000.0, 8000.0]), monkeypatch),
+        picture.summary_figure(result_of(centroids, [9000.0, 8000.0])),
         "Centroids, area",
     )
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("principal axis 1 (100%)", "")

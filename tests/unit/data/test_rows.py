@@ -220,7 +220,7 @@ def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(
     client = KMeansClient(kept, feature_names=["x", "y", "z"])
     assert client.fit([], {"task": "describe"})[2]["n_features"] == 3
     np.testing.assert_array_equal(
-        np.asarray(client._points[:, [2, 0]]), table[:, [2, 0]]
+        np.asarray(client.points[:, [2, 0]]), table[:, [2, 0]]
     )
     assert store_of_all.kept() is not None
     kept[:, :2].then(np.square).forget()

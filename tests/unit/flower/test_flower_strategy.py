@@ -27,7 +27,7 @@ from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.flower.strategy import (
     KMeansResult,
     Timeouts,
-    _step_metrics,
+    step_metrics,
 )
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import Stage
@@ -185,7 +185,7 @@ def test_a_count_and_the_last_release_may_be_followed_by_warnings(
     strategy._run.take = lambda answers: None
     assert strategy.aggregate_train(0, []) == (None, None)
     moved = replace(step, radius=0.25, movement=0.0)
-    assert dict(_step_metrics(moved)) == dict(metrics) | {
+    assert dict(step_metrics(moved)) == dict(metrics) | {
         "radius": 0.25,
         "movement": 0.0,
     }

@@ -357,7 +357,7 @@ def test_a_numerical_price_with_slack_by_hand(
         epsilon=lambda delta: first,
         delta=lambda trial: trials.append(trial) or math.exp(-steep * trial),
     )
-    monkeypatch.setattr(accounting, "_losses_of", lambda totals: fake)
+    monkeypatch.setattr(accounting, "losses_of", lambda totals: fake)
     totals = accounting.Totals(1.0, Closeness(additive=tau))
     assert accounting.numerical_epsilon(totals, 0.1) == pytest.approx(
         expected, rel=1e-4
