@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "foreign_names", "threads"}),
+    frozenset({"errors", "foreign_names", "resources", "threads"}),
     frozenset({"log"}),
     frozenset({"privacy", "secagg", "kernels", "data"}),
     frozenset({"kmeans"}),

@@ -5,7 +5,6 @@ Sums of values on the grid are exact, so that neither blocks nor threads show in
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,12 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.grid import FloatArray
+from flwr_dpkmeans.resources import limits, n_processors
 
-BLOCK_BYTES = 1 << 21
-"""Size of one working array; a step has a handful of them.
-
-What is returned, and the centres, come on top.
-"""
 _BYTES_PER_VALUE = 8
 
 
@@ -28,7 +23,7 @@ def block_length(values_each: int) -> int:
     Each item has `values_each` numbers, such as d features and k scores.
     """
     bytes_each = _BYTES_PER_VALUE * max(1, values_each)
-    return max(1, BLOCK_BYTES // bytes_each)
+    return max(1, limits().block_bytes // bytes_each)
 
 
 def row_blocks(
@@ -65,7 +60,7 @@ def sum_in_threads(
 ) -> list[FloatArray]:
     """Add up what each thread sums over its share of the blocks."""
     blocks = list(parts)
-    n_threads = min(len(blocks), os.cpu_count() or 1)
+    n_threads = min(len(blocks), n_processors())
     if n_threads == 1:
         return sum_of(blocks)
     shares = [blocks[first::n_threads] for first in range(n_threads)]

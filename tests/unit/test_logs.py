@@ -7,7 +7,6 @@ from __future__ import annotations
 import ast
 import contextvars
 import importlib
-import importlib
 import inspect
 import io
 import json
