@@ -1055,7 +1055,7 @@ def test_dates_flags_and_shares_are_shown_as_such() -> None:
 
 
 def test_the_hash_of_sources_covers_what_decides_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path
 ) -> None:
     (tmp_path / "room").mkdir()
     seen = []
