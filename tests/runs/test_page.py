@@ -1054,9 +1054,7 @@ def test_dates_flags_and_shares_are_shown_as_such() -> None:
     ]
 
 
-def test_the_hash_of_sources_covers_what_decides_results(
-    tmp_path: Path
-) -> None:
+def test_the_hash_of_sources_covers_what_decides_results(tmp_path: Path) -> None:
     (tmp_path / "room").mkdir()
     seen = []
     for name in (

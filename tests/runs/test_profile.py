@@ -21,11 +21,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from flwr.app import Context, Message, RecordDict
+from support.engines import join_ray
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.flower import client_app as app_module
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
@@ -282,7 +282,7 @@ def test_a_table_that_cannot_be_profiled_changes_nothing_else(
 def test_a_simulated_client_profiles_its_own_rows_of_the_file(
     tmp_path: Path, by_schema: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     (tmp_path / "schema.toml").write_text(SCHEMA)
     frame = people(3)
     frame["note"] = [f"row {place}" for place in range(len(frame))]

@@ -28,6 +28,7 @@ import house
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from support.engines import join_ray
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
@@ -453,8 +454,8 @@ def test_a_log_file_that_cannot_be_written_is_one_sentence(
 
 def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     alone(monkeypatch)
-    monkeypatch.setattr(flower_node, "is_simulation", lambda _: True)
-    flower_node.show_node_logs(node_context(verbose=True))
+    join_ray(monkeypatch)
+    flower_node.show_node_logs(node_context(**{"verbose": True, "partition-id": 0}))
     assert PACKAGE.handlers == []
 
 
