@@ -334,7 +334,7 @@ class KMeansClient(NumPyClient):
                 report,
                 names,
                 self.schema,
-                self._profile,
+                self.profile,
                 aside=can_run_aside(),
                 **own,
             ):
@@ -355,7 +355,7 @@ class KMeansClient(NumPyClient):
             (points[rows] for rows in row_blocks(len(points), points.shape[1])),
         )
 
-    def _profile(self, model: Model) -> Any:
+    def profile(self, model: Model) -> Any:
         """This client's own rows by cluster.
 
         Whatever is wrong with the table decides nothing else.

@@ -148,7 +148,7 @@ class ClusterClient(KMeansClient):
             logger.warning("the own rows are not held against the result: %s", error)
             return np.zeros(1 + self.points.shape[1])
 
-    def _profile(self, model: Model) -> Any:
+    def profile(self, model: Model) -> Any:
         logger.info("no local profile is written of rows on a cluster")
 
     def count(self) -> int:

@@ -351,7 +351,7 @@ def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(
     encoded = [schema.encode(people(seed)) for seed in range(2)]
     km = FederatedKMeans(2, bounds=schema, engine="direct").fit(encoded)
     client = KMeansClient(encoded[0].points, schema=schema)
-    found = client._profile(km.model_)
+    found = client.profile(km.model_)
     assert found["column"].tolist() == ["bmi", "age"] * 3
     assert found["rows"].tolist()[::2] == [
         300,

@@ -462,14 +462,9 @@ def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) ->
 # -- progress --------------------------------------------------------------------------
 
 
-def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long() -> None:
     now = [100.0]
-    monkeypatch.setattr(
-        "flwr_dpkmeans.flower.progress.time", SimpleNamespace(monotonic=lambda: now[0])
-    )
-    progress = Progress()
+    progress = Progress(clock=lambda: now[0])
     now[0] += 6.0
     assert (
         progress.describe(3) == "round trip 0 of 3, 6 s so far, about 18 s to go"

@@ -433,11 +433,13 @@ def test_the_part_that_runs_apps_waits_for_the_other_parties(
     made = NodeOptions.from_toml(here / "ward-7" / "node.toml").model_copy(
         update={"isolation": Isolation(isolation)}
     )
-    assert node_command._missing(made, apps=apps).partition(" in /")[0] == missing
+    assert (
+        node_command.missing_for_start(made, apps=apps).partition(" in /")[0] == missing
+    )
     # Without an invitation nobody can be pinned; the part that runs apps then starts,
     # as nothing else concerns it.
     alone = made.model_copy(update={"invitation": None})
-    assert node_command._missing(alone, apps=apps).partition(" in /")[0] == (
+    assert node_command.missing_for_start(alone, apps=apps).partition(" in /")[0] == (
         "" if apps else "the SuperLink"
     )
     with pytest.raises(ConfigurationError, match="names no invitation that is there"):

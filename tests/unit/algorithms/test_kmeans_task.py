@@ -13,7 +13,6 @@ import pytest
 
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import (
-    _histogram_block,
     counts_std,
     is_projection,
     is_table,
@@ -93,25 +92,34 @@ def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
 
 
 @pytest.mark.parametrize(("unit", "entry"), [("record", 1.0), ("client", 2.0)])
-@pytest.mark.parametrize("name", ["magnitudes", "ranges"])
-def test_histograms_of_four_columns_move_by_two(
-    name: str, unit: str, entry: float
-) -> None:
+def test_histograms_of_four_columns_move_by_two(unit: str, entry: float) -> None:
     """A hair more, in case that a root is rounded down.
 
-    a client's are scaled down together.
+    A client's are scaled down together.
     """
-    config: Any = SimpleNamespace(settings=SimpleNamespace(unit=PrivacyUnit(unit)))
-    block = _histogram_block(config, name, (4, 9), 1.5)
-    assert block.sensitivity.bound == math.nextafter(2.0, 3.0)
-    assert block.entry_bound == pytest.approx(entry, rel=1e-15)
-    assert (block.name, block.shape, block.noise_multiplier) == (name, (4, 9), 1.5)
-    assert (block.sensitivity.unit.value, block.sensitivity.nonnegative) == (unit, True)
-    equal_bins = (
-        "one row is in at most one of each column's equal bins"
-        in block.sensitivity.because
+    known = {} if unit == "record" else {"examples_per_client": 30}
+    plan = plan_of(
+        width=4,
+        n_examples=None,
+        private_bounds=True,
+        unit=unit,
+        delta=1e-6,
+        algorithm="proxy_lloyd",
+        **known,
     )
-    assert equal_bins is (unit == "record" and name == "ranges")
+    blocks = {block.name: block for step in plan.preliminary for block in step.blocks}
+    assert set(blocks) == {"count", "magnitudes", "ranges"}
+    for name in ("magnitudes", "ranges"):
+        block = blocks[name]
+        assert block.sensitivity.bound == math.nextafter(2.0, 3.0)
+        assert block.entry_bound == pytest.approx(entry, rel=1e-15)
+        assert block.shape[0] == 4
+        assert block.sensitivity.unit.value == unit
+        assert block.sensitivity.nonnegative
+    count, rows = blocks["count"], float(known.get("examples_per_client", 1))
+    assert (count.shape, count.entry_bound) == ((1,), rows)
+    assert (count.sensitivity.bound, count.sensitivity.unit.value) == (rows, unit)
+    assert count.sensitivity.nonnegative
 
 
 @pytest.mark.parametrize(
