@@ -71,6 +71,7 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
     )
     grid: Any = MuteGrid(is_deployed=deployed)
     with (
+        InProcessGrid([], run_id=5).running(),
         caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"),
         pytest.raises(CohortError, match="nobody is asked"),
     ):

@@ -108,7 +108,6 @@ def test_histograms_of_four_columns_move_by_two(unit: str, entry: float) -> None
         **known,
     )
     blocks = {block.name: block for step in plan.preliminary for block in step.blocks}
-    assert set(blocks) == {"count", "magnitudes", "ranges"}
     for name in ("magnitudes", "ranges"):
         block = blocks[name]
         assert block.sensitivity.bound == math.nextafter(2.0, 3.0)
@@ -116,10 +115,6 @@ def test_histograms_of_four_columns_move_by_two(unit: str, entry: float) -> None
         assert block.shape[0] == 4
         assert block.sensitivity.unit.value == unit
         assert block.sensitivity.nonnegative
-    count, rows = blocks["count"], float(known.get("examples_per_client", 1))
-    assert (count.shape, count.entry_bound) == ((1,), rows)
-    assert (count.sensitivity.bound, count.sensitivity.unit.value) == (rows, unit)
-    assert count.sensitivity.nonnegative
 
 
 @pytest.mark.parametrize(
