@@ -5,11 +5,13 @@ worked out here.
 from __future__ import annotations
 
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import (
@@ -23,7 +25,6 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.trust import trust_model
@@ -39,11 +40,7 @@ def config_of(**values: Any) -> Any:
     )
 
 
-def plan_of(**values: Any) -> Plan:
-    n_features = values.pop("width", 2)
-    return draft_plan(
-        config_of(**values), run_id=1, n_clients=5, seed=7, n_features=n_features
-    )
+plan_of = partial(draft_of, n_clusters=3, n_examples=900, algorithm="glloyd", seed=7)
 
 
 # -- the state -------------------------------------------------------------------------

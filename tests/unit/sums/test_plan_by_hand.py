@@ -10,44 +10,28 @@ import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 
 from flwr_dpkmeans.errors import DataError, ProtocolError, RefusalError
-from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.checks.columns import (
     column_positions,
     require_agreed_columns,
     require_columns,
     require_width,
 )
-from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints, takes_part
 
 EACH: dict[str, Any] = {"bounds": ((-1.0, 0.0), (1.0, 2.0))}
 
 
-def plan_of(
-    n_clients: int = 5, width: int | None = 2, counted: int | None = None, **values: Any
-) -> Plan:
-    settings = {
-        "algorithm": "glloyd",
-        "n_clusters": 2,
-        "bounds": ((-1.0,), (1.0,)),
-        "n_examples": 1000,
-        "max_iter": 2,
-    }
-    config = parse_config(**(settings | values))
-    return draft_plan(
-        config,
-        run_id=4,
-        n_clients=n_clients,
-        seed=11,
-        n_features=width,
-        n_examples=counted,
-    )
+plan_of = partial(
+    draft_of, algorithm="glloyd", n_examples=1000, max_iter=2, run_id=4, seed=11
+)
 
 
 def sampled(rate: float, **values: Any) -> Plan:

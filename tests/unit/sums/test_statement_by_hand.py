@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import report
 from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import (
     LOCAL,
     build_report,
@@ -24,19 +25,9 @@ from flwr_dpkmeans.sums.statement import (
     why_not_private,
 )
 
-
-def plan_of(counted: int | None = None, **values: Any) -> Plan:
-    settings = {
-        "algorithm": "glloyd",
-        "n_clusters": 3,
-        "bounds": ((-1.0,), (1.0,)),
-        "n_examples": 1000,
-        "max_iter": 2,
-    }
-    config = parse_config(**(settings | values))
-    return draft_plan(
-        config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted
-    )
+plan_of = partial(
+    draft_of, algorithm="glloyd", n_clusters=3, n_examples=1000, max_iter=2, run_id=4
+)
 
 
 def test_one_release_without_noise_is_enough_for_not_private() -> None:
