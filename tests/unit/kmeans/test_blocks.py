@@ -15,19 +15,16 @@ from support.limits import SetLimits
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kernels.blocks import (
-    block_length,
-    row_blocks,
-    sum_over_blocks,
-)
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
+from flwr_dpkmeans.kernels.blocks import block_length, row_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
-from flwr_dpkmeans.kernels.projected_sums import clear_labels, nearest_projected
+from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import samples_around
-from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
+from flwr_dpkmeans.kmeans.ranges.histograms import magnitude_histogram, range_histogram
 from flwr_dpkmeans.resources import limits
 
 WIDE = 1 << 16

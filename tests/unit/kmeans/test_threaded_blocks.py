@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from support.limits import SetLimits
 
 from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
-from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
