@@ -56,7 +56,7 @@ def counting() -> Iterator[str]:
     """
     register(CountingPacking)
     yield COUNTING
-    TASKS._items.pop(COUNTING)
+    TASKS.pop(COUNTING)
 
 
 plan_of = partial(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import random
-from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +13,11 @@ from flwr_dpkmeans.privacy import (
     accounting,
     calibration,
     gaussian,
-    losses,
     mixtures,
     searches,
 )
 from flwr_dpkmeans.privacy.closeness import SAME, Closeness
 from flwr_dpkmeans.privacy.release import GaussianRelease, dominating_release
-
-
 
 
 def test_a_round_of_a_sampled_release_and_another_one_is_not_joined() -> None:
@@ -45,14 +39,6 @@ def test_losses_of_twelve_different_responses_are_all_listed_and_of_thirteen_on_
     assert len(mixtures.mixture_of(1.0, epsilons[:12]).losses) == 4096
     # Of 4096 steps, and for each response up to one more on either side.
     assert 4096 < len(mixtures.mixture_of(1.0, epsilons).losses) <= 4097 + 2 * 13
-
-
-
-
-
-
-
-
 
 
 def test_an_epsilon_of_a_cost_with_steps_or_zeros_is_that_of_the_bisection() -> None:
@@ -263,7 +249,3 @@ def test_the_absent_tail_of_a_mixture_by_hand() -> None:
     assert mixture.absent_tail(0.51) == pytest.approx(
         0.5 * math.erfc((1.0 + 0.005) / math.sqrt(2.0))
     )
-
-
-
-
