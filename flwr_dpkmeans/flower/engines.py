@@ -17,15 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import RLock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run as FlowerRun
-from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
@@ -58,6 +55,7 @@ from flwr_dpkmeans.errors import (
     require_whole,
     warn,
 )
+from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
@@ -90,6 +88,9 @@ from flwr_dpkmeans.sums.statement import (
 )
 from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.threads import one_thread
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.flower._private import Run
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -1161,7 +1162,7 @@ class InProcessGrid(Grid):
         run_config: Mapping[str, Any] | None = None,
     ) -> None:
         self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
-        self._run = FlowerRun.create_empty(run_id)
+        self._run = _private.empty_run(run_id)
         self.contexts = {
             node_id: Context(
                 run_id,
@@ -1176,11 +1177,11 @@ class InProcessGrid(Grid):
         self._pending: dict[str, list[Message]] = {}
 
     @property
-    def run(self) -> FlowerRun:
+    def run(self) -> Run:
         """The run."""
         return self._run
 
-    def set_run(self, run: FlowerRun) -> None:
+    def set_run(self, run: Run) -> None:
         self._run = run
 
     @contextmanager
@@ -1190,19 +1191,8 @@ class InProcessGrid(Grid):
 
         Runs of other threads wait for their turn.
         """
-        with _ONE_RUN:
-            saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
-            TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
-                1,
-                self._run.run_id,
-                1,
-            )
-            try:
-                yield self
-            finally:
-                TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = (
-                    saved
-                )
+        with _ONE_RUN, _private.process_of_run(self._run.run_id):
+            yield self
 
     def create_message(
         self,
@@ -1257,7 +1247,7 @@ class InProcessGrid(Grid):
         if node_id not in self._nodes:
             return [
                 Message(
-                    Error(ErrorCode.NODE_UNAVAILABLE, "the node does not exist"),
+                    Error(_private.no_such_node(), "the node does not exist"),
                     reply_to=message,
                 )
             ]
@@ -1278,7 +1268,7 @@ class InProcessGrid(Grid):
             reason = f"{type(exception)}:<'{exception}'>"
             return [
                 Message(
-                    Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason),
+                    Error(code=_private.app_has_failed(), reason=reason),
                     reply_to=message,
                 )
             ]
