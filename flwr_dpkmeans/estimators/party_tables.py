@@ -420,7 +420,7 @@ class Tables:
 
     def labels(
         self,
-        y: Any,
+        y: object,
         n_classes: int,
         option: str = "n_classes",
         names: Sequence[object] = (),
