@@ -1,4 +1,4 @@
-"""Renews the options on ``flwr_dpkmeans/OPTIONS.md`` from ``pyproject.toml`` (``python
+"""Renews the options on ``flwr_dpkmeans/docs/reference/options.md`` from ``pyproject.toml`` (``python
 tests/options_page.py``).
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "flwr_dpkmeans" / "OPTIONS.md"
+PAGE = ROOT / "flwr_dpkmeans" / "docs" / "reference" / "options.md"
 TABLE = "[tool.flwr.app.config"
 MARK = "<!-- options: made by `python tests/options_page.py` -->\n"
 

@@ -1,6 +1,6 @@
 """How much Gaussian and pure releases tell together.
 
-A pure release is no worse than a randomized response of its epsilon; ``README.md``,
+A pure release is no worse than a randomized response of its epsilon; ``proofs.md``,
 "Mixtures", derives the price.
 """
 

@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import flwr_dpkmeans.deploy
 from simulations.flower.deployment import PROJECT
 from simulations.flower.flower_processes import (
     environment,
@@ -43,7 +42,7 @@ pytestmark = [
     pytest.mark.skipif(not is_supported(), reason="processes are found in /proc"),
 ]
 
-PAGE = Path(flwr_dpkmeans.deploy.__file__).with_name("README.md")
+PAGE = PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "deploy.md"
 BIN = Path(sys.executable).parent
 WARDS = ("ward-7", "ward-8", "ward-9")
 NEW_USER = re.compile(
