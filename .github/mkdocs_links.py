@@ -24,7 +24,7 @@ def place_of(path: Path) -> str:
     """Where a file of the project lies in the site."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
-    return f"project/{path.relative_to(ROOT).as_posix().lstrip(".")}"
+    return f"project/{path.relative_to(ROOT).as_posix().lstrip('.')}"
 
 
 def linked(page: Path) -> list[Path]:
@@ -43,9 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
                 continue
             seen.add(path)
             if not path.is_relative_to(DOCS):
-                added = File.generated(
-                    config, place_of(path), abs_src_path=str(path)
-                )
+                added = File.generated(config, place_of(path), abs_src_path=str(path))
                 files.append(added)
             if path.suffix == ".md":
                 waiting.append(path)

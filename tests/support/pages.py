@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "flwr_dpkmeans" / "docs"
-INDEX = DOCS / "explanation" / "rooms.md"
+INDEX = DOCS / "index.md"
 PAGES = (
     README,
     *sorted((ROOT / ".github").glob("*.md")),

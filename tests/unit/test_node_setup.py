@@ -32,7 +32,7 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
 DOCS = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "docs"
-PAGE = DOCS / "how-to" / "deploy.md"
+PAGE = DOCS / "tutorials" / "three_machines.md"
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr_datasets")
 DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
-PAGE = DOCS / "reference" / "tables.md"
+PAGE = DOCS / "tutorials" / "ten_clients.md"
 
 
 def test_partitions_are_parties() -> None:
