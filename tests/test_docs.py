@@ -266,3 +266,46 @@ def test_the_page_of_options_is_that_of_the_run_configuration() -> None:
 def test_the_page_of_commands_is_that_of_the_commands() -> None:
     """``python tests/commands_page.py`` renews it."""
     assert commands_page.PAGE.read_text() == commands_page.page()
+
+
+# -- features --------------------------------------------------------------------------
+
+
+FEATURES = DOCS / "reference" / "features.md"
+
+
+def rows_below(heading: str) -> dict[str, str]:
+    """Names in a table of the page of features, with the test file of each."""
+    text = FEATURES.read_text().partition(f"\n## {heading}\n")[2]
+    table = text.partition("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| [^|]+ \| `([^`]+)` \|$", table, re.MULTILINE)
+    assert len({name for name, _ in rows}) == len(rows)
+    return dict(rows)
+
+
+def option_names() -> set[str]:
+    """Options by key, those of single algorithms by name."""
+    options = options_page.declared()
+    return {
+        option.key if option.table in options_page.OF_EVERY_RUN else option.name
+        for option in options
+    }
+
+
+def test_every_option_has_a_row_that_says_who_asked_for_it() -> None:
+    assert set(rows_below("Options")) == option_names()
+
+
+def test_every_command_has_a_row_that_says_who_asked_for_it() -> None:
+    names = {name for name, _ in commands_page.commands()}
+    assert set(rows_below("Commands")) == names
+
+
+FEATURE_TESTS = rows_below("Options") | rows_below("Commands")
+
+
+@pytest.mark.parametrize("name", FEATURE_TESTS)
+def test_the_test_of_a_feature_speaks_of_it(name: str) -> None:
+    text = (ROOT / "tests" / FEATURE_TESTS[name]).read_text()
+    for word in name.rpartition(".")[2].split():
+        assert word in text or word.replace("-", "_") in text
