@@ -278,9 +278,14 @@ def rows_below(heading: str) -> dict[str, str]:
     """Names in a table of the page of features, with the test file of each."""
     text = FEATURES.read_text().partition(f"\n## {heading}\n")[2]
     table = text.partition("\n## ")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| [^|]+ \| `([^`]+)` \|$", table, re.MULTILINE)
-    assert len({name for name, _ in rows}) == len(rows)
-    return dict(rows)
+    row = r"^\| (`[^|]+`) \| [^|]+ \| `([^`]+)` \|$"
+    pairs = [
+        (name, test)
+        for names, test in re.findall(row, table, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", names)
+    ]
+    assert len({name for name, _ in pairs}) == len(pairs)
+    return dict(pairs)
 
 
 def option_names() -> set[str]:
