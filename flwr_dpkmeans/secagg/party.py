@@ -24,7 +24,6 @@ from flwr_dpkmeans.secagg.ciphers import AttemptId
 from flwr_dpkmeans.secagg.ring import (
     AggregateVector,
     FixedPointVector,
-    MaskedVector,
     Ring,
 )
 from flwr_dpkmeans.secagg.roster import Roster, transcript_of
@@ -296,7 +295,7 @@ class Party(ABC):
         tag = self.tag(*attempt_id, state_digest)
         reply = messages.SumReply(
             *attempt_id,
-            MaskedVector(values),
+            messages.MaskedVector(values),
             tag,
             boxes,
         )

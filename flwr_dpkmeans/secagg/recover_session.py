@@ -33,6 +33,7 @@ from flwr_dpkmeans.secagg.session import (
     TAG_BYTES,
     Outcome,
     Session,
+    Silence,
     require_equal_tags,
 )
 from flwr_dpkmeans.secagg.slots import Slots
@@ -298,20 +299,20 @@ class RecoverSession(Session):
         missing = self.missing()
         if self.due is Stage.SHARE:
             self.close_shares()
-            return None, messages.Silence(missing, "shared no keys")
+            return None, Silence(missing, "shared no keys")
         if self.due is Stage.SUM:
             self.close_vectors()
-            return None, messages.Silence(missing, "sent no vector")
+            return None, Silence(missing, "sent no vector")
         try:
             aggregate = self.recover(plan_digest, blinded=blinded)
         except ProtocolError as error:
             self.retry()
-            return None, messages.Silence(missing, None, str(error))
+            return None, Silence(missing, None, str(error))
         self.signatures = {}
         for node, reply in self.unmasked.items():
             if reply.signature:
                 self.signatures[node] = reply.signature
-        return aggregate, messages.Silence(missing, "gave no shares")
+        return aggregate, Silence(missing, "gave no shares")
 
     def close_shares(self) -> None:
         """Go on with those that shared keys; too few of them are a `CohortError`."""

@@ -35,6 +35,7 @@ from flwr_dpkmeans.secagg.session import (
     TAG_BYTES,
     Outcome,
     Session,
+    Silence,
     require_equal_tags,
 )
 
@@ -301,7 +302,7 @@ class RetrySession(Session):
         missing = self.missing()
         if missing:
             self.retry()
-            return None, messages.Silence(missing, None)
+            return None, Silence(missing, None)
         return self.aggregate(blinded=blinded), None
 
     def retry(self) -> None:

@@ -43,11 +43,11 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
+from flwr_dpkmeans.secagg.messages import Release, Stage
 from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.session import require_equal_tags
+from flwr_dpkmeans.secagg.session import Silence, require_equal_tags
 from flwr_dpkmeans.sums.aggregation import Session, session_of
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.plausible import require_plausible

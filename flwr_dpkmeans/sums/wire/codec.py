@@ -14,10 +14,10 @@ from typing import Any, get_args, get_type_hints
 from flwr_dpkmeans.errors import (
     ProtocolError,
 )
-from flwr_dpkmeans.secagg import messages, packing
+from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.credentials import SIGNATURE_BYTES, Credential
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
-from flwr_dpkmeans.secagg.messages import Stage
+from flwr_dpkmeans.secagg.messages import Stage, packing
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.wire.packet import Failure, Packet, Status, shown_text
 from flwr_dpkmeans.sums.wire.versions import (

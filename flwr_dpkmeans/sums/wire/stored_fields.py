@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
-from flwr_dpkmeans.secagg import packing
+from flwr_dpkmeans.secagg.messages import packing
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.round import State, unpack_state
 from flwr_dpkmeans.sums.wire.codec import BlobForm, message_fields

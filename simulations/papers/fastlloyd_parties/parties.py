@@ -14,8 +14,8 @@ from flwr_dpkmeans.algorithms.lloyd_family import Schedule, cluster_radius
 from flwr_dpkmeans.errors import ConfigurationError, DataError, ProtocolError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.secagg.messages import Stage, SumReply
-from flwr_dpkmeans.secagg.ring import FRACTION_BITS, MaskedVector, encode
+from flwr_dpkmeans.secagg.messages import MaskedVector, Stage, SumReply
+from flwr_dpkmeans.secagg.ring import FRACTION_BITS, encode
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun
 from flwr_dpkmeans.sums.round import Array

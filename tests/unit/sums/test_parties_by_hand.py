@@ -27,12 +27,12 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
     FinishRequest,
+    MaskedVector,
     Release,
     Stage,
     SumReply,
     SumRequest,
 )
-from flwr_dpkmeans.secagg.ring import MaskedVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.build import initial_state

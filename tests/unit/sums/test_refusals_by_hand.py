@@ -34,7 +34,7 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
 )
 from flwr_dpkmeans.secagg.messages import NO_ROUND
-from flwr_dpkmeans.secagg.packing import MAX_BOXES, pack_boxes, unpack_boxes
+from flwr_dpkmeans.secagg.messages.packing import MAX_BOXES, pack_boxes, unpack_boxes
 from flwr_dpkmeans.sums import client, draft, server
 from flwr_dpkmeans.sums.checks import neighbours, sound, verify
 from flwr_dpkmeans.sums.checks.neighbours import _share_of_bound, check_sensitivity
