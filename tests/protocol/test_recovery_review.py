@@ -31,8 +31,8 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recover import Recover
-from flwr_dpkmeans.sums import trust as trust_models
 from flwr_dpkmeans.sums.draft import draft_plan
+from flwr_dpkmeans.sums.trust import trust_base as trust_models
 
 N, T, VICTIM = 12, 2, 5
 TRUSTS = ("oblivious", "central", "distributed")

@@ -26,10 +26,10 @@ from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums import trust as central
-from flwr_dpkmeans.sums import trust as oblivious
 from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast
+from flwr_dpkmeans.sums.trust import trust_base as oblivious
 from support.messages import RECORD
 
 Array = NDArray[np.float64]

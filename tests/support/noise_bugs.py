@@ -16,11 +16,11 @@ from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, as_released
 from flwr_dpkmeans.sums import client as mod
 from flwr_dpkmeans.sums import server as server_run
-from flwr_dpkmeans.sums import trust as base
 from flwr_dpkmeans.sums import trust as central
 from flwr_dpkmeans.sums import trust as distributed
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Shares
+from flwr_dpkmeans.sums.trust import trust_base as base
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -44,7 +44,7 @@ def half_the_noise_of_the_shares(patch: pytest.MonkeyPatch) -> None:
     def draw(*args: Any, share: float, **kwargs: Any) -> Words:
         return mechanisms.draw_noise(*args, share=share / 2, **kwargs)
 
-    patch.setattr(distributed, "draw_noise", draw)
+    patch.setattr(base, "draw_noise", draw)
 
 
 def noise_drawn_once_and_kept(patch: pytest.MonkeyPatch) -> None:

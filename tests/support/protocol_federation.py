@@ -30,13 +30,12 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums import trust as trust_base
-from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.trust import trust_base
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
 
@@ -260,7 +259,6 @@ def plant_noise(monkeypatch: pytest.MonkeyPatch, noise: Callable[..., Words]) ->
     Called as `draw_noise` is.
     """
     monkeypatch.setattr(trust_base, "draw_noise", noise)
-    monkeypatch.setattr(trust_distributed, "draw_noise", noise)
 
 
 # -- what the server received ----------------------------------------------------------

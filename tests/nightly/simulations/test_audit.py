@@ -24,10 +24,9 @@ from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.secagg import blinding
 from flwr_dpkmeans.sums import client as client_side
 from flwr_dpkmeans.sums import server as server_side
-from flwr_dpkmeans.sums import trust as base
-from flwr_dpkmeans.sums import trust as distributed
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.statement import run_report, steps
+from flwr_dpkmeans.sums.trust import trust_base as base
 from simulations.audit import __main__ as audit_main
 from simulations.audit.__main__ import main
 from simulations.audit.audit import (
@@ -74,7 +73,6 @@ def plant_scale(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
         return mechanisms.draw_noise(wrong, *args, **kwargs)
 
     monkeypatch.setattr(base, "draw_noise", draw)
-    monkeypatch.setattr(distributed, "draw_noise", draw)
 
 
 def test_clean_code_stays_below_its_claim_and_the_audit_has_teeth() -> None:
