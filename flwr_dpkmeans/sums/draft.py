@@ -33,7 +33,8 @@ from flwr_dpkmeans.sums.checks.sound import (
 )
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan, PlannedRound
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import (
     counted_delta,
     resolve_delta,

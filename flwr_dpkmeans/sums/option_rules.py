@@ -15,6 +15,7 @@ from flwr_dpkmeans.errors import (
     invalid,
     member,
     nearest,
+    require_ranges,
     require_whole,
 )
 
@@ -77,6 +78,21 @@ def as_numbers(value: Any) -> Any:
         return tuple(float(part) for part in parts)
     except (TypeError, ValueError):
         return value
+
+
+def require_bounds(bounds: object) -> None:
+    """One sentence for bounds that are missing, no numbers, reversed, not finite or of
+    the wrong number.
+    """
+    sides = bounds if isinstance(bounds, tuple) and len(bounds) == 2 else (None,)
+    if not all(
+        isinstance(side, tuple) and None not in map(_as_float, side) for side in sides
+    ):
+        raise ConfigurationError(
+            f"bounds are {bounds!r}, but they must be a pair (lower, upper): give"
+            " (-1.0, 1.0)."
+        )
+    require_ranges(*sides)
 
 
 Take = Callable[[str, Any], Any]

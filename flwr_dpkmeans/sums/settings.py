@@ -19,17 +19,16 @@ from typing import Any
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     invalid,
-    require_ranges,
 )
 from flwr_dpkmeans.privacy.noise import NoiseKind
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import (
     Options,
-    _as_float,
     choice,
     flag,
     option,
     real,
+    require_bounds,
     whole,
 )
 
@@ -80,21 +79,6 @@ class Dropout(Enum):
         for nothing.
         """
         return cls.RETRY
-
-
-def require_bounds(bounds: object) -> None:
-    """One sentence for bounds that are missing, no numbers, reversed, not finite or of
-    the wrong number.
-    """
-    sides = bounds if isinstance(bounds, tuple) and len(bounds) == 2 else (None,)
-    if not all(
-        isinstance(side, tuple) and None not in map(_as_float, side) for side in sides
-    ):
-        raise ConfigurationError(
-            f"bounds are {bounds!r}, but they must be a pair (lower, upper): give"
-            " (-1.0, 1.0)."
-        )
-    require_ranges(*sides)
 
 
 def _require_name(name: str, value: Any) -> None:

@@ -56,7 +56,7 @@ from flwr_dpkmeans.secagg.messages.packing import MAX_BOXES
 from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import unpack_state
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 SECONDS = 5.0
 """Of processor time, since the machine that runs the tests may be busy, or slow.

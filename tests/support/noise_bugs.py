@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.noise import SecureNoise, SeededNoise
 from flwr_dpkmeans.privacy.release import Block, NoiseShape, as_released
-from flwr_dpkmeans.sums import client as mod
 from flwr_dpkmeans.sums import server as server_run
 from flwr_dpkmeans.sums import trust as central
 from flwr_dpkmeans.sums import trust as distributed
+from flwr_dpkmeans.sums.client import transitions as mod
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Shares
 from flwr_dpkmeans.sums.trust import trust_base as base

@@ -25,7 +25,8 @@ from flwr_dpkmeans.sums.checks.verify import (
 )
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import whole_multiplier
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State

@@ -14,9 +14,10 @@ from support.masked_federation import Federation
 
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.sums import local
+from flwr_dpkmeans.sums import paired as pairs
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import LocalRun, Paired
+from flwr_dpkmeans.sums.local import LocalRun
+from flwr_dpkmeans.sums.paired import Paired
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.wire import Request
 
@@ -41,8 +42,8 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
         return expand(key, round_and_attempt, length)
 
     if not shared:
-        monkeypatch.setattr(local, "_MOST_WORDS", 3 * 3**2 - 1)
-    monkeypatch.setattr(local, "stream", noted_mask)
+        monkeypatch.setattr(pairs, "_MOST_WORDS", 3 * 3**2 - 1)
+    monkeypatch.setattr(pairs, "stream", noted_mask)
     monkeypatch.setattr(ciphers, "stream", noted_mask)
 
     def noted(private_key: bytes, public_keys: dict[int, bytes], *args: int) -> Any:

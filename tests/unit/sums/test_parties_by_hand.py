@@ -34,14 +34,18 @@ from flwr_dpkmeans.secagg.messages import (
     SumRequest,
 )
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.build import initial_state
-from flwr_dpkmeans.sums.client import Client, Guard
+from flwr_dpkmeans.sums.client import (
+    Client,
+    Guard,
+    request_checks,
+    state_changes,
+    transitions,
+)
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import unpack_state
 from flwr_dpkmeans.sums.server import Server, _common_columns
 from flwr_dpkmeans.sums.wire import (
     Failure,
@@ -52,6 +56,7 @@ from flwr_dpkmeans.sums.wire import (
     installed_versions,
     plan_digest,
 )
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 
 @lru_cache(maxsize=8)
@@ -102,10 +107,10 @@ def test_no_more_is_asked_for_than_was_priced(
 ) -> None:
     request = SumRequest(1, attempt, None if n_members is None else roster(n_members))
     if sentence is None:
-        client._require_planned(plan(), request)
+        request_checks.require_planned(plan(), request)
     else:
         with pytest.raises(ProtocolError, match=sentence):
-            client._require_planned(plan(), request)
+            request_checks.require_planned(plan(), request)
 
 
 @pytest.mark.parametrize(
@@ -114,12 +119,12 @@ def test_no_more_is_asked_for_than_was_priced(
 )
 def test_rounds_follow_each_other(released: int, asked: int, fits: bool) -> None:
     if fits:
-        client._require_following(memory(), released, asked)
+        request_checks.require_following(memory(), released, asked)
     else:
         with pytest.raises(
             ProtocolError, match=f"round {released + 1} follows \\(3: the end\\)"
         ):
-            client._require_following(memory(), released, asked)
+            request_checks.require_following(memory(), released, asked)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +140,12 @@ def test_a_servers_state_comes_once_for_each_round(
 ) -> None:
     told = memory()
     if sentence is None:
-        assert client._with_server_state(told, 1, blob, is_repeated=repeated) is told
+        assert (
+            state_changes.with_server_state(told, 1, blob, is_repeated=repeated) is told
+        )
     else:
         with pytest.raises(ProtocolError, match=sentence):
-            client._with_server_state(told, 1, blob, is_repeated=repeated)
+            state_changes.with_server_state(told, 1, blob, is_repeated=repeated)
 
 
 @pytest.mark.parametrize("more", [-1, 1])
@@ -147,7 +154,9 @@ def test_a_release_of_another_length_is_not_read(more: int) -> None:
     with pytest.raises(
         ProtocolError, match=f"has {length} entries, but the plan has {length - more}"
     ):
-        client._readable(memory(), Release(1, 0, np.zeros(length, dtype=np.uint64)))
+        state_changes.readable_sum(
+            memory(), Release(1, 0, np.zeros(length, dtype=np.uint64))
+        )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +253,7 @@ def test_shares_of_noise_are_for_those_that_shared_keys(
 def test_who_does_not_take_part_sends_zeros(
     rate: float, coin: int, factor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "takes_part", lambda *_: coin)
+    monkeypatch.setattr(transitions, "takes_part", lambda *_: coin)
     guard, statistic = (
         Guard(),
         SimpleNamespace(compute=lambda *_: [np.full((2, 2), 0.5), np.ones(2)]),
@@ -353,8 +362,8 @@ def test_a_client_begins_by_itself_where_the_plan_is_final_and_its_own(
     odd: Any = type(
         "Odd", (), {"is_final": is_final, "server_advances": server_advances}
     )()
-    assert client._initial_clusters(odd) is None
-    assert client._initial_clusters(plan()).digest == initial_state(plan()).digest  # type: ignore[union-attr]
+    assert state_changes.first_state(odd) is None
+    assert state_changes.first_state(plan()).digest == initial_state(plan()).digest  # type: ignore[union-attr]
 
 
 def test_a_result_that_is_mostly_noise_is_warned_of() -> None:
@@ -396,7 +405,7 @@ def test_a_run_has_begun_with_its_first_release(
     def require_next(*_: Any, **known: Any) -> None:
         raise ProtocolError(str(known))
 
-    monkeypatch.setattr(client, "require_next", require_next)
+    monkeypatch.setattr(transitions, "require_next", require_next)
     with pytest.raises(
         ProtocolError, match=re.escape(str({"begun": begun, "released": released}))
     ):

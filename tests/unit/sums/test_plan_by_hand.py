@@ -31,7 +31,8 @@ from flwr_dpkmeans.sums.checks.columns import (
     schema_agreement,
 )
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints, takes_part
+from flwr_dpkmeans.sums.plan import Plan, takes_part
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import State
 

@@ -35,9 +35,10 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.messages import NO_ROUND
 from flwr_dpkmeans.secagg.messages.packing import MAX_BOXES, pack_boxes, unpack_boxes
-from flwr_dpkmeans.sums import client, draft, server
+from flwr_dpkmeans.sums import draft, server
 from flwr_dpkmeans.sums.checks import neighbours, sound, verify
 from flwr_dpkmeans.sums.checks.neighbours import _share_of_bound, check_sensitivity
+from flwr_dpkmeans.sums.client import state_changes
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS, Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.task import Task
@@ -89,7 +90,7 @@ def test_as_many_boxes_are_read_as_there_are_clients_in_the_longest_roster() -> 
 def test_a_release_before_the_final_plan_is_refused() -> None:
     preliminary = cast(Any, SimpleNamespace(clusters=None))
     with pytest.raises(ProtocolError, match="a release came before the plan was final"):
-        client._advance(preliminary, cast(Any, None))
+        state_changes.next_state(preliminary, cast(Any, None))
 
 
 def test_signatures_are_asked_for_only_after_survivors_were_told_of() -> None:
