@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from flwr_dpkmeans.errors import (
     EnumT,
-    PeerError,
     ProtocolError,
-    RefusalError,
 )
-from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.secagg.ring import Ring
+from flwr_dpkmeans.sums.wire.failure import Failure, Status, shown_text
 
 MAX_BLOB_BYTES = 2**28
 """Longest blob or vector that is parsed at all."""
@@ -29,25 +26,6 @@ a roster of 100,000 clients.
 LIST_BLOBS = frozenset(("roster", "cohort", "survivors", "marks"))
 MAX_HEADER_CHARACTERS = 10_000
 MAX_INTEGER = 2**31
-STOPPING_CODES = frozenset(
-    {
-        "BudgetError",
-        "RefusalError",
-        "ConfigurationError",
-        "DataError",
-        "LocalMisuseError",
-        "IdentityError",
-    }
-)
-"""Refusals that leaving the node out does not mend."""
-
-
-class Status(Enum):
-    """Outcome of a request, as the client reports it."""
-
-    OK = "ok"
-    REFUSED = "refused"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -155,38 +133,3 @@ def _parsed_header(text: str) -> Mapping[str, Any]:
     if not isinstance(header, dict):
         raise ProtocolError("a message's header is not a mapping: message discarded.")
     return MappingProxyType(header)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A refusal, or a failure on a client's side: a fixed code and a sentence made of
-    public values only.
-    """
-
-    status: Status
-    code: str
-    sentence: str
-
-    def stop(
-        self,
-        node: int,
-        *,
-        always: bool,
-    ) -> PeerError:
-        """The error that it is to the server: one that stops the run, or one that only
-        leaves the node out.
-        """
-        if always or self.code in STOPPING_CODES:
-            error = RefusalError(f"node {node} refused ({self.code}): {self.sentence}")
-            # The sentence may hold a limit of the node's policy, which its owner tells
-            # the server alone.
-            error.for_others = f"node {node} refused ({self.code})."
-            return error
-        return ProtocolError(
-            f"node {node} did not answer ({self.code}): {self.sentence}"
-        )
-
-
-def shown_text(value: object, longest: int) -> str:
-    """Another party's text for a log: bounded, and without control characters."""
-    return printable(value, longest) if isinstance(value, str) else ""

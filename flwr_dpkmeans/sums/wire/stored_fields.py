@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from flwr_dpkmeans.secagg.messages import packing
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.wire.codec import BlobForm, message_fields
+from flwr_dpkmeans.sums.wire.message_fields import BlobForm, message_fields
 from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 
