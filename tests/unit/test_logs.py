@@ -191,6 +191,8 @@ def test_every_logger_of_the_package_is_placed(
             for call in calls
             if house.dotted(call.func) == "placed_logger"
         ]
+        if given:
+            importlib.import_module(module)
         names |= {
             module if one == "__name__" else ast.literal_eval(one) for one in given
         }

@@ -11,9 +11,9 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.secagg.credentials import SIGNATURE_BYTES
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.wire.failure import shown_text
+from flwr_dpkmeans.sums.wire.failure import Failure, Status, shown_text
 from flwr_dpkmeans.sums.wire.message_fields import read_message, write_message
-from flwr_dpkmeans.sums.wire.packet import Failure, Packet, Status
+from flwr_dpkmeans.sums.wire.packet import Packet
 from flwr_dpkmeans.sums.wire.requests import MESSAGES, KeysReply, Request
 from flwr_dpkmeans.sums.wire.versions import (
     installed_versions,
