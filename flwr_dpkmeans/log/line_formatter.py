@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from datetime import UTC, datetime
-from typing import Any
 
 from flwr_dpkmeans.log.log_options import LogFormat
 from flwr_dpkmeans.log.plain_lines import printable, where_raised
@@ -60,7 +59,7 @@ def _place_of(record: logging.LogRecord) -> dict[str, int]:
 
 def _as_json(record: logging.LogRecord, message: str, time: str) -> str:
     """Make one JSON object; ASCII only, so that no reader of lines is misled."""
-    line: dict[str, Any] = {
+    line: dict[str, object] = {
         "time": time,
         "level": record.levelname,
         "logger": record.name,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from flwr_dpkmeans.errors import invalid, member
 
@@ -29,7 +28,7 @@ class LogOptions:
     """Where lines are written as well, by a node that says so itself."""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], *, may_write: bool = False) -> LogOptions:
+    def of(cls, config: Mapping[str, object], *, may_write: bool = False) -> LogOptions:
         """Read the options as a configuration spells them.
 
         Anything else is a `ConfigurationError`.

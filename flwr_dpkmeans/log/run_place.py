@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def write_place(record: logging.LogRecord) -> bool:
     return True
 
 
-def event(name: str, **details: Any) -> dict[str, Any]:
+def event(name: str, **details: object) -> dict[str, object]:
     """Make the ``extra`` of a logging call.
 
     A name to search for and public numbers, shown in JSON lines.

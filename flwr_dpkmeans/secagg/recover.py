@@ -100,6 +100,11 @@ class Recover(Party):
         return graph.recovery_graph(n_sharers, self.max_silent)
 
     @property
+    def threshold(self) -> int:
+        """See `Party.threshold`."""
+        return self.graph.threshold
+
+    @property
     def neighbours(self) -> NodeIds:
         """Nodes that hold this client's shares and mask with it."""
         return self.sharers.circle(self.node_id, self.graph.degree)

@@ -32,13 +32,13 @@ from flwr_dpkmeans.secagg.roster import FEWEST_AUTHORS, NodeIds, Roster, transcr
 from flwr_dpkmeans.secagg.session import (
     TAG_BYTES,
     Outcome,
+    PartOfSum,
     Session,
     Silence,
     require_equal_tags,
 )
 from flwr_dpkmeans.secagg.slots import Slots
 
-Reply = messages.ShareReply | messages.SumReply | messages.UnmaskReply
 _MOST_NAMED = 20
 
 
@@ -172,11 +172,7 @@ class RecoverSession(Session):
 
     # -- replies
 
-    def take(
-        self,
-        node_id: int,
-        reply: Reply,
-    ) -> None:
+    def take(self, node_id: int, reply: PartOfSum) -> None:
         """Take in what one client replied to the request that is due."""
         if isinstance(reply, messages.ShareReply):
             self.receive_shares(node_id, reply)

@@ -19,9 +19,8 @@ anything else                                     `ProtocolError`, and the state
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from flwr_dpkmeans.errors import CohortError, LocalMisuseError, ProtocolError
 from flwr_dpkmeans.secagg import ciphers, keys, messages
@@ -38,8 +37,6 @@ from flwr_dpkmeans.secagg.session import (
     Silence,
     require_equal_tags,
 )
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -144,24 +141,12 @@ class Retry(Party):
         masked = self
         if transcript != self.transcript:
             mask_keys = [
-                self._shared(
-                    keys.derive_key,
-                    pair_key,
-                    "mask",
-                    transcript,
-                )
-                for _, pair_key in self.pair_keys
+                self._mask_key(pair_key, transcript) for _, pair_key in self.pair_keys
             ]
             masked = changed(self, mask_keys=b"".join(mask_keys))
-        length = len(values)
         for index, (peer, _) in enumerate(self.pair_keys):
             mask_key = piece(masked.mask_keys, index)
-            words = self._shared(
-                ciphers.stream,
-                mask_key,
-                self.attempt_id,
-                length,
-            )
+            words = self._mask(mask_key, len(values))
             if self.node_id < peer:
                 values += words
             else:
@@ -170,9 +155,13 @@ class Retry(Party):
             return masked, self._sealed_group_key()
         return masked, {}
 
-    def _shared(self, compute: Callable[..., _Value], *arguments: Any) -> _Value:
-        """Compute what a neighbour computes of equal arguments."""
-        return compute(*arguments)
+    def _mask_key(self, pair_key: bytes, transcript: bytes) -> bytes:
+        """Derive the key of the masks with one neighbour, which derives the same."""
+        return keys.derive_key(pair_key, "mask", transcript)
+
+    def _mask(self, mask_key: bytes, length: int) -> Ring:
+        """Expand the mask with one neighbour, which expands the same."""
+        return ciphers.stream(mask_key, self.attempt_id, length)
 
     def _sealed_group_key(self) -> dict[int, bytes]:
         """Seal the new group key for each other client."""

@@ -47,6 +47,10 @@ Outcome = tuple[AggregateVector | None, Silence | None]
 """The sum, once it is there, and who did not answer, if that changes anything."""
 
 
+PartOfSum = messages.ShareReply | messages.SumReply | messages.UnmaskReply
+"""What a client sends so that a sum comes about."""
+
+
 class Session(ABC):
     """One run of an aggregation protocol, as the server sees it."""
 
@@ -194,12 +198,9 @@ class Session(ABC):
     ) -> None:
         """Raise unless a reply's tag and boxes for others are as they are due."""
 
-    def take(
-        self,
-        node_id: int,
-        reply: messages.SumReply,
-    ) -> None:
+    def take(self, node_id: int, reply: PartOfSum) -> None:
         """Take in what one client replied to the request that is due."""
+        assert isinstance(reply, messages.SumReply)
         self.receive(node_id, reply)
 
     def missing(self) -> NodeIds:

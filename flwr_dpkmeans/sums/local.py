@@ -9,7 +9,7 @@ requests and replies as they are instead of bytes, one client after another, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
-from flwr_dpkmeans.sums.paired import Paired
+from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
@@ -38,16 +38,32 @@ a client's id.
 """
 
 
+def _as_they_are(plan: Plan, points: Array) -> Array:
+    """Points that lie in the plan's box, on the grid."""
+    return points
+
+
 def run_direct(
     plan: Plan,
     parts: Sequence[Array],
-    **options: Any,
+    *,
+    scale: Callable[[Plan, Array], Array] = _as_they_are,
+    server_points: Array | None = None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
 ) -> LocalRun:
     """Run a plan over clients in this process, one table (n_i, n_features) for each.
 
-    See `LocalRun` for `options`.
+    See `LocalRun` for the options.
     """
-    run = LocalRun(plan, parts, **options)
+    run = LocalRun(
+        plan,
+        parts,
+        scale=scale,
+        server_points=server_points,
+        labels=labels,
+        on_step=on_step,
+    )
     return run.play()
 
 
@@ -153,7 +169,7 @@ class LocalRun(Server):
         plan: Plan,
         parts: Sequence[Array],
         *,
-        scale: Callable[[Plan, Array], Array] = lambda _, points: points,
+        scale: Callable[[Plan, Array], Array] = _as_they_are,
         server_points: Array | None = None,
         labels: Sequence[Labels] | None = None,
         on_step: Callable[[Step], None] = logger.debug,
@@ -180,7 +196,7 @@ class LocalRun(Server):
         self._on_step = on_step
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
-        self._pairs: dict[Any, Any] = {}
+        self._awaited = Awaited()
         self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
         """What the last client masked, for audits that play all parties."""
         self.steps: list[Step] = []
@@ -229,7 +245,7 @@ class LocalRun(Server):
         protocol = memory.protocol
         if request.stage is Stage.KEYS and isinstance(protocol, Retry):
             fields = vars(protocol)
-            paired = Paired(**fields, agreed=self._pairs)
+            paired = Paired(**fields, awaited=self._awaited)
             memory = changed(memory, protocol=paired)
         self.memories[node] = memory
         self.unmasked_vector = client.unmasked_vector

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import Enum
 from functools import lru_cache, partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -19,7 +19,11 @@ from flwr_dpkmeans.errors import (
     require_whole,
 )
 
+if TYPE_CHECKING:
+    from dataclasses import _MISSING_TYPE
+
 OptionsT = TypeVar("OptionsT", bound="Options")
+ValueT = TypeVar("ValueT")
 
 
 def require_integer(
@@ -56,7 +60,7 @@ def require_integer(
 
 
 def _as_float(value: object) -> float | None:
-    """Any real number as a float, None of what is no number.
+    """A real number as a float, None of what is no number.
 
     An integer beyond their range becomes infinite.
     """
@@ -68,12 +72,14 @@ def _as_float(value: object) -> float | None:
         return math.inf
 
 
-def as_numbers(value: Any) -> Any:
+def as_numbers(value: object) -> object:
     """A tuple of floats from numbers, or from text with commas.
 
     What is neither stays, for a check to refuse.
     """
     parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, Iterable):
+        return value
     try:
         return tuple(float(part) for part in parts)
     except (TypeError, ValueError):
@@ -95,7 +101,7 @@ def require_bounds(bounds: object) -> None:
     require_ranges(*sides)
 
 
-Take = Callable[[str, Any], Any]
+Take = Callable[[str, object], Any]
 """Reads and checks the value of an option of a name."""
 
 
@@ -113,13 +119,13 @@ class Rule:
 
 
 def whole(
-    default: Any,
+    default: ValueT | _MISSING_TYPE,
     low: int,
     example: int,
     about: str,
     *,
     most: int | None = None,
-) -> Any:
+) -> ValueT:
     """Declare an option that is an integer of at least `low` and at most `most`.
 
     Optional if its default is None.
@@ -129,23 +135,24 @@ def whole(
 
 
 def real(
-    default: Any,
+    default: ValueT | _MISSING_TYPE,
     low: float,
     high: float,
     example: str,
     about: str,
-) -> Any:
+) -> ValueT:
     """Declare an option that is a number in the open interval (low, high).
 
     Optional if its default is None.
     """
     bound = _interval_words(low, high)
 
-    def take(name: str, value: Any) -> float:
+    def take(name: str, value: object) -> float:
         number = _as_float(value)
-        if number is None or not low < number < high:
-            refused = value if number is None else number
-            raise invalid(name, refused, f"a finite number {bound}", f"give {example}")
+        if number is None:
+            raise invalid(name, value, f"a finite number {bound}", f"give {example}")
+        if not low < number < high:
+            raise invalid(name, number, f"a finite number {bound}", f"give {example}")
         return number
 
     return _declared(default, take, about)
@@ -161,23 +168,23 @@ def _interval_words(low: float, high: float) -> str:
     return f"strictly between {low:g} and {high:g}"
 
 
-def choice(kind: type[Enum], default: Enum | None, about: str) -> Any:
+def choice(kind: type[Enum], default: ValueT, about: str) -> ValueT:
     """Declare an option that is a member of an enumeration.
 
     Optional if its default is None.
     """
     names = ", ".join(str(item.value) for item in kind)
 
-    def take(name: str, value: Any) -> Enum:
+    def take(name: str, value: object) -> Enum:
         return member(name, value, kind)
 
     return _declared(default, take, f"{about} ({names})")
 
 
-def flag(default: bool, about: str) -> Any:
+def flag(default: bool, about: str) -> bool:
     """Declare an option that is True or False."""
 
-    def take(name: str, value: Any) -> bool:
+    def take(name: str, value: object) -> bool:
         if not isinstance(value, bool):
             raise invalid(
                 name,
@@ -191,14 +198,14 @@ def flag(default: bool, about: str) -> Any:
 
 
 def option(
-    default: Any,
-    check: Callable[[str, Any], None],
+    default: ValueT | _MISSING_TYPE,
+    check: Callable[..., None],
     about: str,
-    read: Callable[..., Any] | None = None,
-) -> Any:
+    read: Callable[..., object] | None = None,
+) -> ValueT:
     """Declare an option with a check of its own, of what `read` makes of the value."""
 
-    def take(name: str, value: Any) -> Any:
+    def take(name: str, value: object) -> object:
         if read is not None:
             value = read(value)
         check(name, value)
@@ -207,8 +214,8 @@ def option(
     return _declared(default, take, about)
 
 
-def _declared(default: Any, take: Take, about: str) -> Any:
-    """A field with its rule.
+def _declared(default: ValueT | _MISSING_TYPE, take: Take, about: str) -> ValueT:
+    """A field with its rule; without a default it must be stated.
 
     One whose default is None may be left to the run, another default is taken now.
     """
@@ -216,7 +223,7 @@ def _declared(default: Any, take: Take, about: str) -> Any:
     if not is_optional and default is not MISSING:
         default = take("the default", default)
     rule = Rule(take, about, optional=is_optional)
-    return field(default=default, metadata={"rule": rule})
+    return field(default=default, metadata={"rule": rule})  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -243,7 +250,7 @@ class Options:
             if type(value) is not type(stated) or value != stated:
                 object.__setattr__(self, name, value)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What a file of any format stores: plain values, the text of an enumeration's
         member.
         """
@@ -253,14 +260,14 @@ class Options:
                 values[name] = value.value
         return values
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Restore what was stored, read and checked as when it was stated."""
         for name, value in state.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
 
     @classmethod
-    def defaults(cls) -> dict[str, Any]:
+    def defaults(cls) -> dict[str, object]:
         """Every option that may be left out, with its default."""
         return {
             declared.name: declared.default
@@ -268,14 +275,14 @@ class Options:
             if declared.default is not MISSING
         }
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, object]:
         """Options by name, as scikit-learn's `clone` and nested parameters ask for
         them.
         """
         names = [declared.name for declared in fields(self)]
         return {name: getattr(self, name) for name in names}
 
-    def set_params(self: OptionsT, **values: Any) -> OptionsT:
+    def set_params(self: OptionsT, **values: object) -> OptionsT:
         """The same options with other values of some.
 
         Unlike scikit-learn's, this leaves the object as it is.
@@ -290,13 +297,13 @@ class Options:
         return replace(self, **values)
 
 
-def rule_of(declared: Field[Any]) -> Rule | None:
+def rule_of(declared: Field[object]) -> Rule | None:
     """The rule of an option's field."""
     return declared.metadata.get("rule")
 
 
 @lru_cache(maxsize=256)
-def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, Any], ...]:
+def _rules(kind: type[Options]) -> tuple[tuple[str, Rule, object], ...]:
     """Name, rule and default of each option that has a rule."""
     rules = []
     for declared in fields(kind):

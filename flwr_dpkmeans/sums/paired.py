@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from flwr_dpkmeans.secagg.ciphers import stream
+from flwr_dpkmeans.secagg.ciphers import AttemptId
 from flwr_dpkmeans.secagg.retry import Retry
+from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import Roster
 
 _MOST_WORDS = 1 << 22
@@ -17,6 +17,25 @@ Four times as many, as clients are asked along the circle.
 """
 
 
+@dataclass
+class Awaited:
+    """What the first of two clients has computed, until the second takes it out."""
+
+    pair_keys: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    """By both public keys."""
+    mask_keys: dict[tuple[bytes, bytes], bytes] = field(
+        default_factory=dict, repr=False
+    )
+    """By pair key and transcript."""
+    masks: dict[tuple[bytes, AttemptId, int], Ring] = field(
+        default_factory=dict, repr=False
+    )
+    """By mask key, aggregation and number of words."""
+
+    def __len__(self) -> int:
+        return len(self.pair_keys) + len(self.mask_keys) + len(self.masks)
+
+
 @dataclass(frozen=True)
 class Paired(Retry):
     """A client whose peers are all in this process: what the first of two computes, the
@@ -24,13 +43,12 @@ class Paired(Retry):
 
     X25519 gives both the same (RFC 7748, section 6.1), and the key that follows from it
     names the run and both ids. Masks and their keys are functions of arguments that
-    both have.
+    both have. Both have as many neighbours and come to the same answer here, so that
+    nothing is left over.
     """
 
-    agreed: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """Keys of pairs of which one has asked so far, by both public keys, and what
-    `_shared` computed of arguments.
-    """
+    awaited: Awaited = field(default_factory=Awaited, repr=False)
+    """Of all clients of the run."""
 
     def _agreed_keys(
         self,
@@ -38,36 +56,40 @@ class Paired(Retry):
         peers: Iterable[int],
         pair_keys: Mapping[int, bytes],
     ) -> dict[int, bytes]:
-        new_peers = [
-            peer for peer in peers if peer not in pair_keys and peer != self.node_id
-        ]
         public_key = roster.keys[self.node_id]
-        pairs: dict[int, bytes] = {}
-        for peer in new_peers:
-            ordered = sorted((public_key, roster.keys[peer]))
-            pairs[peer] = b"".join(ordered)
-        looked_up = {
-            peer: self.agreed.pop(pair)
-            for peer, pair in pairs.items()
-            if pair in self.agreed
-        }
-        present = {**pair_keys, **looked_up}
-        keys = super()._agreed_keys(roster, new_peers, present)
-        for peer, pair in pairs.items():
-            if peer not in looked_up:
-                self.agreed[pair] = keys[peer]
-        return keys
+        awaited = self.awaited.pair_keys
+        present = dict(pair_keys)
+        first_of_pair: dict[int, bytes] = {}
+        for peer in peers:
+            if peer in pair_keys or peer == self.node_id:
+                continue
+            both_keys = b"".join(sorted((public_key, roster.keys[peer])))
+            if both_keys in awaited:
+                present[peer] = awaited.pop(both_keys)
+            else:
+                first_of_pair[peer] = both_keys
+        agreed = super()._agreed_keys(roster, first_of_pair, present)
+        for peer, both_keys in first_of_pair.items():
+            awaited[both_keys] = agreed[peer]
+        return agreed
 
-    def _shared(self, compute: Callable[..., Any], *arguments: Any) -> Any:
-        # Both have as many neighbours and come to the same answer here, so that nothing
-        # is left over.
-        if compute is stream:
-            length = arguments[-1]
-            n_words = length * len(self.pair_keys) ** 2
-            if n_words > _MOST_WORDS:
-                return compute(*arguments)
-        key = (compute, *arguments)
-        if key in self.agreed:
-            return self.agreed.pop(key)
-        self.agreed[key] = compute(*arguments)
-        return self.agreed[key]
+    def _mask_key(self, pair_key: bytes, transcript: bytes) -> bytes:
+        awaited = self.awaited.mask_keys
+        name = (pair_key, transcript)
+        if name in awaited:
+            return awaited.pop(name)
+        mask_key = super()._mask_key(pair_key, transcript)
+        awaited[name] = mask_key
+        return mask_key
+
+    def _mask(self, mask_key: bytes, length: int) -> Ring:
+        n_waiting_words = length * len(self.pair_keys) ** 2
+        if n_waiting_words > _MOST_WORDS:
+            return super()._mask(mask_key, length)
+        awaited = self.awaited.masks
+        name = (mask_key, self.attempt_id, length)
+        if name in awaited:
+            return awaited.pop(name)
+        words = super()._mask(mask_key, length)
+        awaited[name] = words
+        return words

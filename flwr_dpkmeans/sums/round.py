@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,7 +236,14 @@ class PrivateSum:
         return self.labelled(points, state, labels)
 
 
-def _beside(points: Any, columns: Array) -> Any:
+class _LargeTable(Protocol):
+    """A table beyond memory."""
+
+    def beside(self, columns: Array) -> Array:
+        """The table with further columns behind its own."""
+
+
+def _beside(points: Array | _LargeTable, columns: Array) -> Array:
     """Points with the columns of a profile behind their own, also of a table that is
     beyond memory.
     """

@@ -14,7 +14,6 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -81,7 +80,7 @@ class Dropout(Enum):
         return cls.RETRY
 
 
-def _require_name(name: str, value: Any) -> None:
+def _require_name(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise invalid(
             name,

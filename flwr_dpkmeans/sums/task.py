@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.release import (
@@ -29,12 +29,15 @@ from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 
 if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
+    from pydantic_core import CoreSchema
+
     from flwr_dpkmeans.sums.config import RunConfig
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
     from flwr_dpkmeans.sums.public_facts import PublicFacts
     from flwr_dpkmeans.sums.trust import TrustModel
 
-
+KindT = TypeVar("KindT")
 _OF_CALLS = (
     "algorithm",
     "engine",
@@ -365,9 +368,9 @@ class Task(Options, ABC):
     @classmethod
     def __get_pydantic_core_schema__(
         cls,
-        source: Any,
-        handler: Any,
-    ) -> Any:
+        source: type[Task],
+        handler: GetCoreSchemaHandler,
+    ) -> CoreSchema:
         """A task of any kind travels with its name.
 
         Which class that is, the registry says.
@@ -382,23 +385,27 @@ class Task(Options, ABC):
         )
 
 
+def adapter(kind: type[KindT]) -> TypeAdapter[KindT]:
+    """Parser and serialiser of a plan or a kind of task."""
+    compiled: TypeAdapter[KindT] = _compiled_adapter(kind)  # type: ignore[arg-type]
+    return compiled
+
+
 @lru_cache(maxsize=64)
-def adapter(kind: type[Any]) -> Any:
-    """Parser and serialiser of a plan or a kind of task, made once: Pydantic takes
-    longer to compile it than a small run takes.
-    """
+def _compiled_adapter(kind: type[object]) -> TypeAdapter[Any]:
+    """Made once: Pydantic takes longer to compile it than a small run takes."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
-def _written(task: Task) -> dict[str, Any]:
+def _written(task: Task) -> dict[str, object]:
     """A task as it stands in a plan: its name, and its parameters."""
     parameters = adapter(type(task)).dump_python(task, mode="json")
     return {"name": task.name, **parameters}
 
 
-def _read(value: Any) -> Task:
+def _read(value: object) -> Task:
     """A task of a plan; a name that nobody registered here, or options that its class
     refuses, are errors.
     """

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +101,7 @@ class ReleasedSum:
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         return self.arrays[name]
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> NoReturn:
         raise LocalMisuseError(
             "a ReleasedSum cannot be pickled: send the noised vector instead."
         )

@@ -13,7 +13,12 @@ from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.aggregation.plain_sums import Plain
 from flwr_dpkmeans.sums.aggregation.recovered_sums import Recovered
-from flwr_dpkmeans.sums.aggregation.repeated_sums import Repeated, Session
+from flwr_dpkmeans.sums.aggregation.repeated_sums import (
+    PartyStart,
+    Repeated,
+    Session,
+    SessionLimits,
+)
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan
@@ -32,16 +37,16 @@ def party_of(
     plan: Plan, node_id: int, private_key: bytes, min_cohort: int, plan_digest: bytes
 ) -> Party:
     """A client at the start of a run."""
-    return plan.aggregator.party(
-        plan,
-        plan.run_id,
-        node_id,
-        private_key,
-        min_cohort,
-        plan.max_silent,
-        plan.model.hides_sums(),
-        plan_digest,
+    start = PartyStart(
+        run_id=plan.run_id,
+        node_id=node_id,
+        private_key=private_key,
+        min_cohort=min_cohort,
+        max_silent=plan.max_silent,
+        authored=plan.model.hides_sums(),
+        plan_digest=plan_digest,
     )
+    return plan.aggregator.party(plan, start)
 
 
 def session_of(
@@ -51,12 +56,11 @@ def session_of(
 
     Clients count the aggregations by the plan that they agreed to.
     """
-    return plan.aggregator.session(
-        agreed,
-        roster,
+    limits = SessionLimits(
         min_cohort=plan.min_cohort,
         max_retries=plan.settings.max_retries,
         max_silent=plan.max_silent,
         authored=plan.model.hides_sums(),
         credentials=credentials,
     )
+    return plan.aggregator.session(agreed, roster, limits)

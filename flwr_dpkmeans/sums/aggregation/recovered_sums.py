@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.agreement import UNMASK_BYTES
@@ -12,7 +12,12 @@ from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.recover_session import RecoverSession
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums.aggregation.repeated_sums import Repeated, Session
+from flwr_dpkmeans.sums.aggregation.repeated_sums import (
+    PartyStart,
+    Repeated,
+    Session,
+    SessionLimits,
+)
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
@@ -34,10 +39,10 @@ class Recovered(Repeated):
 
     trips = 2
 
-    def party(self, plan: Plan, *start: Any) -> Party:
-        return Recover(*start, slots=plan.slots)
+    def party(self, plan: Plan, start: PartyStart) -> Party:
+        return Recover(**start, slots=plan.slots)
 
-    def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
+    def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:

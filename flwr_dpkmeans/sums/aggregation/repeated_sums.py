@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypedDict
 
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.recover_session import RecoverSession
 from flwr_dpkmeans.secagg.retry import Retry, RetrySession
@@ -18,6 +20,28 @@ Session = RetrySession | RecoverSession
 _SPARSE_MAX_SILENT = 20
 
 
+class PartyStart(TypedDict):
+    """What a client starts with; see `secagg.party.Party`."""
+
+    run_id: int
+    node_id: int
+    private_key: bytes
+    min_cohort: int
+    max_silent: int
+    authored: bool
+    plan_digest: bytes
+
+
+class SessionLimits(TypedDict):
+    """What the server's side starts with besides a roster; see `secagg.session`."""
+
+    min_cohort: int
+    max_retries: int
+    max_silent: int
+    authored: bool
+    credentials: Mapping[int, Credential]
+
+
 class Repeated:
     """Adding up so that a sum is asked for again without those that fell silent.
 
@@ -27,14 +51,16 @@ class Repeated:
     trips = 1
     """Round trips of one aggregation, and of the keys."""
 
-    def party(self, plan: Plan, *start: Any) -> Party:
+    def party(self, plan: Plan, start: PartyStart) -> Party:
         """A client at the start of a run.
 
         Without masks, on one machine, whoever adds up sees its vectors.
         """
-        return Retry(*start) if plan.settings.masking else Plain(*start)
+        if plan.settings.masking:
+            return Retry(**start)
+        return Plain(**start)
 
-    def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
+    def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
         """The server's side, once keys are agreed on."""
         if agreed.settings.masking:
             return RetrySession(roster, **limits)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from flwr_dpkmeans.errors import DataError, RefusalError
 from flwr_dpkmeans.sums.plan import Plan
@@ -99,7 +98,7 @@ def require_labels(plan: Plan, *, has_labels: bool) -> None:
 
 
 def schema_agreement(
-    digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[Any]
+    digest: str, names: Sequence[str], bounds: Box, *columns: Sequence[object]
 ) -> str:
     """What all sides of a run must have alike: a schema's digest, and what follows from
     it (`planned_schema`); empty without a schema.

@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any
 
 from flwr_dpkmeans.errors import (
     ProtocolError,
@@ -130,7 +129,7 @@ def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
     }
 
 
-def _agree(mine: Any, theirs: Any) -> bool:
+def _agree(mine: object, theirs: object) -> bool:
     """Whether two values agree up to the last digits of their numbers, in which another
     machine's pow may differ.
     """
@@ -138,14 +137,14 @@ def _agree(mine: Any, theirs: Any) -> bool:
         return True
     if type(mine) is not type(theirs):
         return False
-    if isinstance(mine, tuple):
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
         return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
     if is_dataclass(mine):
         return all(
             _agree(getattr(mine, field.name), getattr(theirs, field.name))
             for field in fields(mine)
         )
-    if isinstance(mine, float):
+    if isinstance(mine, float) and isinstance(theirs, float):
         return math.isclose(
             mine,
             theirs,

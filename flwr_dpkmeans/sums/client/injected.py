@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
@@ -129,13 +129,22 @@ class Guard:
         """Log that the server has ended the run, and why."""
 
 
+class TableFacts(NamedTuple):
+    """What a client says of its own table before any sum."""
+
+    n_features: int
+    names: tuple[str, ...]
+    """Of its columns; empty if it knows none."""
+    has_labels: bool
+    schema: str
+    """What its schema agrees to; empty without one."""
+
+
 class Statistic(Protocol):
     """What knows the rows."""
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        """Width of the table, its columns' names if it knows them, whether it has
-        labels, what its schema agrees to.
-        """
+        """The table's `TableFacts`, in their order."""
 
     def compute(
         self,

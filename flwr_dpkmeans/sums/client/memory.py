@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.sums.aggregation import PARTIES
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
-from flwr_dpkmeans.sums.wire import (
-    load_plan,
+from flwr_dpkmeans.sums.wire import load_plan
+from flwr_dpkmeans.sums.wire.stored_fields import (
+    StoredFields,
     pack_fields,
     unpack_fields,
 )
@@ -63,34 +62,24 @@ class Memory:
             return b""
         return self.discoveries.digest()
 
-    def pack(self) -> dict[str, Any]:
+    def pack(self) -> StoredFields:
         """Write it as text and blobs, for one record that is replaced as a whole."""
         protocol = pack_fields(self.protocol)
-        others = pack_fields(
-            self,
-            "protocol",
-            "plan_blob",
-            "plan",
-        )
+        others = pack_fields(self, "protocol", "plan_blob", "plan")
         return {**protocol, **others, "plan": self.plan_blob}
 
     @classmethod
-    def unpack(
-        cls,
-        stored: Mapping[str, Any],
-        run_id: int,
-    ) -> Memory | None:
+    def unpack(cls, stored: StoredFields, run_id: int) -> Memory | None:
         """Undo `pack`; None where it is of an earlier run."""
         (party_name,) = PARTIES.keys() & stored.keys()
         party = unpack_fields(PARTIES[party_name], stored)
         if party.run_id != run_id:
             return None
         plan_blob = bytes(stored["plan"])
-        memory: Memory = unpack_fields(
+        return unpack_fields(
             cls,
             stored,
             protocol=party,
             plan_blob=plan_blob,
             plan=load_plan(plan_blob),
         )
-        return memory

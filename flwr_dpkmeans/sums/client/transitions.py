@@ -36,10 +36,9 @@ nor randomness but keys and noise is read here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -50,14 +49,13 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
 from flwr_dpkmeans.secagg.keys import generate_private_key
-from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
 from flwr_dpkmeans.secagg.ring import FixedPointVector, encode
 from flwr_dpkmeans.sums.aggregation import party_of
 from flwr_dpkmeans.sums.checks import columns as tables
 from flwr_dpkmeans.sums.checks.verify import require_next
-from flwr_dpkmeans.sums.client.injected import Guard, Statistic
+from flwr_dpkmeans.sums.client.injected import Guard, Statistic, TableFacts
 from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.client.request_checks import (
     require_following,
@@ -75,6 +73,7 @@ from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.wire import (
     KeysReply,
+    Reply,
     Request,
     load_plan,
     plan_digest,
@@ -103,7 +102,7 @@ class Client:
         For audits that play all parties; never stored.
         """
 
-    def handle(self, request: Request) -> tuple[Memory | None, Any]:
+    def handle(self, request: Request) -> tuple[Memory | None, Reply]:
         """Answer a request.
 
         The memory is to be stored before the reply is sent, but where it is None.
@@ -119,24 +118,33 @@ class Client:
                 f"the message is of another run than {guard.run_id}: it is replayed or"
                 " went astray, and refused."
             )
-        if request.stage is Stage.STOP:
-            return self._stop(request), messages.StopReply()
-        # A result is welcome at any time, and costs nothing.
-        if request.stage is not Stage.FINISH:
-            # What nobody takes in any more must not cost anything.
+        message = request.body
+        if isinstance(message, messages.StopRequest):
+            return self._stop(message), messages.StopReply()
+        if not isinstance(message, messages.FinishRequest):
+            # What nobody takes in any more must not cost anything; a result is welcome
+            # at any time, and costs nothing.
             guard.require_in_time(request.wait)
-        if request.stage is Stage.KEYS:
+        if message is None:
             return self._agree(request)
-        if self._memory is None:
+        memory = self._memory
+        if memory is None:
             mend = "(it may have restarted): leave it out or start a new run."
             raise ProtocolError(f"run {guard.run_id} is unknown to this client {mend}")
-        transition = _TRANSITIONS[request.stage]
-        return transition(self, self._memory, request)
+        match message:
+            case messages.ShareRequest():
+                return self._share(memory, message)
+            case messages.SumRequest():
+                return self._sum(memory, message, request)
+            case messages.UnmaskRequest():
+                return self._unmask(memory, message)
+            case messages.FinishRequest():
+                return self._finish(memory, message)
 
-    def _stop(self, request: Request) -> Memory | None:
+    def _stop(self, message: messages.StopRequest) -> Memory | None:
         """Log why the run ended, and forget the keys."""
         memory = self._memory
-        self._guard.stopped(memory, request.body.sentence)
+        self._guard.stopped(memory, message.sentence)
         if memory is None:
             # This client refused the plan, or never saw it.
             return None
@@ -163,38 +171,28 @@ class Client:
         plan = load_plan(request.plan)
         digest = plan_digest(request.plan)
         self._require_first_plan(plan, digest)
-        n_features, names, has_labels, schema = self._statistic.describe()
-        tables.require_schema(plan, schema)
-        tables.require_width(plan, n_features)
-        tables.require_labels(plan, has_labels=has_labels)
-        columns = tables.require_columns(plan, names)
-        guard.require_names(plan, names)
+        table = TableFacts(*self._statistic.describe())
+        tables.require_schema(plan, table.schema)
+        tables.require_width(plan, table.n_features)
+        tables.require_labels(plan, has_labels=table.has_labels)
+        columns = tables.require_columns(plan, table.names)
+        guard.require_names(plan, table.names)
         min_cohort = max(plan.min_cohort, guard.min_cohort)
         private_key = generate_private_key()
-        party = party_of(
-            plan,
-            guard.node_id,
-            private_key,
-            min_cohort,
-            digest,
-        )
+        party = party_of(plan, guard.node_id, private_key, min_cohort, digest)
         memory = Memory(
             protocol=party,
             plan_blob=request.plan,
             plan=plan,
             agreed_digest=digest,
             clusters=first_state(plan),
-            n_features=n_features,
+            n_features=table.n_features,
             started=guard.started(),
             columns=columns,
         )
         return memory, self._keys_reply(memory)
 
-    def _require_first_plan(
-        self,
-        plan: Plan,
-        digest: bytes,
-    ) -> None:
+    def _require_first_plan(self, plan: Plan, digest: bytes) -> None:
         """Refuse a plan of another run, one that knows too much, and what the node does
         not allow.
         """
@@ -248,52 +246,57 @@ class Client:
     def _share(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.ShareRequest,
     ) -> tuple[Memory, messages.ShareReply]:
         """Share the keys of all aggregations.
 
         Nothing of the data is in it, so nothing is charged.
         """
-        message: messages.ShareRequest = request.body
         self._guard.require_same_history(memory)
         require_size(memory.plan, message.roster)
         n_recognised = self._recognised(memory, message)
         party, reply = memory.protocol.share(message)
-        neighbours = party.neighbours if n_recognised else ()
+        neighbours = tuple(reply.boxes)
+        identities = []
+        if n_recognised > 0:
+            for node in neighbours:
+                credential = message.credentials[node]
+                identities.append((node, credential.identity))
         memory = changed(
             memory,
             protocol=party,
             n_recognised=n_recognised,
-            identities=tuple(
-                (node, message.credentials[node].identity) for node in neighbours
-            ),
+            identities=tuple(identities),
             cohort=fingerprints(message.roster, message.credentials),
         )
-        self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
+        self._guard.shared(memory, len(neighbours), party.threshold)
         return memory, reply
 
     def _sum(
         self,
         memory: Memory,
+        message: messages.SumRequest,
         request: Request,
     ) -> tuple[Memory, messages.SumReply]:
         """Take the last release in, compute the next statistic, charge the ledger, mask
         and answer.
         """
-        message: messages.SumRequest = request.body
-        now_at(*message.attempt_id)
+        now_at(message.round_index, message.attempt)
         require_planned(memory.plan, message)
-        memory = changed(memory, n_recognised=self._recognised(memory, message))
+        n_recognised = self._recognised(memory, message)
+        memory = changed(memory, n_recognised=n_recognised)
         if message.roster is not None and not memory.cohort:
             cohort = fingerprints(message.roster, message.credentials)
             memory = changed(memory, cohort=cohort)
         if message.release is not None:
             self._require_confirmed(memory, message.confirmations)
-        party = memory.protocol
-        is_repeated = bool(memory.attempts) and message.round_index == party.round_index
-        party = party.admit(message, memory.plan.first_round, memory.plan.skips_to)
-        memory = changed(memory, protocol=party)
-        memory = self._take_in(memory, request, is_repeated=is_repeated)
+        before = memory.protocol
+        has_answered = len(memory.attempts) > 0
+        is_repeated = has_answered and message.round_index == before.round_index
+        plan = memory.plan
+        admitted = before.admit(message, plan.first_round, plan.skips_to)
+        memory = changed(memory, protocol=admitted)
+        memory = self._take_in(memory, message, request.plan, is_repeated=is_repeated)
         if message.release is not None:
             require_following(memory, message.release.round_index, message.round_index)
         # One (round, attempt) is answered once, even if an older memory was put back:
@@ -305,30 +308,27 @@ class Client:
     def _take_in(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.SumRequest,
+        next_plan: bytes | None,
         *,
         is_repeated: bool,
     ) -> Memory:
         """Read what came along with a request for a vector: a release or a state, and
         perhaps a later plan.
         """
-        message: messages.SumRequest = request.body
-        release = message.release
-        is_preliminary = release is not None and memory.plan.discovers(
-            release.round_index
-        )
-        if release is not None and is_preliminary:
-            memory = with_discoveries(memory, release)
-        released_index = None if release is None else release.round_index
-        memory = self._with_next_plan(memory, request.plan, released_index)
+        task_release = message.release
+        released_index = None
+        if message.release is not None:
+            released_index = message.release.round_index
+            if memory.plan.discovers(released_index):
+                memory = with_discoveries(memory, message.release)
+                task_release = None
+        memory = self._with_next_plan(memory, next_plan, released_index)
         plan = memory.plan
         tables.require_agreed_columns(plan, memory.columns)
         if plan.server_advances and not plan.discovers(message.round_index):
             return with_server_state(
-                memory,
-                message.round_index,
-                message.state,
-                is_repeated=is_repeated,
+                memory, message.round_index, message.state, is_repeated=is_repeated
             )
         if message.state:
             # It could have the statistic taken where its bound does not hold, or where
@@ -337,8 +337,8 @@ class Client:
                 "a state came from the server although clients compute their own: stop"
                 " the run."
             )
-        if release is not None and not is_preliminary:
-            memory = changed(memory, clusters=next_state(memory, release))
+        if task_release is not None:
+            memory = changed(memory, clusters=next_state(memory, task_release))
         return memory
 
     def _contribute(
@@ -354,21 +354,13 @@ class Client:
         attempt_id = message.attempt_id
         planned = plan.round_at(message.round_index)
         trust = planned.model
-        announced = party.announced or party.cohort
-        shares = plan.shares_of(len(party.cohort.members), len(announced.members))
-        noise = make_noise_source(
-            plan,
-            "client",
-            guard.stream,
-            *attempt_id,
-        )
+        cohort = party.cohort
+        sharers = cohort if party.announced is None else party.announced
+        shares = plan.shares_of(len(cohort.members), len(sharers.members))
+        noise = make_noise_source(plan, "client", guard.stream, *attempt_id)
         exact = self._vector(memory, planned, attempt_id)
         vector = trust.contribute(
-            exact,
-            planned.blocks,
-            plan.fraction_bits,
-            shares,
-            noise,
+            exact, planned.blocks, plan.fraction_bits, shares, noise
         )
         self.unmasked_vector = vector.values
         party, reply = party.answer(
@@ -394,7 +386,7 @@ class Client:
         does not take part.
         """
         plan = memory.plan
-        index, _ = attempt_id
+        index, attempt = attempt_id
         arrays = self._statistic.compute(memory, index)
         flat = np.zeros(0)
         if arrays:
@@ -408,21 +400,20 @@ class Client:
         if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells
             # who takes part.
-            coin = takes_part(plan, self._guard.stream, *attempt_id)
+            coin = takes_part(plan, self._guard.stream, index, attempt)
             encoded = encode(flat * coin, plan.fraction_bits)
         return encoded
 
     def _unmask(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.UnmaskRequest,
     ) -> tuple[Memory, messages.UnmaskReply]:
         """Give a share for each neighbour, and sign what survivors this client heard
         of.
         """
-        message: messages.UnmaskRequest = request.body
         guard = self._guard
-        now_at(*message.attempt_id)
+        now_at(message.round_index, message.attempt)
         party, reply = memory.protocol.unmask(message)
         if guard.identity is not None:
             # Neighbours compare it with what they heard, so that a server that says
@@ -430,7 +421,8 @@ class Client:
             signature = guard.identity.sign_survivors(
                 party.run_id,
                 party.node_id,
-                *message.attempt_id,
+                message.round_index,
+                message.attempt,
                 survivors_digest(message.survivors),
             )
             reply = replace(reply, signature=signature)
@@ -442,13 +434,12 @@ class Client:
     def _finish(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.FinishRequest,
     ) -> tuple[Memory, messages.FinishReply]:
         """Take the last release in, hand the result on and tag the state."""
-        message: messages.FinishRequest = request.body
         release = message.release
         index = release.round_index
-        now_at(*release.attempt_id)
+        now_at(index, release.attempt)
         self._require_confirmed(memory, message.confirmations)
         memory = changed(memory, protocol=memory.protocol.finish(message))
         plan = memory.plan
@@ -460,15 +451,13 @@ class Client:
             )
         if plan.server_advances:
             memory = with_server_state(
-                memory,
-                last + 1,
-                message.state,
-                is_repeated=False,
+                memory, last + 1, message.state, is_repeated=False
             )
         else:
             memory = changed(memory, clusters=next_state(memory, release))
         require_following(memory, index, last + 1)
-        if self._statistic.deliver(memory, lambda: self._report(memory)):
+        is_stored = self._statistic.deliver(memory, partial(self._report, memory))
+        if is_stored:
             self._guard.ended(memory)
         party = memory.protocol
         tag = party.tag(index + 1, party.attempt, memory.digest())
@@ -483,8 +472,8 @@ class Client:
         if unclear:
             # Numbers of columns are those of the agreed order, which need not be that
             # of the own table.
-            _, table_names, _, _ = self._statistic.describe()
-            names = tables.agreed_names(plan, table_names)
+            table = TableFacts(*self._statistic.describe())
+            names = tables.agreed_names(plan, table.names)
         report = build_report(
             plan,
             memory.attempts,
@@ -549,8 +538,10 @@ class Client:
         """Where identities are pinned, neighbours must have signed the survivors that
         this client heard of.
         """
-        if self._guard.pinned is not None and self._guard.identity is not None:
-            memory.protocol.require_confirmed(dict(memory.identities), confirmations)
+        guard = self._guard
+        if guard.pinned is None or guard.identity is None:
+            return
+        memory.protocol.require_confirmed(dict(memory.identities), confirmations)
 
     def _with_next_plan(
         self,
@@ -567,7 +558,7 @@ class Client:
             return memory
         plan = load_plan(blob)
         digest = plan_digest(blob)
-        has_begun = released is not None or bool(memory.attempts)
+        has_begun = released is not None or len(memory.attempts) > 0
         require_next(
             memory.plan,
             plan,
@@ -584,15 +575,3 @@ class Client:
             plan=plan,
             clusters=first_state(plan),
         )
-
-
-_TRANSITIONS: Mapping[
-    Stage, Callable[[Client, Memory, Request], tuple[Memory, Any]]
-] = MappingProxyType(
-    {
-        Stage.SHARE: Client._share,
-        Stage.SUM: Client._sum,
-        Stage.UNMASK: Client._unmask,
-        Stage.FINISH: Client._finish,
-    }
-)

@@ -35,7 +35,7 @@ from flwr_dpkmeans.sums.wire.plan_text import (
     plan_digest,
     terms_digest,
 )
-from flwr_dpkmeans.sums.wire.requests import KeysReply, Request
+from flwr_dpkmeans.sums.wire.requests import KeysReply, Reply, Request
 from flwr_dpkmeans.sums.wire.stored_fields import pack_fields, unpack_fields
 from flwr_dpkmeans.sums.wire.versions import (
     Versions,
@@ -57,6 +57,7 @@ __all__ = [
     "Failure",
     "KeysReply",
     "Packet",
+    "Reply",
     "Request",
     "Status",
     "Versions",

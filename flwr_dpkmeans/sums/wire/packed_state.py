@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.round import Array, State
 
 _LONGEST_HEADER = 10_000
 _LARGEST_SIZE = 2**31
@@ -51,7 +50,7 @@ def unpack_state(blob: bytes, most_movements: int | None = None) -> State:
             " discarded."
         )
     doubles = np.frombuffer(data, dtype="<f8")
-    values: Any = doubles.astype(np.float64)
+    values: Array = doubles.astype(np.float64)
     if not np.isfinite(values).all():
         raise ProtocolError(
             "a state has values that are not finite: message discarded."

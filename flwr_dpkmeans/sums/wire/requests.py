@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.sums.wire.versions import (
-    Versions,
+from flwr_dpkmeans.sums.wire.versions import Versions
+
+RequestBody = (
+    messages.ShareRequest
+    | messages.SumRequest
+    | messages.UnmaskRequest
+    | messages.FinishRequest
+    | messages.StopRequest
 )
+"""What a request says besides, in every stage but that of the keys."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +26,12 @@ class Request:
     """What a server asks one client."""
 
     stage: Stage
-    body: Any = None
+    body: RequestBody | None = None
     """None in the key phase, which asks with the plan alone."""
     plan: bytes | None = field(default=None, repr=False)
     """The plan, or a later one that takes its place."""
-    run_id: int | None = None
-    """None: it does not say."""
+    run_id: object = None
+    """As the message has it, since it is only compared; None: it does not say."""
     wait: float | None = None
     versions: Versions | None = None
     """Stated with the plan, and checked before the plan is parsed, whose format may be
@@ -68,14 +74,25 @@ class KeysReply:
         return Credential(self.identity, self.plan_digest, self.signature)
 
 
-MESSAGES: Mapping[Stage, tuple[Any, type[Any]]] = MappingProxyType(
-    {
-        Stage.KEYS: (None, KeysReply),
-        Stage.SHARE: (messages.ShareRequest, messages.ShareReply),
-        Stage.SUM: (messages.SumRequest, messages.SumReply),
-        Stage.UNMASK: (messages.UnmaskRequest, messages.UnmaskReply),
-        Stage.FINISH: (messages.FinishRequest, messages.FinishReply),
-        Stage.STOP: (messages.StopRequest, messages.StopReply),
-    }
+Reply = (
+    KeysReply
+    | messages.ShareReply
+    | messages.SumReply
+    | messages.UnmaskReply
+    | messages.FinishReply
+    | messages.StopReply
 )
-"""Body of a request and reply of each stage."""
+"""What a client answers."""
+MESSAGES: Mapping[Stage, tuple[type[RequestBody] | None, type[Reply]]] = (
+    MappingProxyType(
+        {
+            Stage.KEYS: (None, KeysReply),
+            Stage.SHARE: (messages.ShareRequest, messages.ShareReply),
+            Stage.SUM: (messages.SumRequest, messages.SumReply),
+            Stage.UNMASK: (messages.UnmaskRequest, messages.UnmaskReply),
+            Stage.FINISH: (messages.FinishRequest, messages.FinishReply),
+            Stage.STOP: (messages.StopRequest, messages.StopReply),
+        }
+    )
+)
+"""Body of a request, if it has one, and reply of each stage."""

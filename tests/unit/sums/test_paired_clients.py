@@ -17,7 +17,7 @@ from flwr_dpkmeans.secagg import ciphers, keys
 from flwr_dpkmeans.sums import paired as pairs
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.local import LocalRun
-from flwr_dpkmeans.sums.paired import Paired
+from flwr_dpkmeans.sums.paired import Awaited, Paired
 from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.wire import Request
 
@@ -43,7 +43,6 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
 
     if not shared:
         monkeypatch.setattr(pairs, "_MOST_WORDS", 3 * 3**2 - 1)
-    monkeypatch.setattr(pairs, "stream", noted_mask)
     monkeypatch.setattr(ciphers, "stream", noted_mask)
 
     def noted(private_key: bytes, public_keys: dict[int, bytes], *args: int) -> Any:
@@ -53,9 +52,9 @@ def test_the_second_of_two_looks_up_the_key_that_it_would_agree_on(
     monkeypatch.setattr(keys, "agree_pair_keys", noted)
     monkeypatch.setattr(keys, "generate_group_key", lambda: bytes(range(32)))
     federation = Federation(NODES, authored=authored)
-    server, alone, table = federation.server, federation.states, dict[bytes, bytes]()
+    server, alone, table = federation.server, federation.states, Awaited()
     paired = {
-        node: Paired(**vars(state), agreed=table) for node, state in alone.items()
+        node: Paired(**vars(state), awaited=table) for node, state in alone.items()
     }
     vectors = {node: np.arange(3, dtype=np.uint64) + np.uint64(node) for node in NODES}
     found: list[tuple[list[Any], int, int]] = []
@@ -94,7 +93,7 @@ def test_few_masks_wait_for_their_other_end() -> None:
 
     class Noted(LocalRun):
         def ask(self, node: int, request: Request) -> Answer:
-            waiting.append(len(self._pairs))
+            waiting.append(len(self._awaited))
             return super().ask(node, request)
 
     for n_clients in (40, 80):
@@ -105,4 +104,4 @@ def test_few_masks_wait_for_their_other_end() -> None:
         ).play()
         # Of each of the first three and the last three: its keys and its mask.
         assert max(waiting) <= 2 * 3 * 6
-        assert not run._pairs
+        assert not run._awaited

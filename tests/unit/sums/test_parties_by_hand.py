@@ -30,6 +30,7 @@ from flwr_dpkmeans.secagg.messages import (
     MaskedVector,
     Release,
     Stage,
+    StopRequest,
     SumReply,
     SumRequest,
 )
@@ -195,7 +196,12 @@ def test_a_request_is_of_this_run_and_in_time_unless_it_ends_it(
 
     guard = Noted()
     guard.run_id = 7
-    request = Request(stage, SimpleNamespace(sentence="why"), run_id=run_id, wait=5.0)
+    bodies = {
+        Stage.STOP: StopRequest("why"),
+        Stage.SUM: SumRequest(1, 0),
+        Stage.FINISH: FinishRequest(Release(1, 0, np.zeros(1, dtype=np.uint64))),
+    }
+    request = Request(stage, bodies[stage], run_id=run_id, wait=5.0)
     if run_id == 8:
         with pytest.raises(ProtocolError, match="is of another run than 7"):
             Client(guard, cast(Any, None), None).handle(request)
@@ -309,9 +315,11 @@ def test_a_release_is_taken_in_once_its_survivors_are_confirmed(
         cohort=("3",),
         protocol=SimpleNamespace(round_index=1, admit=admit),
     )
+    guard = Guard()
+    guard.run_id = 7
     with pytest.raises(ProtocolError, match=step):
-        Noted(Guard(), cast(Any, None), None)._sum(
-            told, Request(Stage.SUM, SumRequest(2, 0, release=release))
+        Noted(guard, cast(Any, None), told).handle(
+            Request(Stage.SUM, SumRequest(2, 0, release=release))
         )
 
 
@@ -346,11 +354,13 @@ def test_a_run_ends_after_its_last_round(index: int) -> None:
         Stage.FINISH, FinishRequest(Release(index, 0, np.zeros(6, dtype=np.uint64)))
     )
     told = memory(protocol=SimpleNamespace(finish=lambda _: None))
+    guard = Guard()
+    guard.run_id = 7
     with pytest.raises(
         ProtocolError,
         match=f"the run was finished after round {index}, but the plan has 2",
     ):
-        Client(Guard(), cast(Any, None), None)._finish(told, last)
+        Client(guard, cast(Any, None), told).handle(last)
 
 
 @pytest.mark.parametrize(
