@@ -39,7 +39,9 @@ class LineFormatter(logging.Formatter):
         if self._format is LogFormat.JSON:
             return _as_json(record, message, time)
         place = _place_of(record)
-        if "node" in place or (place and record.levelno != logging.INFO):
+        is_of_client = "node" in place
+        names_round_itself = record.levelno == logging.INFO and not is_of_client
+        if place and not names_round_itself:
             words = [f"{name} {named(str(value))}" for name, value in place.items()]
             message = f"{' '.join(words)}: {message}"
         if self._timed:

@@ -72,8 +72,12 @@ def name_nodes(names: Mapping[int, str]) -> None:
 def named(text: str) -> str:
     """Return text with nodes' names in the place of their numbers, if they have any."""
     names = _names.get()
+
+    def name_of(match: re.Match[str]) -> str:
+        return names.get(match[0], match[0])
+
     if names:
-        text = _NODE_ID.sub(lambda match: names.get(match[0], match[0]), text)
+        text = _NODE_ID.sub(name_of, text)
     return _TWICE.sub(r"node \1", text)
 
 

@@ -90,15 +90,21 @@ def require_bounds(bounds: object) -> None:
     """One sentence for bounds that are missing, no numbers, reversed, not finite or of
     the wrong number.
     """
-    sides = bounds if isinstance(bounds, tuple) and len(bounds) == 2 else (None,)
-    if not all(
-        isinstance(side, tuple) and None not in map(_as_float, side) for side in sides
-    ):
+    sides = bounds if isinstance(bounds, tuple) else ()
+    if len(sides) != 2 or not all(_are_numbers(side) for side in sides):
         raise ConfigurationError(
             f"bounds are {bounds!r}, but they must be a pair (lower, upper): give"
             " (-1.0, 1.0)."
         )
-    require_ranges(*sides)
+    lower, upper = sides
+    require_ranges(lower, upper)
+
+
+def _are_numbers(values: object) -> bool:
+    """Whether this is a tuple of numbers."""
+    if not isinstance(values, tuple):
+        return False
+    return all(_as_float(value) is not None for value in values)
 
 
 Take = Callable[[str, object], Any]
@@ -242,7 +248,8 @@ class Options:
     def __post_init__(self) -> None:
         for name, rule, default in _rules(type(self)):  # type: ignore[arg-type]
             stated = getattr(self, name)
-            if stated is default or (stated is None and rule.optional):
+            is_automatic = stated is None and rule.optional
+            if stated is default or is_automatic:
                 continue
             value = rule.take(name, stated)
             # What is equal stays the same object, which scikit-learn's `clone` looks

@@ -169,11 +169,8 @@ class Plan:
         """Whether the server alone goes from release to release, because it alone holds
         the points that this takes.
         """
-        return (
-            self.server is not None
-            and self.server.n_points > 0
-            and self.public_points is None
-        )
+        has_points = self.server is not None and self.server.n_points > 0
+        return has_points and self.public_points is None
 
     @cached_property
     def by_position(self) -> bool:
@@ -274,7 +271,9 @@ class Plan:
         n_attempts = 1 + self.settings.max_retries
         last = self.last_round
         if not self.is_final:
-            task_rounds = self.task.max_rounds or _ROUNDS_TO_COME
+            task_rounds = self.task.max_rounds
+            if task_rounds is None or task_rounds == 0:
+                task_rounds = _ROUNDS_TO_COME
             last = task_rounds + _OTHER_ROUNDS
         return Slots(self.first_round, last, n_attempts)
 
@@ -379,9 +378,8 @@ class Plan:
             return False
         if self.task.noise is NoiseShape.NONE:
             return False
-        return not any(
-            isinstance(event, release.ExactRelease) for event in self.events()
-        )
+        kinds = {type(event) for event in self.events()}
+        return release.ExactRelease not in kinds
 
     @cached_property
     def epsilon(self) -> float:
@@ -409,11 +407,9 @@ class Plan:
         if retries == 0 or not unlike:
             return self.epsilon
         repeatable = list(unlike.values())
-        kinds = {
-            (type(event), event.sampling_rate < 1.0)
-            for events in unlike
-            for event in events
-        }
+        kinds = set()
+        for event in chain.from_iterable(unlike):
+            kinds.add((type(event), event.sampling_rate < 1.0))
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is
             # repeated: an upper bound.
@@ -425,9 +421,11 @@ class Plan:
             strongest = release.dominating_release(list(unlike))
             releases = (*self.events(every_round), *[strongest] * retries)
             cost = price_or_infinity(releases, self.delta)
-            # Numerical prices of sampled releases differ by some 1e-9 of them from one
-            # list to another.
-            return cost * (1.0 + 1e-6) if is_sampled else cost
+            if is_sampled:
+                # Numerical prices of sampled releases differ by some 1e-9 of them from
+                # one list to another.
+                cost *= 1.0 + 1e-6
+            return cost
         # Pure releases add up, so that the dearest one stands for each retry here as
         # well.
         return max(

@@ -6,19 +6,12 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    PlanError,
-)
+from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.closeness import SAME
-from flwr_dpkmeans.privacy.release import (
-    Event,
-    NoiseShape,
-    PrivacyUnit,
-)
+from flwr_dpkmeans.privacy.release import Event, NoiseShape, PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import COUNT
 
@@ -45,6 +38,8 @@ def price_or_infinity(events: tuple[Event, ...], delta: float) -> float:
         return math.inf
 
 
+_LESS_DISCRETENESS = 1 - 1e-6
+"""Of epsilon and delta: a millionth is set aside for what discrete noise costs."""
 UNDECLARED_DELTA = 1e-6
 """delta of a run whose number of rows nobody declares."""
 
@@ -83,9 +78,8 @@ def whole_multiplier(config: RunConfig, delta: float) -> float:
     if config.task.noise is not NoiseShape.LAPLACE:
         return gaussian_noise_multiplier(settings.epsilon, delta)
     total = settings.reserved_share(counts=config.task.counts(settings.unit))
-    # A millionth of both is set aside for what the discrete noise costs.
-    epsilon = settings.epsilon * total * (1 - 1e-6)
-    multiplier = gaussian_noise_multiplier(epsilon, delta * (1 - 1e-6))
+    epsilon = settings.epsilon * total * _LESS_DISCRETENESS
+    multiplier = gaussian_noise_multiplier(epsilon, delta * _LESS_DISCRETENESS)
     return multiplier * math.sqrt(total)
 
 
@@ -109,29 +103,17 @@ def closing_multiplier(plan: Plan, share: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _sampled_multiplier(
-    multiplier: float,
-    rate: float,
-    delta: float,
-) -> float:
+def _sampled_multiplier(multiplier: float, rate: float, delta: float) -> float:
     """The noise multiplier with which one release over sampled clients costs what it
     would over all with the other.
     """
     over_all = release.GaussianRelease("closing round", multiplier)
     epsilon = compose_epsilon([over_all], delta)
-    return calibrate_scale(
-        lambda scale: [
-            release.GaussianRelease(
-                "closing round",
-                scale,
-                SAME,
-                rate,
-            )
-        ],
-        epsilon,
-        delta,
-        start=multiplier,
-    )
+
+    def over_a_sample(scale: float) -> list[Event]:
+        return [release.GaussianRelease("closing round", scale, SAME, rate)]
+
+    return calibrate_scale(over_a_sample, epsilon, delta, start=multiplier)
 
 
 def counted_delta(plan: Plan) -> float:
@@ -150,11 +132,8 @@ def counted_delta(plan: Plan) -> float:
     by_record = settings.unit is PrivacyUnit.RECORD
     if counting is None or plan.n_examples is None or not by_record:
         return delta
-    std = max(
-        plan.released_std(counting, block)
-        for block in counting.blocks
-        if block.name == COUNT
-    )
+    counts = [block for block in counting.blocks if block.name == COUNT]
+    std = max(plan.released_std(counting, block) for block in counts)
     n = plan.n_examples + COUNT_DEVIATIONS * std
     if settings.delta is None:
         most = 1.0 / (n * math.log(n))
@@ -162,6 +141,9 @@ def counted_delta(plan: Plan) -> float:
         most = math.nextafter(1.0 / n, 0.0)
     spendable = _SPENT_BEFORE * (1.0 - settings.closing_share) * settings.epsilon
     events = plan.events(range(plan.first_round, 1))
-    while delta > most and price_or_infinity(events, 0.25 * delta) <= spendable:
-        delta *= 0.25
+    while delta > most:
+        quarter = 0.25 * delta
+        if price_or_infinity(events, quarter) > spendable:
+            break
+        delta = quarter
     return delta

@@ -117,9 +117,9 @@ class Task(Options, ABC):
 
         Where clients are protected, their number is what counts.
         """
-        return cls.needs_n_examples and not (
-            unit is PrivacyUnit.CLIENT and cls.weighs_clients_alike
-        )
+        if unit is PrivacyUnit.CLIENT and cls.weighs_clients_alike:
+            return False
+        return cls.needs_n_examples
 
     @classmethod
     def default_trust(cls, *, has_server_data: bool) -> str:
@@ -127,11 +127,9 @@ class Task(Options, ABC):
 
         With optional server points one that leaves them there.
         """
-        return (
-            "distributed"
-            if has_server_data and cls.server_data is ServerData.OPTIONAL
-            else cls.trust
-        )
+        if has_server_data and cls.server_data is ServerData.OPTIONAL:
+            return "distributed"
+        return cls.trust
 
     # -- the computation ---------------------------------------------------------------
 
@@ -174,7 +172,9 @@ class Task(Options, ABC):
 
         0: none.
         """
-        return 0 if settings.evaluation is EvaluationKind.NONE else settings.n_classes
+        if settings.evaluation is EvaluationKind.NONE:
+            return 0
+        return settings.n_classes
 
     # -- what is released besides ------------------------------------------------------
 
@@ -313,10 +313,11 @@ class Task(Options, ABC):
         state: State,
     ) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
-        return step is None or (
-            set(state.extras) == set(step.reads)
-            and (step.admits is None or step.admits(state))
-        )
+        if step is None:
+            return True
+        if state.extras.keys() != set(step.reads):
+            return False
+        return step.admits is None or step.admits(state)
 
     # -- what comes of it --------------------------------------------------------------
 

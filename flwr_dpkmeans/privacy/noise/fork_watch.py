@@ -21,7 +21,8 @@ class ForkWatch:
         self._numbers |= {os.getpid()}
 
     def _in_child(self) -> None:
-        self.repeats = self.repeats or os.getpid() in self._numbers
+        if os.getpid() in self._numbers:
+            self.repeats = True
 
 
 FORKS = ForkWatch()

@@ -76,9 +76,10 @@ def build_measurement(family: str, scale: float) -> Callable[[list[int]], list[i
 
 def require_unbiased(version: str) -> None:
     """Raise if this version of OpenDP draws another noise than what is priced."""
-    numbers = re.findall(r"\d+", version)[:3]
-    if tuple(map(int, numbers)) < _OLDEST_OPENDP:
-        oldest = ".".join(map(str, _OLDEST_OPENDP))
+    numbers = re.findall(r"\d+", version)
+    release = tuple(int(number) for number in numbers[:3])
+    if release < _OLDEST_OPENDP:
+        oldest = ".".join(str(number) for number in _OLDEST_OPENDP)
         raise LocalMisuseError(
             f"OpenDP is {version}, whose samplers are biased, but secure noise needs at"
             f" least {oldest}: upgrade opendp."

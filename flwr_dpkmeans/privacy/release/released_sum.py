@@ -66,7 +66,7 @@ def draw_noise(
 @lru_cache(maxsize=256)
 def product_at_least(*factors: float) -> float:
     """Return the smallest float that is not below the exact product."""
-    exact = math.prod(map(Fraction, factors))
+    exact = math.prod([Fraction(factor) for factor in factors])
     # Correctly rounded, so perhaps down.
     product = float(exact)
     if Fraction(product) >= exact:

@@ -29,14 +29,12 @@ class Plain(Party):
         self, request: SumRequest, first_round: int, closing_round: int = 0
     ) -> Plain:
         """Take any request in: no masks are there that a second answer gives away."""
-        roster = request.roster or self.roster
-        index, attempt = request.attempt_id
         return changed(
             self,
             phase=Phase.ADMITTED,
-            roster=roster,
-            round_index=index,
-            attempt=attempt,
+            roster=self.roster if request.roster is None else request.roster,
+            round_index=request.round_index,
+            attempt=request.attempt,
         )
 
     def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:

@@ -202,7 +202,8 @@ class Client:
                 f"the plan is of run {plan.run_id}, but this is run {guard.run_id}: it"
                 " is replayed."
             )
-        if plan.preliminary and (plan.is_final or plan.box is not None):
+        knows_results = plan.is_final or plan.box is not None
+        if plan.preliminary and knows_results:
             # A server that knows beforehand what private sums will find could choose
             # it.
             raise ProtocolError(

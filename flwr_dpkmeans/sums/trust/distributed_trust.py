@@ -27,7 +27,9 @@ class Distributed(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T3, T5"
 
     def guarantee(self, shares: Shares) -> str:
-        lost = report_sentence("lost", n=shares.max_lost) if shares.max_lost else ""
+        lost = ""
+        if shares.max_lost > 0:
+            lost = report_sentence("lost", n=shares.max_lost)
         return report_sentence(
             "distributed",
             max_silent=shares.max_silent,

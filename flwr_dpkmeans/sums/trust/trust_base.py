@@ -92,15 +92,8 @@ class TrustModel(ABC):
         """
         if not self.shared_noise:
             return vector
-        return FixedPointVector(
-            vector.values
-            + draw_noise(
-                blocks,
-                source,
-                fraction_bits,
-                share=shares.factor,
-            )
-        )
+        noise = draw_noise(blocks, source, fraction_bits, share=shares.factor)
+        return FixedPointVector(vector.values + noise)
 
     def broadcast(
         self,
@@ -112,27 +105,21 @@ class TrustModel(ABC):
         """Server half: add noise if the clients have not, and read the result where the
         server may.
         """
-        # Whoever adds the noise knows it, so with the noised sum it would know the
-        # exact one.
         if self.blinded and not aggregate.blinded:
+            # Whoever adds the noise knows it, so with the noised sum it would know the
+            # exact one.
             raise PlanError(
                 f"a readable sum reached the server under {self.name!r}: the run is"
                 " stopped."
             )
-        values = (
-            aggregate.values
-            if self.shared_noise
-            else with_noise(
-                aggregate,
-                blocks,
-                fraction_bits,
-                source,
-            )
-        )
-        return Broadcast(
-            values,
-            as_released(values, blocks, fraction_bits) if self.server_reads else None,
-        )
+        if self.shared_noise:
+            values = aggregate.values
+        else:
+            values = with_noise(aggregate, blocks, fraction_bits, source)
+        released = None
+        if self.server_reads:
+            released = as_released(values, blocks, fraction_bits)
+        return Broadcast(values, released)
 
     def read(
         self,
@@ -225,15 +212,12 @@ class TrustModel(ABC):
 
         No counted share may be missing.
         """
-        return (
-            max(least, n_clients - max(1, max_silent)) if self.shared_noise else least
-        )
+        if not self.shared_noise:
+            return least
+        n_uncounted = max(1, max_silent)
+        return max(least, n_clients - n_uncounted)
 
-    def theorem(
-        self,
-        block: Block,
-        sampling_rate: float,
-    ) -> str:
+    def theorem(self, block: Block, sampling_rate: float) -> str:
         """Why an array is private under this model, for the report.
 
         See `privacy.release.theorem`.
