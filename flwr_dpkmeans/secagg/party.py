@@ -301,10 +301,11 @@ class Party(ABC):
             )
         tag = self.tag(*attempt_id, state_digest)
         reply = messages.SumReply(
-            *attempt_id,
-            messages.MaskedVector(values),
-            tag,
-            boxes,
+            round_index=request.round_index,
+            attempt=request.attempt,
+            masked=messages.MaskedVector(values),
+            tag=tag,
+            boxes=boxes,
         )
         answered = changed(masked, phase=self._ANSWERED, transcript=transcript)
         return answered, reply

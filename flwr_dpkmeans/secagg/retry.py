@@ -120,13 +120,7 @@ class Retry(Party):
         opened = {}
         for author, box in boxes.items():
             pair_key = pair_keys[author]
-            opened[author] = self._open(
-                pair_key,
-                "box",
-                author,
-                box,
-                KEY_BYTES,
-            )
+            opened[author] = self._open(pair_key, "box", author, box, KEY_BYTES)
         return self._with_group_keys(opened, cohort)
 
     def _add_masks(
@@ -169,12 +163,7 @@ class Retry(Party):
         pair_keys = self._agreed_keys(self.cohort, peers, dict(self.pair_keys))
         boxes = {}
         for peer in peers:
-            boxes[peer] = self._seal(
-                pair_keys[peer],
-                "box",
-                peer,
-                self.own_group_key,
-            )
+            boxes[peer] = self._seal(pair_keys[peer], "box", peer, self.own_group_key)
         return boxes
 
     @property
@@ -236,8 +225,8 @@ class RetrySession(Session):
         # Clients know the keys of later rosters, which can only be smaller.
         introduces = self._is_first and self.attempt == 0
         return messages.SumRequest(
-            self.round_index,
-            self.attempt,
+            round_index=self.round_index,
+            attempt=self.attempt,
             roster=roster,
             release=release,
             boxes=self.take_boxes(node_id),
