@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -299,18 +299,24 @@ class Plan:
         """
         return self.aggregator.shares(self, n_clients, n_sharers)
 
-    discovers = staticmethod(FIRST_TASK_ROUND.__gt__)
-    """``discovers(index)``: whether a round finds out what the plan still lacks, and is
-    none of the task's own.
-    """
+    @staticmethod
+    def discovers(index: int) -> bool:
+        """Whether a round finds out what the plan still lacks, and is none of the
+        task's own.
+        """
+        return index < FIRST_TASK_ROUND
 
-    @cached_property
-    def round_at(self) -> Callable[[int], PlannedRound]:
-        """``round_at(index)``: the round with this index, or a `ProtocolError`.
+    def round_at(self, index: int) -> PlannedRound:
+        """The round with this index, or a `ProtocolError`.
 
         Those up to 0 are preliminary.
         """
-        return _ByIndex(enumerate(self.all_rounds, start=self.first_round)).__getitem__
+        return self._rounds_by_index[index]
+
+    @cached_property
+    def _rounds_by_index(self) -> Mapping[int, PlannedRound]:
+        """Preliminary rounds and the task's own."""
+        return _ByIndex(enumerate(self.all_rounds, start=self.first_round))
 
     @cached_property
     def all_rounds(self) -> tuple[PlannedRound, ...]:

@@ -129,18 +129,18 @@ def round_events(
     for all blocks together, so they are described as one Gaussian release of the joint
     multiplier; other noise is a `PlanError` there.
     """
-    events = []
-    for block in blocks:
-        if sampling_rate < 1.0 and block.noise is not NoiseShape.GAUSSIAN:
+    events = [block.event(fraction_bits, n_shares) for block in blocks]
+    if sampling_rate >= 1.0:
+        return tuple(events)
+    gaussians = []
+    for block, event in zip(blocks, events, strict=True):
+        if not isinstance(event, GaussianRelease):
             raise PlanError(
                 f"{block.name!r} has {block.noise.value} noise, but amplification by"
                 " sampling is accounted for Gaussian noise only: choose"
                 " noise_kind='gaussian' or client_sampling_rate=1."
             )
-        events.append(block.event(fraction_bits, n_shares))
-    if sampling_rate >= 1.0:
-        return tuple(events)
-    gaussians = [event for event in events if isinstance(event, GaussianRelease)]
+        gaussians.append(event)
     name = " and ".join(block.name for block in blocks)
     return (joint_sampled_release(name, gaussians, sampling_rate),)
 

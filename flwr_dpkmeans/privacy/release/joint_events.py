@@ -12,6 +12,11 @@ from flwr_dpkmeans.privacy.closeness import (
 )
 from flwr_dpkmeans.privacy.release.events import Event, GaussianRelease, PureRelease
 
+_LITTLE_LESS = 1.0 - 2.0**-40
+"""Of the noise of a strongest round, so that the last digits of prices do not change
+their order.
+"""
+
 
 def joint_sampled_release(
     name: str, parts: Sequence[GaussianRelease], sampling_rate: float
@@ -66,34 +71,44 @@ def dominating_release(rounds: Sequence[Sequence[Event]]) -> GaussianRelease:
     the closeness as large as it is in any. Rounds, none of them empty, are of
     `GaussianRelease` of one rate.
     """
-    mu = 0.0
+    mus: list[float] = []
     rates: set[float] = set()
     closeness: list[Closeness] = []
     for events in rounds:
-        gaussians = [event for event in events if isinstance(event, GaussianRelease)]
-        if len(gaussians) < len(events) or not gaussians:
-            raise LocalMisuseError(
-                "a round has releases that are not Gaussian: price its repetitions one"
-                " by one."
-            )
-        if len(events) > 1 and any(event.sampling_rate < 1.0 for event in gaussians):
-            raise LocalMisuseError(
-                "a sampled round has several releases: join those of one draw first."
-            )
+        gaussians = _all_gaussian(events)
         rates |= {event.sampling_rate for event in gaussians}
         inverses = [1.0 / event.noise_multiplier for event in gaussians]
-        mu = max(mu, math.hypot(*inverses))
+        mus.append(math.hypot(*inverses))
         closeness.append(joint_closeness([event.closeness for event in gaussians]))
     if len(rates) != 1:
         raise LocalMisuseError(
             f"rounds have the sampling rates {sorted(rates)}: give rounds of one rate."
         )
+    (rate,) = rates
     widest = Closeness(
         log_ratio_above=max([part.log_ratio_above for part in closeness]),
         log_ratio_below=max([part.log_ratio_below for part in closeness]),
         additive=max([part.additive for part in closeness]),
     )
-    (rate,) = rates
-    # A little less noise than the strongest round has, so that the last digits of
-    # prices do not change their order.
-    return GaussianRelease("a repetition", (1.0 - 2.0**-40) / mu, widest, rate)
+    return GaussianRelease(
+        name="a repetition",
+        noise_multiplier=_LITTLE_LESS / max(mus),
+        closeness=widest,
+        sampling_rate=rate,
+    )
+
+
+def _all_gaussian(events: Sequence[Event]) -> list[GaussianRelease]:
+    """Return a round's releases, refusing others than those of one Gaussian vector."""
+    gaussians = [event for event in events if isinstance(event, GaussianRelease)]
+    if len(gaussians) < len(events) or not gaussians:
+        raise LocalMisuseError(
+            "a round has releases that are not Gaussian: price its repetitions one"
+            " by one."
+        )
+    is_sampled = any(event.sampling_rate < 1.0 for event in gaussians)
+    if len(gaussians) > 1 and is_sampled:
+        raise LocalMisuseError(
+            "a sampled round has several releases: join those of one draw first."
+        )
+    return gaussians

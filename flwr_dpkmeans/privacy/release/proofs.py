@@ -32,7 +32,9 @@ def theorem(
         return report_sentence("no_mechanism")
     bound_row, bound = block.sensitivity.proof
     mechanism, mechanism_rows = _PROOFS[block.noise]
-    rows = [bound_row] if bound_row else []
+    rows = []
+    if bound_row:
+        rows.append(bound_row)
     rows += mechanism_rows
     if shared_noise:
         rows.append("M4")
@@ -40,4 +42,5 @@ def theorem(
     if sampling_rate < 1.0:
         rows.append("M5")
         sample = report_sentence("over_a_sample", rate=sampling_rate)
-    return f"{bound}; {report_sentence(mechanism)}{sample} [{', '.join(rows)}]."
+    proof = report_sentence(mechanism) + sample
+    return f"{bound}; {proof} [{', '.join(rows)}]."

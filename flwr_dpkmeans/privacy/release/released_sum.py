@@ -43,11 +43,12 @@ def draw_noise(
     array of shape (vector_length(blocks),)
         Elements of the ring, blocks laid end to end.
     """
+    steps_per_unit = 2.0**fraction_bits
     parts = []
     for block in blocks:
         # Not below the exact product, in grid steps: that much noise is priced.
         scale = product_at_least(
-            block.noise_multiplier, block.sensitivity.bound, share, 2.0**fraction_bits
+            block.noise_multiplier, block.sensitivity.bound, share, steps_per_unit
         )
         if block.noise is NoiseShape.NONE:
             parts.append(np.zeros(block.size, dtype=np.int64))
