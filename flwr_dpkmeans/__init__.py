@@ -1,7 +1,7 @@
 """Differentially private federated k-means for Flower.
 
 An algorithm is a list of private sums, a trust model decides who may read a sum, Flower
-carries the messages. ``README.md`` beside this file draws the rooms, says what each
+carries the messages. ``docs/explanation/rooms.md`` draws the rooms, says what each
 does and lists all pages.
 """
 
@@ -29,7 +29,7 @@ _EXPORTS = {
     "estimators.federated_kmeans": "FederatedKMeans",
     "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app secure_aggregation_mod secure_sum_mod",
-    "flower.engines": "federate",
+    "estimators.federate": "federate",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
     "flower.strategy": (
         "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd SecureSum"

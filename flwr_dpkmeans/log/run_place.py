@@ -92,6 +92,7 @@ def placed_logger(name: str) -> logging.Logger:
 
 
 def write_place(record: logging.LogRecord) -> bool:
+    """Put the place on a record, where it has none: a filter that passes all."""
     place = _place.get()
     for name in PLACE_NAMES:
         if not hasattr(record, name):

@@ -61,7 +61,7 @@ class RecoverSession(Session):
     ) -> None:
         """See `Session`; `slots` are the aggregations that keys are shared for."""
         n_sharers = len(roster.members)
-        self._graph = graph.recovery_graph(n_sharers, max_silent)
+        self.graph = graph.recovery_graph(n_sharers, max_silent)
         super().__init__(
             roster,
             least=graph.least_survivors(n_sharers, max_silent, min_cohort),
@@ -99,7 +99,7 @@ class RecoverSession(Session):
 
     def neighbours(self, node_id: int) -> NodeIds:
         """Return the nodes that hold one client's shares and mask with it."""
-        return self.sharers.circle(node_id, self._graph.degree)
+        return self.sharers.circle(node_id, self.graph.degree)
 
     # -- requests
 
@@ -434,7 +434,7 @@ class RecoverSession(Session):
                     coordinates[peer] = coordinate
             self._require_threshold(len(coordinates), holder)
             shares[holder] = agreement.unlock(
-                holder, replies, coordinates, self._graph.threshold
+                holder, replies, coordinates, self.graph.threshold
             )
         return shares
 
@@ -455,7 +455,7 @@ class RecoverSession(Session):
                 share = agreement.combine(share, self.sealed[owner][holder])
             by_coordinate[coordinate] = share
         self._require_threshold(len(by_coordinate), owner)
-        enough = islice(by_coordinate.items(), self._graph.threshold)
+        enough = islice(by_coordinate.items(), self.graph.threshold)
         return shamir.reconstruct(dict(enough))
 
     def _require_committed(self, owner: int, key: bytes) -> None:
@@ -504,10 +504,10 @@ class RecoverSession(Session):
 
     def _require_threshold(self, n_shares: int, owner: int) -> None:
         """Raise unless enough neighbours gave a share of one client's key."""
-        if n_shares < self._graph.threshold:
+        if n_shares < self.graph.threshold:
             raise ProtocolError(
                 f"{n_shares} neighbours of node {owner} gave a share of its key, but"
-                f" {self._graph.threshold} are needed: another attempt is due."
+                f" {self.graph.threshold} are needed: another attempt is due."
             )
 
 

@@ -196,7 +196,8 @@ class LocalRun(Server):
         self._on_step = on_step
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
-        self._awaited = Awaited()
+        self.awaited = Awaited()
+        """What one of two clients computed for both."""
         self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
         """What the last client masked, for audits that play all parties."""
         self.steps: list[Step] = []
@@ -245,7 +246,7 @@ class LocalRun(Server):
         protocol = memory.protocol
         if request.stage is Stage.KEYS and isinstance(protocol, Retry):
             fields = vars(protocol)
-            paired = Paired(**fields, awaited=self._awaited)
+            paired = Paired(**fields, awaited=self.awaited)
             memory = changed(memory, protocol=paired)
         self.memories[node] = memory
         self.unmasked_vector = client.unmasked_vector

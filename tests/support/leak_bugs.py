@@ -6,7 +6,7 @@ Patches of the real code.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.flower import client_app as mod
 from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.privacy.release import Block, vector_length
 from flwr_dpkmeans.secagg import blinding, ciphers, keys
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recover import Recover
@@ -29,8 +30,8 @@ from flwr_dpkmeans.sums.client import Client
 from flwr_dpkmeans.sums.client import transitions as client_module
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast
-from flwr_dpkmeans.sums.trust import trust_base as oblivious
 from support.messages import RECORD
+from support.wrong_trust import plant_noise
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -46,7 +47,7 @@ def _reply_with(
     last: list[float] = [0.0]
 
     def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
-        last[:] = [number(self._points)]
+        last[:] = [number(self.points)]
         return honest_fit(self, parameters, config)
 
     def content(packet: Any) -> Any:
@@ -109,7 +110,7 @@ def sums_in_the_servers_log(patch: pytest.MonkeyPatch) -> None:
 
 def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
     """What the server writes beside its noised result."""
-    honest, metrics = central.Central.broadcast, strategy._step_metrics
+    honest, metrics = central.Central.broadcast, strategy.step_metrics
     last: list[float] = []  # Empty where the server has no sum.
 
     def broadcast(self: Any, aggregate: Any, *args: Any) -> Broadcast:
@@ -123,7 +124,7 @@ def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
         return record
 
     patch.setattr(central.Central, "broadcast", broadcast)
-    patch.setattr(strategy, "_step_metrics", with_size)
+    patch.setattr(strategy, "step_metrics", with_size)
 
 
 def _streams_without(
@@ -198,7 +199,11 @@ def tag_without_a_key(patch: pytest.MonkeyPatch) -> None:
 
 def no_noise_on_a_sum_that_is_hidden(patch: pytest.MonkeyPatch) -> None:
     """The server sends on what it cannot read anyway; the clients can."""
-    patch.setattr(oblivious, "with_noise", lambda aggregate, *_: aggregate.values)
+
+    def nothing(blocks: Sequence[Block], *_: Any, **__: Any) -> Any:
+        return np.zeros(vector_length(blocks), dtype=np.uint64)
+
+    plant_noise(patch, nothing)
 
 
 def shares_given_twice(patch: pytest.MonkeyPatch) -> None:

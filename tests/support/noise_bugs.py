@@ -168,7 +168,7 @@ def exact_result_beside_the_noised_one(patch: pytest.MonkeyPatch) -> None:
     def broadcast(
         self: Any, aggregate: Any, blocks: Any, fraction_bits: int, source: Any
     ) -> Broadcast:
-        values = base.with_noise(aggregate, blocks, fraction_bits, source)
+        values = aggregate.values + self.draw(blocks, source, fraction_bits)
         return Broadcast(values, as_released(aggregate.values, blocks, fraction_bits))
 
     patch.setattr(central.Central, "broadcast", broadcast)

@@ -69,6 +69,20 @@ class NoiseSource(ABC):
         )
         return self._draw("laplace", scale, size)
 
+    def require_available(self, family: str) -> None:  # noqa: B027
+        """Refuse a family of noise that cannot be drawn in this environment.
+
+        Parameters
+        ----------
+        family : str
+            ``gaussian`` or ``laplace``.
+
+        Raises
+        ------
+        ConfigurationError
+            If the package that draws it is not installed.
+        """
+
     @abstractmethod
     def _draw(
         self,

@@ -10,7 +10,7 @@ from importlib import metadata
 
 import numpy as np
 
-from flwr_dpkmeans.errors import LocalMisuseError
+from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.privacy.exact_gaussian import Integers
 from flwr_dpkmeans.privacy.noise.fork_watch import FORKS
 from flwr_dpkmeans.privacy.noise.integer_noise import NoiseSource
@@ -26,7 +26,7 @@ class OpenDPNoise(NoiseSource):
 
     It takes 10 to 20 microseconds per value. The samplers work on exact rationals
     (Canonne, Kamath and Steinke 2020). Threads may share it, and it takes no seed.
-    Constant time is not claimed (`LIMITS.md`).
+    Constant time is not claimed (`sharp_edges.md`).
 
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the
     operating system and which seeds itself again in a process with another number, so
@@ -35,6 +35,10 @@ class OpenDPNoise(NoiseSource):
     process or machine that Python does not notice (a restored checkpoint, a cloned
     virtual machine) would repeat the noise.
     """
+
+    def require_available(self, family: str) -> None:
+        """Refuse all noise where OpenDP is not installed."""
+        require_opendp()
 
     def _draw(
         self,
@@ -55,12 +59,23 @@ class OpenDPNoise(NoiseSource):
         return np.array(measurement(zeros), dtype=np.int64)
 
 
+def require_opendp() -> None:
+    """Raise ConfigurationError if OpenDP, which few runs need, is not installed."""
+    installed = list(metadata.distributions(name="opendp"))
+    if not installed:
+        raise ConfigurationError(
+            "Laplace noise and noise='opendp' are drawn by OpenDP, which is not"
+            " installed: pip install 'flwr-dpkmeans[opendp]'."
+        )
+
+
 @lru_cache(maxsize=_MOST_MEASUREMENTS)
 def build_measurement(family: str, scale: float) -> Callable[[list[int]], list[int]]:
     """Build OpenDP's mechanism for lists of 64-bit integers.
 
     It has no state and takes longer to build than to draw.
     """
+    require_opendp()
     import opendp.prelude as dp
 
     require_unbiased(metadata.version("opendp"))

@@ -11,8 +11,13 @@ class SecureNoise(OpenDPNoise):
 
     Laplace variables remain OpenDP's. Each Gaussian is made of fresh bytes of the
     system's: there is neither key nor state that forks, threads, workers or copies of a
-    process could share. Constant time is not claimed (`LIMITS.md`).
+    process could share. Constant time is not claimed (`sharp_edges.md`).
     """
+
+    def require_available(self, family: str) -> None:
+        """Refuse Laplace noise where OpenDP is not installed."""
+        if family == "laplace":
+            super().require_available(family)
 
     def _draw(
         self,

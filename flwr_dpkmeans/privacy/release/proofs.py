@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr_dpkmeans.privacy.release.block import Block, NoiseShape
 from flwr_dpkmeans.privacy.sentences import report_sentence
 
-PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
+PROOF_PAGE = "flwr_dpkmeans/docs/reference/proofs.md"
 _PROOFS = {
     NoiseShape.GAUSSIAN: ("gaussian_mechanism", ["M1", "M3"]),
     NoiseShape.LAPLACE: ("laplace_mechanism", ["M2"]),

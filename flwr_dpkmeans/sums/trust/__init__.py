@@ -15,7 +15,7 @@ from flwr_dpkmeans.sums.trust.registered import (
     trust_model,
 )
 from flwr_dpkmeans.sums.trust.shares import Shares
-from flwr_dpkmeans.sums.trust.trust_base import Broadcast, TrustModel, with_noise
+from flwr_dpkmeans.sums.trust.trust_base import Broadcast, TrustModel
 
 __all__ = [
     "TRUST_MODELS",
@@ -28,5 +28,4 @@ __all__ = [
     "TrustModel",
     "register_trust",
     "trust_model",
-    "with_noise",
 ]

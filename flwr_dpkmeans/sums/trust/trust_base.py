@@ -79,6 +79,20 @@ class TrustModel(ABC):
 
     # -- what each side does -----------------------------------------------------------
 
+    def draw(
+        self,
+        blocks: Sequence[Block],
+        source: NoiseSource,
+        fraction_bits: int,
+        *,
+        share: float = 1.0,
+    ) -> Ring:
+        """Draw fresh noise of a sum, or one client's share of it.
+
+        See `privacy.release.draw_noise`.
+        """
+        return draw_noise(blocks, source, fraction_bits, share=share)
+
     def contribute(
         self,
         vector: FixedPointVector,
@@ -92,7 +106,7 @@ class TrustModel(ABC):
         """
         if not self.shared_noise:
             return vector
-        noise = draw_noise(blocks, source, fraction_bits, share=shares.factor)
+        noise = self.draw(blocks, source, fraction_bits, share=shares.factor)
         return FixedPointVector(vector.values + noise)
 
     def broadcast(
@@ -112,10 +126,10 @@ class TrustModel(ABC):
                 f"a readable sum reached the server under {self.name!r}: the run is"
                 " stopped."
             )
-        if self.shared_noise:
-            values = aggregate.values
-        else:
-            values = with_noise(aggregate, blocks, fraction_bits, source)
+        values = aggregate.values
+        if not self.shared_noise:
+            # Readable or not: modulo 2^64.
+            values = values + self.draw(blocks, source, fraction_bits)
         released = None
         if self.server_reads:
             released = as_released(values, blocks, fraction_bits)
@@ -225,13 +239,3 @@ class TrustModel(ABC):
         return theorem(
             block, shared_noise=self.shared_noise, sampling_rate=sampling_rate
         )
-
-
-def with_noise(
-    aggregate: AggregateVector,
-    blocks: Sequence[Block],
-    fraction_bits: int,
-    source: NoiseSource,
-) -> Ring:
-    """Add fresh noise to an aggregate, readable or not, modulo 2^64."""
-    return aggregate.values + draw_noise(blocks, source, fraction_bits)

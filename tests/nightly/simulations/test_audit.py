@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.wrong_trust import plant_noise
 
 from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans, lloyd_family
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
@@ -26,7 +27,6 @@ from flwr_dpkmeans.sums import client as client_side
 from flwr_dpkmeans.sums import server as server_side
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.statement import run_report, steps
-from flwr_dpkmeans.sums.trust import trust_base as base
 from simulations.audit import __main__ as audit_main
 from simulations.audit.__main__ import main
 from simulations.audit.audit import (
@@ -72,7 +72,7 @@ def plant_scale(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
         ]
         return mechanisms.draw_noise(wrong, *args, **kwargs)
 
-    monkeypatch.setattr(base, "draw_noise", draw)
+    plant_noise(monkeypatch, draw)
 
 
 def test_clean_code_stays_below_its_claim_and_the_audit_has_teeth() -> None:

@@ -136,10 +136,10 @@ ENTROPY = {
         "secrets.token_hex",
         "secrets.token_hex().encode",
     },
-    ("flower/engines.py", "fit_in_one_place"): {"secrets.randbits"},
-    ("flower/engines.py", "play_directly"): {"secrets.randbits"},
+    ("estimators/run_engines.py", "fit_in_one_place"): {"secrets.randbits"},
+    ("estimators/run_engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
-    ("flower/strategy.py", "first_plan"): {"secrets.randbits"},
+    ("algorithms/first_plan.py", "first_plan"): {"secrets.randbits"},
     ("privacy/exact_gaussian.py", "accepted_proposals"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "_coins_in_a_row"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "is_below"): {"os.urandom"},
@@ -598,9 +598,13 @@ def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) 
 
 def test_it_is_said_that_constant_time_is_not_claimed() -> None:
     """On the page of limits, beside the sources of noise, and beside keys and masks."""
-    limits = (PACKAGE / "LIMITS.md").read_text()
+    limits = (PACKAGE / "docs" / "explanation" / "sharp_edges.md").read_text()
     sources = f"{SecureNoise.__doc__}", f"{OpenDPNoise.__doc__}"
-    for text in (limits, *sources, (PACKAGE / "secagg" / "README.md").read_text()):
+    for text in (
+        limits,
+        *sources,
+        (PACKAGE / "docs" / "reference" / "protocol.md").read_text(),
+    ):
         assert "Constant time is not claimed" in " ".join(text.split())
     assert "how long a draw of noise takes" in " ".join(limits.split())
 
