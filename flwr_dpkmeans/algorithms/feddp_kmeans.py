@@ -47,19 +47,16 @@ from flwr_dpkmeans.kernels.triangles import (
     triangle_of,
 )
 from flwr_dpkmeans.kernels.vector_clipping import clip_vector
-from flwr_dpkmeans.kmeans import projected, public_points
+from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.centre_errors.cut_rows import pulled_rows
 from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid
 from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
 from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
 from flwr_dpkmeans.kmeans.folding import truncate
-from flwr_dpkmeans.kmeans.public_points import (
-    PackingMethod,
-    cost_curve,
-    elbow,
-    sphere_packing,
-    weighted_kmeans,
-)
+from flwr_dpkmeans.kmeans.public_points.elbow import cost_curve, elbow
+from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus
+from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS
 from flwr_dpkmeans.privacy.sentences import report_sentence
@@ -583,7 +580,7 @@ class ServerKMeansPlusPlusTask(PublicStartTask):
     ) -> Array:
         weights, generator = np.ones(len(points)), np.random.default_rng(seed)
         return points[
-            public_points.plus_plus(
+            plus_plus(
                 points,
                 weights,
                 self.n_clusters,

@@ -37,7 +37,7 @@ from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
 from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.lloyd import relative_update
-from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
+from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
 from flwr_dpkmeans.privacy.closeness import (

@@ -29,7 +29,7 @@ from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.projected_sums import sums_and_counts
-from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
+from flwr_dpkmeans.kmeans.public_points.weighted_lloyd import weighted_kmeans
 from flwr_dpkmeans.kmeans.ranges.magnitudes import WIDEST_DOMAIN
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig

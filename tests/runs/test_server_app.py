@@ -42,7 +42,7 @@ from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.folding import PostProcessing
-from flwr_dpkmeans.kmeans.public_points import PackingMethod
+from flwr_dpkmeans.kmeans.public_points.packing import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import option_defaults
 from flwr_dpkmeans.privacy.provenance import Provenance

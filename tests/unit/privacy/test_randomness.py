@@ -106,7 +106,7 @@ PUBLIC = {
         "_leading_range",
     ): "the start of a range finder on a noisy matrix",
     (
-        "kmeans/public_points.py",
+        "kmeans/public_points/weighted_lloyd.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
     ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
@@ -449,7 +449,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 ) -> None:
     run("server's points", "direct")
     assert {file for file, _ in watch.seen} & {
-        "kmeans/public_points.py",
+        "kmeans/public_points/weighted_lloyd.py",
         "algorithms/feddp_kmeans.py",
     }
     watch.seen.clear()
