@@ -15,9 +15,10 @@ __version__ = "0.1.0"
 # Flower and scikit-learn take a second to import, so names are looked up when they are
 # first used.
 _EXPORTS = {
-    "algorithms.lloyd_family": (
-        "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions"
-    ),
+    "algorithms.lloyd_family.fastlloyd": "FastLloydOptions",
+    "algorithms.lloyd_family.glloyd": "GLloydOptions",
+    "algorithms.lloyd_family.absolute_sums": "LloydOptions",
+    "algorithms.lloyd_family.sulloyd": "SuLloydOptions",
     "algorithms.feddp_kmeans": (
         "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions"
         " SpherePackingOptions"

@@ -12,12 +12,10 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     KMeansTask,
     algorithm_entry,
 )
-from flwr_dpkmeans.algorithms.lloyd_family import (
-    FastLloydTask,
-    GLloydTask,
-    LloydTask,
-    SuLloydTask,
-)
+from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import LloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import SuLloydTask
 from flwr_dpkmeans.algorithms.moments import HistogramsTask, MomentsTask, RadiiTask
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydTask

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_dpkmeans.algorithms.budget.noise_budget import divided
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import root_at_least
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
-from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
 from flwr_dpkmeans.data.columns.column import Column, Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.schema import Schema

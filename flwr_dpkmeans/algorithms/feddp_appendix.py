@@ -20,7 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import noise_budget
+from flwr_dpkmeans.algorithms.budget.count_norms import count_norm
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
+from flwr_dpkmeans.algorithms.budget.noise_shares import shared
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_POINTS,
     SERVER_POINTS,
@@ -149,16 +152,16 @@ def _histogram(
     public: PublicFacts,
     facts: ServerFacts,
     share: float,
-) -> list[noise_budget.ReleasePart]:
+) -> list[ReleasePart]:
     moved = Sensitivity(
-        noise_budget.count_norm(public.config),
+        count_norm(public.config),
         1.0,
         PrivacyUnit.RECORD,
         _NEAREST,
         nonnegative=True,
     )
     return [
-        noise_budget.ReleasePart(
+        ReleasePart(
             "weights",
             (facts.n_points,),
             moved,
@@ -175,7 +178,7 @@ def parting_round(
     public: PublicFacts,
     facts: ServerFacts,
     share: float,
-) -> noise_budget.PlannedSum:
+) -> PlannedSum:
     """How many rows each of the server's points is nearest to, in the space of the
     data; then the parts.
     """
@@ -357,7 +360,7 @@ def simplify_rounds(
     facts: ServerFacts,
     total: float,
     later: PrivateSum,
-) -> list[noise_budget.PlannedSum]:
+) -> list[PlannedSum]:
     """Histograms over a set that shrinks: who stands for enough rows is frozen, of the
     others half is kept.
 
@@ -366,7 +369,7 @@ def simplify_rounds(
     k, least = public.config.n_clusters, least_rows(public.config)
     n_steps = simplify_steps(public.config, facts.n_points)
 
-    def one_round(index: int, share: float) -> noise_budget.PlannedSum:
+    def one_round(index: int, share: float) -> PlannedSum:
         def advance(state: State, released: ReleasedSum) -> State:
             table = state[PROJECTED_POINTS]
             weights = released["weights"][: len(table)]
@@ -395,5 +398,5 @@ def simplify_rounds(
             later, name=f"simplify-{index}", advance=advance
         )
 
-    shares = noise_budget.shared((1.0,) * n_steps, total, public.options.noise_kind)
+    shares = shared((1.0,) * n_steps, total, public.options.noise_kind)
     return [one_round(index, share) for index, share in enumerate(shares, start=1)]

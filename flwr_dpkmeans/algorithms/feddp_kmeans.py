@@ -22,7 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import feddp_appendix, kmeans_task, noise_budget
+from flwr_dpkmeans.algorithms import feddp_appendix, kmeans_task
+from flwr_dpkmeans.algorithms.budget.count_norms import count_norm, count_order
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
+from flwr_dpkmeans.algorithms.budget.noise_kinds import (
+    SCHEDULES,
+    TOLERANCE,
+    NoiseFamily,
+    NoiseSchedule,
+    ReleasePart,
+)
+from flwr_dpkmeans.algorithms.budget.noise_shares import shared
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     PROJECTED_POINTS,
@@ -30,9 +40,9 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     SERVER_POINTS,
     KMeansTask,
 )
-from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity, require_packable
+from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
+from flwr_dpkmeans.algorithms.lloyd_family.packed import require_packable
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSchedule
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kernels import outer_products, projected_sums
@@ -133,9 +143,9 @@ class ClippedOptions(Options):
     Bounds are relative to the server points' mean.
     """
 
-    noise_kind: noise_budget.NoiseFamily = choice(
-        noise_budget.NoiseFamily,
-        noise_budget.NoiseFamily.GAUSSIAN,
+    noise_kind: NoiseFamily = choice(
+        NoiseFamily,
+        NoiseFamily.GAUSSIAN,
         "noise of sums, histograms and counts",
     )
     budget_shares: tuple[float, ...] | None = option(
@@ -325,7 +335,7 @@ class _OnServerPoints(KMeansTask):
         self,
         public: PublicFacts,
         facts: ServerFacts,
-        rounds: Sequence[noise_budget.PlannedSum],
+        rounds: Sequence[PlannedSum],
     ) -> Algorithm:
         """The rounds with their noise, from a state without centroids."""
 
@@ -339,9 +349,7 @@ class _OnServerPoints(KMeansTask):
             state = kmeans_task.seeded_state(start, seed, relative)
             return _with_mean_beyond(state, relative, facts)
 
-        return Algorithm(
-            self.name, noise_budget.private_sums(public, rounds), initial_state
-        )
+        return Algorithm(self.name, private_sums(public, rounds), initial_state)
 
     def doubts(
         self,
@@ -431,7 +439,7 @@ class FedDPKMeansTask(_OnServerPoints):
             self.options.simplify_server_data,
         )
         part = feddp_appendix.QUARTER * start
-        outer, weights, *centers = noise_budget.shared(
+        outer, weights, *centers = shared(
             budget_shares(public), start - part * (parted + simplified), kind
         )
         weighed = weights_round(public, facts, weights)
@@ -448,7 +456,7 @@ class FedDPKMeansTask(_OnServerPoints):
                 weighed[1],
             )
         if parted:
-            (share,) = noise_budget.shared((1.0,), part, kind)
+            (share,) = shared((1.0,), part, kind)
             rounds_of_start[:0] = [feddp_appendix.parting_round(public, facts, share)]
         return self.of_rounds(
             public,
@@ -496,9 +504,7 @@ class FedDPChooseKTask(_OnServerPoints):
                 "'feddp_choose_k' looks for the number of clusters: give"
                 " n_clusters='auto'."
             )
-        outer, weights = noise_budget.shared(
-            budget_shares(public)[:2], 1.0, self.options.noise_kind
-        )
+        outer, weights = shared(budget_shares(public)[:2], 1.0, self.options.noise_kind)
         rounds = [
             outer_product_round(public, facts, outer),
             weights_round(public, facts, weights),
@@ -553,9 +559,7 @@ class PublicStartTask(_OnServerPoints):
             state = kmeans_task.seeded_state(start, seed)
             return _with_mean_beyond(state, relative, facts)
 
-        return Algorithm(
-            self.name, noise_budget.private_sums(public, planned), initial_state
-        )
+        return Algorithm(self.name, private_sums(public, planned), initial_state)
 
     def server_points_words(self, plan: Plan) -> str:
         return (
@@ -652,7 +656,7 @@ def outer_product_round(
     public: PublicFacts,
     facts: ServerFacts,
     share: float,
-) -> noise_budget.PlannedSum:
+) -> PlannedSum:
     """Step 1: the projection onto the leading eigenvectors of the clients' outer
     product (Algorithm 1, lines 2-7).
 
@@ -734,7 +738,7 @@ def outer_product_round(
         )
 
     parts = [
-        noise_budget.ReleasePart(
+        ReleasePart(
             "outer_product",
             (size,),
             moved,
@@ -804,12 +808,12 @@ def weights_round(
     public: PublicFacts,
     facts: ServerFacts,
     share: float,
-) -> noise_budget.PlannedSum:
+) -> PlannedSum:
     """Step 2: how many rows each projected server point stands for, and their k-means
     (Algorithm 1, lines 8-17).
     """
     config = public.config
-    norm, order = noise_budget.count_norm(config), noise_budget.count_order(config)
+    norm, order = count_norm(config), count_order(config)
     per_client = config.settings.unit is PrivacyUnit.CLIENT
     if per_client:
         moved = _clipped(
@@ -887,7 +891,7 @@ def weights_round(
         )
 
     parts = [
-        noise_budget.ReleasePart(
+        ReleasePart(
             "weights",
             (facts.n_points,),
             moved,
@@ -975,7 +979,7 @@ def centers_round(
     facts: ServerFacts,
     sums_share: float,
     counts_share: float,
-) -> noise_budget.PlannedSum:
+) -> PlannedSum:
     """Step 3: the rows nearest to each projected centre give the first centroids
     (Algorithm 1, lines 18-24).
     """
@@ -1041,7 +1045,7 @@ def lloyd_rounds(
     facts: ServerFacts,
     total: float,
     n_rounds: int,
-) -> list[noise_budget.PlannedSum]:
+) -> list[PlannedSum]:
     """FedDP-Lloyd (Algorithm 2): as step 3, with distances in the space of the data.
 
     Clients send sums and counts.
@@ -1074,8 +1078,8 @@ def lloyd_rounds(
             released,
         )
 
-    def one_round(index: int, part: float) -> noise_budget.PlannedSum:
-        shares = noise_budget.shared(
+    def one_round(index: int, part: float) -> PlannedSum:
+        shares = shared(
             budget_shares(public)[2:],
             part * total / n_rounds,
             public.options.noise_kind,
@@ -1116,14 +1120,14 @@ def _cluster_sums(
     labels_of: Callable[[Array, State], LabelArray],
     *,
     as_means: bool = False,
-) -> tuple[list[noise_budget.ReleasePart], Callable[[Array, State], Sequence[Array]]]:
+) -> tuple[list[ReleasePart], Callable[[Array, State], Sequence[Array]]]:
     """Sums and counts by label, of a client clipped or, in step 3, turned into means
     and indicators: what and how.
     """
     k, d = public.config.n_clusters, public.n_features
     norm, order = (
-        noise_budget.count_norm(public.config),
-        noise_budget.count_order(public.config),
+        count_norm(public.config),
+        count_order(public.config),
     )
 
     @in_blocks
@@ -1149,14 +1153,14 @@ def _cluster_sums(
             because,
         )
         return [
-            noise_budget.ReleasePart(
+            ReleasePart(
                 "clipped_sums",
                 (k, d),
                 sums,
                 shares[0],
                 sums.bound,
             ),
-            noise_budget.ReleasePart(
+            ReleasePart(
                 "counts",
                 (k,),
                 counts_sensitivity(norm),
@@ -1203,14 +1207,14 @@ def _cluster_sums(
     # An indicator is 0 or 1 before the list is scaled down.
     entry = min(1.0, numbers.bound) if as_means else numbers.bound
     return [
-        noise_budget.ReleasePart(
+        ReleasePart(
             names[0],
             (k, d),
             vectors,
             shares[0],
             vectors.bound,
         ),
-        noise_budget.ReleasePart(
+        ReleasePart(
             names[1],
             (k,),
             numbers,

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.algorithms import cluster_profile, measure
+from flwr_dpkmeans.algorithms.budget.noise_budget import divided
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.moments import moment_parts
-from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily, divided
 from flwr_dpkmeans.algorithms.server_points import in_callers_units, plan_bounds
 from flwr_dpkmeans.algorithms.standard_scale import moments_of, standard_box
 from flwr_dpkmeans.errors import (

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.feddp_kmeans import outer_product_rounding
 from flwr_dpkmeans.algorithms.kmeans_task import (
     is_near,
@@ -24,8 +25,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     is_table,
     seed_of,
 )
-from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
-from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
+from flwr_dpkmeans.algorithms.lloyd_family.count_sensitivities import counts_sensitivity
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import kmeans_task, proxy_plan
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
@@ -25,7 +26,6 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
     seed_of,
 )
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, private_sums
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AVERAGE_COUNTS,
     AXES,

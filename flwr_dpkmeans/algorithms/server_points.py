@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.noise_budget import count_order
+from flwr_dpkmeans.algorithms.budget.count_norms import count_order
 from flwr_dpkmeans.data.bundled import load_server_table
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.data.rows import Rows, is_large, windows

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import (
-    feddp_kmeans,
-    lloyd_family,
-    proxy_plan,
-    proxy_rounds,
+from flwr_dpkmeans.algorithms import feddp_kmeans, proxy_plan, proxy_rounds
+from flwr_dpkmeans.algorithms.lloyd_family import (
+    absolute_sums,
+    count_sensitivities,
+    fastlloyd,
+    packed,
 )
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
 from flwr_dpkmeans.kernels import (
     clipping,
     cluster_sums,
@@ -30,7 +32,17 @@ Words = NDArray[np.uint64]
 
 def sensitivity_without_the_radius(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        lloyd_family,
+        count_sensitivities,
+        "Sensitivity",
+        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
+    )
+    patch.setattr(
+        fastlloyd,
+        "Sensitivity",
+        lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
+    )
+    patch.setattr(
+        absolute_sums,
         "Sensitivity",
         lambda norm, _, *rest: Sensitivity(norm, 1.0, *rest),
     )
@@ -78,7 +90,7 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
-    iteration = lloyd_family.FastLloydTask._iteration
+    iteration = FastLloydTask._iteration
 
     def forgetful(task: Any, n_features: int, index: int, *rest: Any) -> Any:
         step = iteration(task, n_features, index, *rest)
@@ -91,7 +103,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
             ),
         )
 
-    patch.setattr(lloyd_family.FastLloydTask, "_iteration", forgetful)
+    patch.setattr(FastLloydTask, "_iteration", forgetful)
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
@@ -147,7 +159,9 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
             sensitivity = replace(sensitivity, bound=float(shape[1]) ** 0.5)
         return Block(name, shape, sensitivity, noise, *rest)
 
-    patch.setattr(lloyd_family, "Block", block)
+    patch.setattr(packed, "Block", block)
+    patch.setattr(fastlloyd, "Block", block)
+    patch.setattr(absolute_sums, "Block", block)
 
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
@@ -163,7 +177,7 @@ def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
         moved = centroids - np.roll(centroids, 1, axis=0)
         return sums + counts[:, None] * moved, counts
 
-    patch.setattr(lloyd_family, "relative_statistics", relative)
+    patch.setattr(fastlloyd, "relative_statistics", relative)
 
 
 def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
@@ -178,7 +192,7 @@ def rows_in_two_clusters(patch: pytest.MonkeyPatch) -> None:
             np.add.at(counts, second, 1.0)
         return sums, counts
 
-    patch.setattr(lloyd_family, "absolute_statistics", twice)
+    patch.setattr(absolute_sums, "absolute_statistics", twice)
 
 
 def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
@@ -193,7 +207,7 @@ def empty_clusters_counted_as_one(patch: pytest.MonkeyPatch) -> None:
         larger = np.maximum(counts, 1.0)
         return sums + (counts - larger)[:, None] * centroids, larger
 
-    patch.setattr(lloyd_family, "relative_statistics", at_least_one)
+    patch.setattr(fastlloyd, "relative_statistics", at_least_one)
 
 
 def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.lloyd_family import Schedule
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import Schedule
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     LocalMisuseError,

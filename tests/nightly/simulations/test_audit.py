@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans, lloyd_family
+from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans
+from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kernels import projected_sums
 from flwr_dpkmeans.kernels.cluster_sums import relative_statistics
@@ -254,7 +255,7 @@ def test_a_target_that_is_not_chosen_is_seen_too(
         )[1]
         return sums, counts + 0.125 * inside
 
-    monkeypatch.setattr(lloyd_family, "relative_statistics", counted_more)
+    monkeypatch.setattr(fastlloyd, "relative_statistics", counted_more)
     setup = prepare(options)
     assert setup.neighbours.name.startswith("1 of radius")
     assert setup.worst.information <= 1.0 + ROUNDING

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans.algorithms import proxy_rounds
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.kmeans_task import (
     CENTRE_DEVIATION,
     PROJECTED_CENTERS,
     cluster_state,
 )
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
 from flwr_dpkmeans.algorithms.proxy_plan import (
     AVERAGE_COUNTS,
     AXES,

@@ -63,8 +63,8 @@ PUBLIC = {
         "Spread.of",
     ): "which values a median is of, for the owner alone",
     (
-        "algorithms/lloyd_family.py",
-        "_Packed.packed_state.initial_state",
+        "algorithms/lloyd_family/packed.py",
+        "Packed.packed_state.initial_state",
     ): "FastLloyd's start, from the plan's seed",
     (
         "algorithms/proxy_plan.py",
