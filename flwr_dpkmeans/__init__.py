@@ -19,10 +19,10 @@ _EXPORTS = {
     "algorithms.lloyd_family.glloyd": "GLloydOptions",
     "algorithms.lloyd_family.absolute_sums": "LloydOptions",
     "algorithms.lloyd_family.sulloyd": "SuLloydOptions",
-    "algorithms.feddp_kmeans": (
-        "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions"
-        " SpherePackingOptions"
-    ),
+    "algorithms.feddp.feddp_kmeans": "FedDPKMeansOptions",
+    "algorithms.feddp.packed_start": "SpherePackingOptions",
+    "algorithms.feddp.public_start": "ServerKMeansPlusPlusOptions",
+    "algorithms.feddp.server_lloyd": "ServerLloydOptions",
     "algorithms.kmeans_task": "OptimalOptions",
     "algorithms.proxy_rounds": "ProxyLloydOptions",
     "data.schema": "Schema",

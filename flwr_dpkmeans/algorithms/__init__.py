@@ -5,8 +5,12 @@ Importing this room registers them all.
 
 from __future__ import annotations
 
-from flwr_dpkmeans.algorithms import feddp_kmeans as feddp
 from flwr_dpkmeans.algorithms.array_sum import ArraySumTask, ExactArraySumTask
+from flwr_dpkmeans.algorithms.feddp.choose_k import FedDPChooseKTask
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansTask
+from flwr_dpkmeans.algorithms.feddp.packed_start import SpherePackingTask
+from flwr_dpkmeans.algorithms.feddp.public_start import ServerKMeansPlusPlusTask
+from flwr_dpkmeans.algorithms.feddp.server_lloyd import ServerLloydTask
 from flwr_dpkmeans.algorithms.kmeans_task import (
     NOT_FEDERATED,
     KMeansTask,
@@ -27,11 +31,11 @@ __all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloydTask, FastLloydTask, GLloydTask, SuLloydTask, LloydTask),
     *(
-        feddp.FedDPKMeansTask,
-        feddp.FedDPChooseKTask,
-        feddp.ServerKMeansPlusPlusTask,
-        feddp.ServerLloydTask,
-        feddp.SpherePackingTask,
+        FedDPKMeansTask,
+        FedDPChooseKTask,
+        ServerKMeansPlusPlusTask,
+        ServerLloydTask,
+        SpherePackingTask,
     ),
     *(
         NaiveBayesTask,

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
-from flwr_dpkmeans.algorithms.feddp_kmeans import outer_product_rounding
+from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_rounding
 from flwr_dpkmeans.algorithms.kmeans_task import (
     is_near,
     is_projection,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import kmeans_task, proxy_plan
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum, private_sums
-from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
+from flwr_dpkmeans.algorithms.feddp.server_weights import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     SEED,

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import feddp_kmeans, proxy_plan, proxy_rounds
+from flwr_dpkmeans.algorithms import proxy_plan, proxy_rounds
+from flwr_dpkmeans.algorithms.feddp import (
+    centred_rows,
+    outer_product,
+    projected_statistics,
+    server_weights,
+)
 from flwr_dpkmeans.algorithms.lloyd_family import (
     absolute_sums,
     count_sensitivities,
@@ -107,7 +113,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_kmeans, proxy_plan):
+    for module in (outer_product, server_weights, proxy_plan):
         patch.setattr(
             module, "clip_vector", lambda vector, *_, **__: grid.toward_zero(vector)
         )
@@ -118,7 +124,9 @@ def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feddp_kmeans, "clip_rows", lambda rows, _: rows)
+    patch.setattr(outer_product, "clip_rows", lambda rows, _: rows)
+    patch.setattr(projected_statistics, "clip_rows", lambda rows, _: rows)
+    patch.setattr(centred_rows, "clip_rows", lambda rows, _: rows)
 
 
 def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
@@ -147,7 +155,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_kmeans, proxy_plan):
+    for module in (outer_product, proxy_plan):
         patch.setattr(module, "outer_product_rounding", lambda _: 0.0)
 
 
@@ -166,7 +174,8 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     """Beside Laplace noise, which needs the sum of magnitudes."""
-    patch.setattr(feddp_kmeans.noise_budget, "count_order", lambda _: 2)
+    for module in (server_weights, projected_statistics):
+        patch.setattr(module, "count_order", lambda _: 2)
 
 
 def centroid_of_another_cluster(patch: pytest.MonkeyPatch) -> None:
@@ -214,10 +223,10 @@ def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:
     """Only the counts that are sent: no neighbour moves them further, but who has no
     rows is seen.
     """
-    sums_and_counts = feddp_kmeans.sums_and_counts
+    sums_and_counts = projected_sums.sums_and_counts
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
         sums, counts = sums_and_counts(*args)
         return sums, np.maximum(counts, 1.0)
 
-    patch.setattr(feddp_kmeans, "sums_and_counts", at_least_one)
+    patch.setattr(projected_statistics, "sums_and_counts", at_least_one)

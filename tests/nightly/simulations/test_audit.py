@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import clusterings, feddp_kmeans
+from flwr_dpkmeans.algorithms import clusterings
+from flwr_dpkmeans.algorithms.feddp import (
+    centred_rows,
+    outer_product,
+    projected_statistics,
+    server_weights,
+)
 from flwr_dpkmeans.algorithms.lloyd_family import fastlloyd
 from flwr_dpkmeans.errors import ConfigurationError, ProtocolError
 from flwr_dpkmeans.kernels import projected_sums
@@ -133,7 +139,7 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
 
     with monkeypatch.context() as patch:
         patch.setattr(
-            feddp_kmeans,
+            projected_statistics,
             "clipped_together",
             lambda *_, **__: (np.full((1, 1), 99.0), np.ones(1)),
         )
@@ -143,9 +149,11 @@ def test_a_statistic_that_is_not_clipped_is_seen_without_counting(
             audited(options)
     # A server that does not look at sums leaves it to the audit.
     monkeypatch.setattr(server_side, "require_plausible", lambda *_: None)
-    monkeypatch.setattr(feddp_kmeans, "clip_rows", not_clipped)
+    monkeypatch.setattr(outer_product, "clip_rows", not_clipped)
+    monkeypatch.setattr(projected_statistics, "clip_rows", not_clipped)
+    monkeypatch.setattr(centred_rows, "clip_rows", not_clipped)
     monkeypatch.setattr(
-        feddp_kmeans,
+        projected_statistics,
         "clipped_together",
         lambda sums, counts, *_, **__: (sums * 4.0, np.minimum(counts, 1.0)),
     )
@@ -288,7 +296,10 @@ def test_no_clip_of_a_client_can_be_left_out(
         monkeypatch.setattr(projected_sums, "clip_factor", lambda *_, **__: 1.0)
     else:
         monkeypatch.setattr(
-            feddp_kmeans, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
+            outer_product, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
+        )
+        monkeypatch.setattr(
+            server_weights, "clip_vector", lambda vector, *_, **__: toward_zero(vector)
         )
     assert prepare(options).worst.bound_used >= 2.0 - 1e-3
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, _fits
+from flwr_dpkmeans.algorithms.feddp.projection_state import PROJECTION, fits_projection
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
     _count_block,
@@ -45,7 +45,7 @@ POINTS = np.array([[0.5, 0.25], [3.25, 0.0]])
 
 def fits(axes: np.ndarray[Any, Any], points: np.ndarray[Any, Any]) -> bool:
     state: Any = SimpleNamespace(arrays={PROJECTION: axes, PROJECTED_CENTERS: points})
-    return _fits(state, PROJECTED_CENTERS, KNOWN, 2)
+    return fits_projection(state, PROJECTED_CENTERS, KNOWN, 2)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
+from flwr_dpkmeans.algorithms.feddp.server_weights import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import seeded_state
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.public_points.seeding import plus_plus

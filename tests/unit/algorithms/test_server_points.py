@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansTask
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansTask
 from flwr_dpkmeans.algorithms.server_points import (
     DEFAULT_DOMAIN,
     bounds_from_server,

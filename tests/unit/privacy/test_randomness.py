@@ -71,15 +71,15 @@ PUBLIC = {
         "Setting.generator",
     ): "samples, proxies and restarts after earlier releases",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/public_start.py",
         "ServerKMeansPlusPlusTask.start",
     ): "k-means++ on the server's points",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/packed_start.py",
         "SpherePackingTask.start",
     ): "a start by sphere packing",
     (
-        "algorithms/feddp_appendix.py",
+        "algorithms/feddp/simplification.py",
         "simplify_rounds.one_round.advance",
     ): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
@@ -450,7 +450,7 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
     run("server's points", "direct")
     assert {file for file, _ in watch.seen} & {
         "kmeans/public_points/weighted_lloyd.py",
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/public_start.py",
     }
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
