@@ -23,21 +23,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
-from flwr_dpkmeans.data.columns.column import (
-    Column,
-    Kind,
-    Missing,
-    Outside,
-    Stated,
-    Transform,
-)
+from flwr_dpkmeans.data.columns.column import Column
+from flwr_dpkmeans.data.columns.column_kind import Kind, Transform
 from flwr_dpkmeans.data.columns.dates import days_of, iso_date
+from flwr_dpkmeans.data.columns.in_units import decoded
 from flwr_dpkmeans.data.columns.seen import (
     MOST_OUTSIDE,
     Seen,
     Spread,
     added,
 )
+from flwr_dpkmeans.data.columns.stated import Stated
+from flwr_dpkmeans.data.columns.treatment import Missing, Outside
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.frames import frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
@@ -649,7 +646,7 @@ class Schema(Stated):
                 f" {n_features}: give those of a fit."
             )
         return {
-            column.name: column.decode(table[:, features])
+            column.name: decoded(column, table[:, features])
             for column, features in self.features_of_columns
         }
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
-from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.files.frames import frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import locate_file
@@ -47,7 +47,8 @@ from flwr_dpkmeans.results.clear_centres import (
     clear_clusters,
 )
 from flwr_dpkmeans.results.gaps import Gaps, gap_cautions
-from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
+from flwr_dpkmeans.results.number_texts import number_texts
+from flwr_dpkmeans.results.page import CONSOLE, HTML, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL

@@ -14,7 +14,10 @@ from flwr_dpkmeans.algorithms.feddp.projected_statistics import (
     projected_cluster_sums,
     with_deviations,
 )
-from flwr_dpkmeans.algorithms.feddp.projection_state import PROJECTION, fits_projection
+from flwr_dpkmeans.algorithms.feddp.projection_state import (
+    PROJECTION,
+    has_exact_projection,
+)
 from flwr_dpkmeans.algorithms.feddp.shares import budget_shares
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS
 from flwr_dpkmeans.kernels.grid import LabelArray
@@ -60,7 +63,7 @@ def centers_round(
         )
 
     def admits(state: State) -> bool:
-        return fits_projection(
+        return has_exact_projection(
             state,
             PROJECTED_CENTERS,
             public,

@@ -27,7 +27,7 @@ def with_mean_beyond(
     return state.changed(**{MEAN_BEYOND: round_to_grid(beyond.mean(keepdims=True))})
 
 
-def fits_projection(
+def has_exact_projection(
     state: State,
     name: str,
     public: PublicFacts,

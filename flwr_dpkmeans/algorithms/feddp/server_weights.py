@@ -16,7 +16,10 @@ from flwr_dpkmeans.algorithms.feddp.centred_rows import (
     with_parts,
 )
 from flwr_dpkmeans.algorithms.feddp.moved_parts import moved_back
-from flwr_dpkmeans.algorithms.feddp.projection_state import PROJECTION, fits_projection
+from flwr_dpkmeans.algorithms.feddp.projection_state import (
+    PROJECTION,
+    has_exact_projection,
+)
 from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, PROJECTED_POINTS
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.kernels.block_sums import in_blocks
@@ -115,7 +118,7 @@ def weights_round(
     def admits(state: State) -> bool:
         appended = getattr(public.options, "least_weight", None) is not None
         complete = appended or len(state.arrays[PROJECTED_POINTS]) == facts.n_points
-        return complete and fits_projection(
+        return complete and has_exact_projection(
             state,
             PROJECTED_POINTS,
             public,

@@ -1,0 +1,190 @@
+"""Any registered task over several parties' tables in one process: `federate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from flwr_dpkmeans.algorithms.server_points import (
+    is_private,
+)
+from flwr_dpkmeans.data.classes import named_classes
+from flwr_dpkmeans.data.points import doubtful_pairs
+from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    DataError,
+    InputWarning,
+    warn,
+)
+from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.estimators.run_engines import ENGINES
+from flwr_dpkmeans.options import PrivateBounds
+from flwr_dpkmeans.results.federated import Federated
+from flwr_dpkmeans.sums.task import TASKS, Task
+
+
+def federate(
+    task: str | Task,
+    parts: Sequence[ArrayLike],
+    *,
+    bounds: object,
+    labels: Sequence[ArrayLike] | None = None,
+    engine: str = "inprocess",
+    n_examples: int | str | None = None,
+    **options: Any,
+) -> Federated:
+    """Compute a private statistic over several parties' tables, all of them simulated
+    in this process.
+
+    Parameters
+    ----------
+    task : str or Task
+        A registered name such as ``"moments"``, ``"histograms"`` or ``"naive_bayes"``,
+        or a task with its options.
+    parts : sequence of array-like, (n_i, n_features)
+        One table for each party, at least two; data frames' columns are put in the
+        first one's order.
+    bounds : pair
+        Public bounds of the columns; values outside are clipped.
+    labels : sequence of array-like of int or str, (n_i,), optional
+        Classes from 0 on, for a task that looks at labels; or their names, all of which
+        occur: they are public then.
+    engine : str
+        ``"inprocess"``: Flower's messages in this process; ``"direct"``: the same
+        rounds without messages.
+    n_examples : int or "private", optional
+        Public number of rows; None: the total of the parts, listed in the report as
+        declared public; or "private".
+    **options
+        Settings of a run by their flat names, such as ``epsilon``, ``trust`` or
+        ``noise``, and options of a task that is given by its name.
+
+    Raises
+    ------
+    ConfigurationError, DataError, PlanError, BudgetError
+        One sentence, before anything is computed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tables = [np.full((300, 1), value) for value in (2.0, 4.0)]
+    >>> options = {"epsilon": 8.0, "noise": "seeded", "random_state": 1}
+    >>> result = federate("moments", tables, bounds=(0, 10), **options)
+    >>> result["mean"].round(), result.privacy.epsilon <= 8.0
+    (array([3.]), True)
+    """
+    tables = Tables.of(parts, "parts", schema=schema_of(bounds))
+    return federate_tables(
+        task,
+        tables,
+        bounds,
+        labels,
+        engine=engine,
+        n_examples=n_examples,
+        **options,
+    )
+
+
+def federate_tables(
+    task: str | Task,
+    tables: Tables,
+    bounds: object,
+    labels: Sequence[ArrayLike] | Mapping[object, ArrayLike] | ArrayLike | None = None,
+    *,
+    class_names: Sequence[object] | None = None,
+    engine: str = "inprocess",
+    n_examples: int | str | None = None,
+    **options: Any,
+) -> Federated:
+    """Compute a private statistic over tables that are read, see `federate`.
+
+    `class_names` are public, in the order of the classes; None: labels are numbers from
+    0 on, or texts.
+    """
+    play = ENGINES.find(engine)
+    schema = schema_of(bounds)
+    _require_public_bounds(bounds, schema)
+    run_options = _options_of(task) | options
+    run_options["bounds"] = bounds if schema is None else schema
+    run_options["n_examples"] = tables.n_examples if n_examples is None else n_examples
+    config, _ = tables.run(run_options)
+    n_classes = config.task.n_classes(config.settings)
+    _require_labels(n_classes, has_labels=labels is not None)
+    doubts = [doubtful_pairs(bounds), *tables.doubts()]
+    warn([sentence for sentence in doubts if sentence], InputWarning)
+    names: list[object] = []
+    if class_names is not None:
+        names = list(class_names)
+    else:
+        names = named_classes(labels, n_classes)
+    codes = None
+    if labels is not None:
+        has_classes = "classes" in config.task.options.get_params()
+        option = "n_classes"
+        if has_classes:
+            option = "classes (n_classes of FederatedNaiveBayes)"
+        codes = tables.labels(
+            labels,
+            n_classes,
+            option,
+            names,
+        )
+    result = play(
+        config,
+        tables.parts,
+        None,
+        codes,
+    )
+    cautions = tables.local_cautions(
+        config,
+        result.plan.delta,
+        result.plan.bounds,
+        result.plan.n_features or 0,
+    )
+    warn(result.privacy.warnings + cautions)
+    return replace(result, labels=tables.columns, classes=tuple(names))
+
+
+def _require_public_bounds(bounds: object, schema: Schema | None) -> None:
+    """Refuse bounds that are to be found privately, which no task but clusterings does."""
+    has_private_scale = schema is not None and bool(schema.standard_columns)
+    if bounds is None:
+        what = "no bounds were given"
+    elif isinstance(bounds, PrivateBounds) or is_private(bounds) or has_private_scale:
+        what = "bounds, or the schema's scale, are private"
+    else:
+        return
+    raise ConfigurationError(
+        f"{what}, but this task does not find them by itself: give a public (lower,"
+        " upper) pair, such as (0, 100), or a bounds file."
+    )
+
+
+def _require_labels(n_classes: int, *, has_labels: bool) -> None:
+    """Refuse labels that a task does not look at, and the lack of those it does."""
+    if has_labels == (n_classes > 0):
+        return
+    wants = "looks at labels" if n_classes else "looks at no labels"
+    what = "labels were given" if has_labels else "none were given"
+    raise DataError(
+        f"this task {wants}, but {what}: pass one array for each party only where"
+        " it does."
+    )
+
+
+def _options_of(task: str | Task) -> dict[str, Any]:
+    if isinstance(task, str):
+        TASKS.find(task)
+        return {"algorithm": task}
+    if not isinstance(task, Task):
+        raise ConfigurationError(
+            f"task is {task!r}, but it must be a registered name or a Task: give"
+            " 'moments'."
+        )
+    parameters = {name: getattr(task, name) for name in task.parameter_names()}
+    options = task.options.get_params()
+    return {"algorithm": task.name, **parameters, **options}

@@ -1,0 +1,544 @@
+"""The parties' tables, checked once: `Tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private, resolve_bounds
+from flwr_dpkmeans.data.classes import codes_of
+from flwr_dpkmeans.data.columns.treatment import Missing
+from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
+from flwr_dpkmeans.data.points import (
+    Bounds,
+    column_labels,
+    frame_columns,
+    read_ranges,
+    validate_columns,
+    validate_labels,
+    validate_points,
+)
+from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
+from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
+from flwr_dpkmeans.estimators.made_tables import MadeTables
+from flwr_dpkmeans.estimators.party_checks import (
+    check_of_party,
+    listed_tables,
+    require_one_labelling,
+)
+from flwr_dpkmeans.estimators.schema_cautions import schema_cautions
+from flwr_dpkmeans.kernels.blocks import row_blocks
+from flwr_dpkmeans.options import build_config
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.plan import MAX_CLIENTS
+from flwr_dpkmeans.sums.round import Array, Labels
+from flwr_dpkmeans.sums.settings import Box
+from flwr_dpkmeans.sums.statement import (
+    LOCAL,
+    count_outside,
+    fewer_rows_cautions,
+    local_cautions,
+    party_cautions,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Names = tuple[str, ...]
+RowNumbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The parties' tables, checked once, with the first one's columns in its order."""
+
+    parts: Sequence[Array] = field(repr=False)
+    """Rows, with what stands beside the points where a schema asks for a profile."""
+    names: Names
+    """Of the columns, where all tables have some."""
+    one_order: bool
+    """Whether all had them in this order."""
+    parties: Names
+    """What sentences call them by: their numbers in the list, or the names that the
+    caller gave.
+    """
+    rows: tuple[RowNumbers, ...] = field(default=(), repr=False)
+    """Of one table, those of each party, where groups divide it."""
+    encoded: tuple[Encoded, ...] = ()
+    """What a schema made of each table, where there is one."""
+    cautions: tuple[str, ...] = ()
+    """Where it left out most rows of a party."""
+    columns: tuple[object, ...] = ()
+    """Of the columns of frames, also where they are no names.
+
+    Numbers, or levels of several.
+    """
+    indexes: tuple[pd.Index | None, ...] = field(default=(), repr=False)
+    """Of each table that the caller gave, what its rows are called (`row_labels`)."""
+    frames: tuple[object, ...] = field(default=(), repr=False)
+    """The tables as the caller gave them, where a schema reads them."""
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        argument: str = "X",
+        groups: ArrayLike | None = None,
+        schema: Schema | None = None,
+    ) -> Tables:
+        """Check what a caller gives: a DataError names the table, or what is wrong with
+        their list.
+        """
+        if groups is not None:
+            return cls._grouped(
+                X,
+                groups,
+                argument,
+                schema,
+            )
+        tables = listed_tables(X, argument)
+        numbers = map(str, range(len(tables)))
+        names = map(repr, X) if isinstance(X, Mapping) else numbers
+        parties = tuple(names)
+        if len(tables) < 2:
+            raise DataError(
+                f"{argument} has {len(tables)} client(s), but masks need at least 2:"
+                " pass one array for each of two or more clients."
+            )
+        if schema is not None:
+            return cls._encoded_by(
+                schema,
+                parties,
+                tables,
+                argument,
+            )
+        return cls._by_names(parties, tables, argument)
+
+    @classmethod
+    def _encoded_by(
+        cls,
+        schema: Schema,
+        parties: Names,
+        tables: Sequence[ArrayLike],
+        argument: str,
+    ) -> Tables:
+        """Tables of parties that a schema reads."""
+        encoded = []
+        descriptions = []
+        for party, table in zip(parties, tables, strict=True):
+            description = f"{argument}[{party}]"
+            encoded_table = check_of_party(
+                argument,
+                party,
+                schema.encode,
+                table,
+                description,
+            )
+            encoded.append(encoded_table)
+            descriptions.append(description)
+        return cls(
+            [table.points for table in encoded],
+            schema.feature_names,
+            one_order=True,
+            parties=parties,
+            encoded=tuple(encoded),
+            cautions=schema_cautions(descriptions, encoded),
+            indexes=tuple(map(row_labels, tables)),
+            frames=tuple(tables),
+        )
+
+    @classmethod
+    def _by_names(
+        cls,
+        parties: Names,
+        tables: Sequence[ArrayLike],
+        argument: str,
+    ) -> Tables:
+        """Tables of parties whose columns are matched by name, if they have some."""
+        orders = list(map(frame_columns, tables))
+        n_named = sum(map(bool, orders))
+        if n_named not in (0, len(orders)):
+            raise DataError(
+                f"{n_named} of {len(orders)} tables in {argument} have"
+                " column names and the others have none, but columns are matched by"
+                " name: give data frames only, or arrays only."
+            )
+        if n_named == 0:
+            require_one_labelling(parties, tables, argument)
+        order = orders[0]
+        parts = []
+        for party, table in zip(parties, tables, strict=True):
+            points = check_of_party(
+                argument,
+                party,
+                validate_columns,
+                table,
+                order,
+            )
+            parts.append(points)
+        widths = sorted({part.shape[1] for part in parts})
+        if len(widths) > 1:
+            raise DataError(
+                f"the clients' arrays have {widths} features, but all need the same"
+                " columns."
+            )
+        labels = filter(None, map(column_labels, tables))
+        return cls(
+            parts,
+            order,
+            one_order=len(set(orders)) == 1,
+            parties=parties,
+            columns=tuple(next(labels, [])),
+            indexes=tuple(map(row_labels, tables)),
+        )
+
+    @classmethod
+    def alone(
+        cls,
+        X: ArrayLike,
+        schema: Schema | None = None,
+    ) -> Tables:
+        """One party's table; sums are made as of several, and the others' are empty."""
+        points, names, encoded = _one_table(X, schema)
+        rows = np.arange(len(points))
+        return cls(
+            [points, points[:0]],
+            names,
+            one_order=True,
+            parties=("0", "1"),
+            rows=(rows, rows[:0]),
+            encoded=encoded,
+            cautions=schema_cautions(["the table"], encoded),
+            columns=tuple(column_labels(X)),
+            indexes=(row_labels(X),),
+            frames=(X,) if encoded else (),
+        )
+
+    @classmethod
+    def made(
+        cls,
+        load: Callable[[int], ArrayLike] | None,
+        n_clients: object,
+        *others: object,
+    ) -> Tables:
+        """Tables that a function of a client's number, from 0 on, makes."""
+        has_others = any(other is not None for other in others)
+        if not callable(load) or has_others:
+            raise DataError(
+                "clients must be a function that makes a client's table from its"
+                " number, in the place of X: leave out X, y, groups and a schema, or"
+                " clients."
+            )
+        n_tables = require_whole(
+            "n_clients",
+            n_clients,
+            2,
+            "give the number of tables that clients makes",
+            MAX_CLIENTS,
+        )
+        parts = MadeTables(load, n_tables)
+        columns = parts.columns
+        return cls(
+            parts,
+            columns.names,
+            one_order=True,
+            parties=(),
+            columns=columns.labels,
+        )
+
+    @classmethod
+    def _grouped(
+        cls,
+        X: ArrayLike,
+        groups: ArrayLike,
+        argument: str,
+        schema: Schema | None,
+    ) -> Tables:
+        """One table whose rows belong to the parties that `groups`, (n,), names."""
+        points, names, encoded = _one_table(X, schema)
+        groups = in_order_of(row_labels(X), groups, "groups")
+        n_rows = encoded[0].n_rows if encoded else len(points)
+        codes, parties = _parties_of_rows(groups, n_rows, argument)
+        cautions = _cautions_of_groups(encoded, codes, parties)
+        if encoded:
+            codes = codes[encoded[0].rows]
+        n_rows_of_parties = np.bincount(codes, minlength=len(parties))
+        ends = np.cumsum(n_rows_of_parties)
+        order = np.argsort(codes, kind="stable")
+        rows = np.split(order, ends[:-1])
+        return cls(
+            [points[rows_of_party] for rows_of_party in rows],
+            names,
+            one_order=True,
+            parties=tuple(map(repr, parties)),
+            rows=tuple(rows),
+            encoded=encoded,
+            cautions=cautions,
+            columns=tuple(column_labels(X)),
+            indexes=(row_labels(X),),
+            frames=(X,) if encoded else (),
+        )
+
+    @cached_property
+    def total(self) -> int:
+        """Rows of all parties together, those included that a schema leaves out.
+
+        How many these are is private.
+        """
+        n_encoded = sum(table.n_rows for table in self.encoded)
+        if n_encoded:
+            return n_encoded
+        return sum(map(len, self.parts))
+
+    @property
+    def schema(self) -> Schema | None:
+        """What reads the tables, if a schema does."""
+        return self.encoded[0].schema if self.encoded else None
+
+    @property
+    def n_examples(self) -> int | str:
+        """The `total`, or that those are to be counted which a schema does not leave
+        out.
+        """
+        columns = self.schema.columns if self.schema is not None else ()
+        if any(column.missing == Missing.DROP for column in columns):
+            return PRIVATE
+        return self.total
+
+    def local_cautions(
+        self,
+        config: RunConfig,
+        delta: float,
+        box: Box,
+        width: int,
+    ) -> tuple[str, ...]:
+        """What the rows say against a result over them.
+
+        For whoever holds all of them, who calls this.
+        """
+        counts = []
+        for part in self.parts:
+            blocks = row_blocks(len(part), width)
+            points = (part[rows, :width] for rows in blocks)
+            counts.append(count_outside(box, points))
+        against_result = local_cautions(
+            config,
+            delta,
+            sum(counts, np.zeros(1)),
+            self.names,
+        )
+        against_rows = fewer_rows_cautions(config, self.total)
+        against_parties = party_cautions(
+            np.array(counts),
+            self.parties,
+            self.names,
+        )
+        return against_result + against_rows + against_parties + self.cautions
+
+    def doubts(self) -> tuple[str, ...]:
+        """What the rows say against clustering them as they are.
+
+        For whoever holds all of them, who calls this.
+
+        Nothing of tables that are made anew for each look.
+        """
+        if isinstance(self.parts, MadeTables):
+            return ()
+        schema = self.schema
+        sentences = doubts_of_rows(
+            self.parts,
+            self.names,
+            self.parties,
+            schema,
+        )
+        if schema is not None:
+            sentences += doubts_of_frames(self.frames, schema)
+        return tuple(LOCAL + sentence for sentence in sentences)
+
+    def run(
+        self,
+        options: Mapping[str, Any],
+        server_data: ArrayLike | None = None,
+    ) -> tuple[RunConfig, Array | None]:
+        """The run over these tables that flat options describe, and the server's
+        points.
+        """
+        bounds = options["bounds"]
+        domain = options.get("bounds_domain")
+        box, order, points = resolve_bounds(
+            bounds,
+            server_data,
+            domain,
+            names=self.names,
+        )
+        if order != self.names:
+            raise DataError(
+                "the tables have no column names, but the bounds or server_data name"
+                f" {len(order)} columns: give data frames, or leave the names out"
+                " there."
+            )
+        stated = domain if is_private(bounds) else bounds
+        self._require_named_bounds(stated, box)
+        n_features = len(self.names)
+        if not n_features:
+            n_features = self.parts[0].shape[1]
+        run_options = {
+            **options,
+            "n_features": n_features,
+            "n_clients": len(self.parts),
+            "feature_names": self.names,
+        }
+        config = build_config(
+            run_options,
+            box,
+            has_server_data=points is not None,
+        )
+        return config, points
+
+    def _require_named_bounds(
+        self,
+        stated: object,
+        box: Bounds,
+    ) -> None:
+        """Refuse bounds by position where the tables disagree on the positions."""
+        if stated is None or self.encoded or self.one_order:
+            return
+        ranges = read_ranges(stated)
+        pairs = set(zip(box.lower, box.upper, strict=True))
+        if not ranges.names and len(pairs) > 1:
+            raise ConfigurationError(
+                "bounds are given by position, but the tables have their"
+                f" {len(self.names)} columns in different orders: give a bounds file"
+                " that names the columns, or put the columns in one order."
+            )
+
+    def labels(
+        self,
+        y: object,
+        n_classes: int,
+        option: str = "n_classes",
+        names: Sequence[object] = (),
+    ) -> list[Labels]:
+        """Labels of all rows, one array for each party.
+
+        `option` is what says how many classes there are.
+
+        Numbers from 0 on, of what `y` has as numbers, or else of the classes' `names`.
+        """
+        check: Callable[..., Labels] = partial(
+            validate_labels,
+            n_classes=n_classes,
+            option=option,
+        )
+        if names:
+            check = partial(codes_of, names=names)
+        if self.rows:
+            in_order = in_order_of(self.indexes[0], y, "y")
+            codes = check(in_order, self.total)
+            if self.encoded:
+                codes = codes[self.encoded[0].rows]
+            return [codes[rows] for rows in self.rows]
+        codes_of_parties = []
+        for number, labels in enumerate(self._labels_of_parties(y)):
+            n_rows = len(self.parts[number])
+            if self.encoded:
+                n_rows = self.encoded[number].n_rows
+            codes = check_of_party(
+                "y",
+                self.parties[number],
+                check,
+                labels,
+                n_rows,
+            )
+            if self.encoded:
+                codes = codes[self.encoded[number].rows]
+            codes_of_parties.append(codes)
+        return codes_of_parties
+
+    def _labels_of_parties(self, y: object) -> list[object]:
+        """Labels of each party, from a list or a mapping, as its rows are."""
+        listed: list[object] = []
+        if isinstance(y, Mapping):
+            named = {repr(party): labels for party, labels in y.items()}
+            if set(named) == set(self.parties):
+                listed = [named[party] for party in self.parties]
+        elif isinstance(y, Iterable) and not isinstance(y, str | bytes):
+            listed = list(y)
+        if len(listed) != len(self.parts):
+            raise DataError(
+                f"y must have one array of labels for each of the {len(self.parts)}"
+                " clients: pass them as the tables."
+            )
+        if not self.indexes:
+            return listed
+        in_order = []
+        for party, index, labels in zip(
+            self.parties,
+            self.indexes,
+            listed,
+            strict=True,
+        ):
+            in_order.append(in_order_of(index, labels, f"y[{party}]"))
+        return in_order
+
+
+def _one_table(
+    X: ArrayLike, schema: Schema | None
+) -> tuple[Array, Names, tuple[Encoded, ...]]:
+    """The points of a table of all rows, its columns' names, and what a schema made of
+    it.
+    """
+    if schema is None:
+        points = validate_points(X)
+        return points, frame_columns(X), ()
+    encoded = schema.encode(X)
+    return encoded.points, schema.feature_names, (encoded,)
+
+
+def _parties_of_rows(
+    groups: ArrayLike,
+    n_rows: int,
+    argument: str,
+) -> tuple[RowNumbers, Sequence[object]]:
+    """The number of each row's party, (n_rows,), and the parties' names."""
+    import pandas as pd
+
+    names_of_rows = np.asarray(groups, dtype=object)
+    if names_of_rows.shape != (n_rows,):
+        raise DataError(
+            f"groups has shape {names_of_rows.shape}, but {argument} has {n_rows} rows:"
+            " give one for each row."
+        )
+    codes, parties = pd.factorize(names_of_rows)
+    has_gaps = codes.min(initial=0) < 0
+    if len(parties) < 2 or has_gaps:
+        named = f"{len(parties)} parties"
+        if has_gaps:
+            named += " and leaves rows without one"
+        raise DataError(
+            f"groups names {named}, but there must be at least 2 and each row needs"
+            " one: name them all."
+        )
+    return codes, parties
+
+
+def _cautions_of_groups(
+    encoded: Sequence[Encoded],
+    codes: RowNumbers,
+    parties: Sequence[object],
+) -> tuple[str, ...]:
+    """What is to be said of what a schema leaves out, by party of one table."""
+    of_parties = []
+    for code in range(len(parties)):
+        is_of_party = codes == code
+        for table in encoded:
+            left_out_by = table.left_out_by[is_of_party]
+            of_parties.append(replace(table, left_out_by=left_out_by))
+    names = [f"party {party!r}" for party in parties]
+    return schema_cautions(names, of_parties)
