@@ -31,7 +31,8 @@ from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
-PAGE = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "deploy" / "README.md"
+DOCS = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "docs"
+PAGE = DOCS / "tutorials" / "three_machines.md"
 
 
 @pytest.fixture(scope="module")

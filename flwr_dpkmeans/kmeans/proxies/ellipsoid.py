@@ -61,7 +61,7 @@ def ellipsoid_of(
 
     The diagonal is pulled toward the average `variance` by how much of its scatter
     noise explains. Rows were clipped, so only proportions count: the trace becomes d
-    times `variance` (``PROXY_LLOYD.md``, covariance).
+    times `variance` (``proxy_lloyd.md``, covariance).
     """
     n_features = len(matrix)
     diagonal = np.diag(matrix)
