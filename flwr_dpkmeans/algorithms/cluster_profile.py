@@ -55,7 +55,8 @@ COUNTS, SUMS, SQUARES, CELLS = (
 PRESENT = "present_cells"
 _ALL = COUNTS, SUMS, SQUARES, CELLS, PRESENT
 """Names of the released arrays, and of the extras that hold them in the state."""
-MISSING, SHARE = "missing", "share"
+MISSING = "missing"
+SHARE = "share"
 """The figure that says which share of a column's cells is missing."""
 
 

@@ -68,7 +68,8 @@ from flwr_dpkmeans.sums.task import TASKS, Task
 from flwr_dpkmeans.sums.trust import TrustModel, trust_model
 
 SERVER_POINTS = "server_points"
-PROJECTED_POINTS, PROJECTED_CENTERS = "projected_points", "projected_centers"
+PROJECTED_POINTS = "projected_points"
+PROJECTED_CENTERS = "projected_centers"
 SEED = "seed"
 CENTRE_DEVIATION = "centre_deviation"
 """Standard deviation of each coordinate of each centre from the exact mean of the rows
@@ -194,7 +195,8 @@ PRELIMINARY_TRUST = "distributed"
 
 Its noise comes from the clients, where there are several.
 """
-MAGNITUDES, RANGES = "magnitudes", "ranges"
+MAGNITUDES = "magnitudes"
+RANGES = "ranges"
 MAGNITUDES_PART = 0.8
 """Of `bounds_share`, for the first histogram, which small tables need.
 

@@ -486,20 +486,19 @@ def _least_proxies(public: PublicFacts) -> int:
     return int(public.config.n_clusters) + 2
 
 
-CENTRE, CLIP, DISTANCES, EXTENT = "centre", "clip", "distances", "extent"
-SPREAD, SPREAD_ERROR, SUBSPACE_SPREAD, AXES, SHAPE = (
-    "spread",
-    "spread_error",
-    "subspace_spread",
-    "axes",
-    "shape",
-)
-PROXIES, PROXY_RADIUS, RADIUS, AVERAGE_COUNTS = (
-    "proxies",
-    "proxy_radius",
-    "radius",
-    "average_counts",
-)
+CENTRE = "centre"
+CLIP = "clip"
+DISTANCES = "distances"
+EXTENT = "extent"
+SPREAD = "spread"
+SPREAD_ERROR = "spread_error"
+SUBSPACE_SPREAD = "subspace_spread"
+AXES = "axes"
+SHAPE = "shape"
+PROXIES = "proxies"
+PROXY_RADIUS = "proxy_radius"
+RADIUS = "radius"
+AVERAGE_COUNTS = "average_counts"
 
 _SMALLEST_RADIUS = 2.0**-15
 _MEANS = (
