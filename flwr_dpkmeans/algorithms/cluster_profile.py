@@ -24,7 +24,8 @@ from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.columns.in_units import figure_in_units
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
+from flwr_dpkmeans.kernels import assignment, grid, label_sums
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.privacy.release import (
     Block,
     Norm,
@@ -241,7 +242,7 @@ def profile_round(public: PublicFacts) -> PrivateSum:
             )
             return [arrays[name] for name in names]
 
-        arrays = blocks.sum_over_blocks(summed, len(points), points.shape[1])
+        arrays = sum_over_blocks(summed, len(points), points.shape[1])
         # Rounding toward zero keeps a mean within the bound.
         return (
             [grid.toward_zero(one / max(1, len(points))) for one in arrays]

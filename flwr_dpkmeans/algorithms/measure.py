@@ -3,7 +3,7 @@ result and does not change it.
 
 What one row, or one client, adds to each of three arrays is at most 1 whatever the
 centroids are; that the other rows' parts stay as they are takes centroids on the grid
-and in the box, which clients check (`has_exact_centroids`). ``EVALUATION.md`` says what
+and in the box, which clients check (`has_exact_centroids`). ``measure.md`` says what
 is released, and how it is read.
 """
 
@@ -19,7 +19,8 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kernels import assignment, blocks, grid
+from flwr_dpkmeans.kernels import assignment, grid
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import LabelArray
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -186,7 +187,7 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
                 ),
             )
 
-        arrays = blocks.sum_over_blocks(summed, len(points), d)
+        arrays = sum_over_blocks(summed, len(points), d)
         if per_client:
             # The shares of rows add up to 1, and so have a norm of at most 1; rounding
             # toward zero keeps it.
@@ -396,7 +397,7 @@ def read_evaluation(
         cell_noise,
         plan.n_clients if n_clients is None else n_clients,
     )
-    table = _Table(
+    table = CellTable(
         cells,
         cell_noise,
         units,
@@ -442,7 +443,7 @@ def read_evaluation(
 
 
 @dataclass(frozen=True, repr=False)
-class _Table:
+class CellTable:
     """The released cells, and what sums are divided by.
 
     Noise is followed to first order.

@@ -35,7 +35,7 @@ from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, list
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
-from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
+from flwr_dpkmeans.kmeans.centre_errors.intervals import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.released_counts import counts_deviation
 from flwr_dpkmeans.privacy.report import PrivacyReport

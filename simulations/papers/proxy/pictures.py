@@ -29,7 +29,7 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 )
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle
+from flwr_dpkmeans.kernels.triangles import symmetric_from_triangle
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid, ellipsoid_of, likely_weights
 from simulations.commands import exit_code, write_files
 from simulations.papers.proxy.ablation_runs import Played, play, public_of
@@ -37,9 +37,8 @@ from simulations.sources.mixture import draw_gaussian_mixture
 
 Array = NDArray[np.float64]
 
-FOLDER = (
-    Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "algorithms" / "figures"
-)
+DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
+FOLDER = DOCS / "explanation" / "figures"
 START, PASSES = "proxy_start.png", "proxy_passes.png"
 _ROW, _PROXY, _CENTROID, _BEST = "#A4ABB2", "#0072B2", "#D55E00", "#000000"
 """Blue and vermilion of Okabe and Ito's palette."""

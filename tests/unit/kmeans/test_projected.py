@@ -12,19 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.limits import SetLimits
 
-from flwr_dpkmeans.kernels import blocks, grid, outer_products
-from flwr_dpkmeans.kernels.outer_products import (
-    outer_product_triangle,
-    symmetric_from_triangle,
-    triangle_size,
-)
+from flwr_dpkmeans.kernels import grid, outer_products
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle, triangle_size
+from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.kernels.projected_sums import (
-    clear_labels,
     clipped_together,
     means_and_indicators,
-    nearest_projected,
     sums_and_counts,
+)
+from flwr_dpkmeans.kernels.triangles import (
+    rounded_triangle,
+    symmetric_from_triangle,
+    triangle_of,
 )
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.projected import (
@@ -219,7 +220,7 @@ def test_labels_are_those_of_exact_arithmetic(
     assert labels.dtype == np.int32
 
 
-def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_in_blocks_finds_the_same(set_limits: SetLimits) -> None:
     generator = np.random.default_rng(4)
     points, projection = (
         on_grid(generator.uniform(-1, 1, (500, 5))),
@@ -227,7 +228,7 @@ def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     )
     centers = on_grid(generator.uniform(-1, 1, (40, 3)))
     whole = nearest_projected(points, projection, centers)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
+    set_limits(block_bytes=8 * 50)
     assert np.array_equal(nearest_projected(points, projection, centers), whole)
 
 
@@ -244,7 +245,7 @@ def test_clear_labels_by_hand() -> None:
     assert clear_labels(points, line, centers[:1], 0.5).tolist() == [0] * 6
 
 
-def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clear_labels_in_blocks(set_limits: SetLimits) -> None:
     generator = np.random.default_rng(5)
     points, centers = (
         on_grid(generator.uniform(-1, 1, (100, 2))),
@@ -252,7 +253,7 @@ def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     whole = clear_labels(points, np.eye(2), centers, 0.6)
     assert 0 < (whole == 7).sum() < 100
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
+    set_limits(block_bytes=8 * 50)
     assert np.array_equal(clear_labels(points, np.eye(2), centers, 0.6), whole)
 
 
@@ -445,8 +446,5 @@ def test_sums_of_blocks_make_the_triangle_of_all_rows_to_the_last_bit() -> None:
         for part in (rows[:50_000], rows[50_000:])
     ]
     expected = grid.round_to_grid(outer_product_triangle(rows)).tolist()
-    assert outer_products.rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
-    assert (
-        grid.round_to_grid(sum(map(outer_products.triangle_of, parts))).tolist()
-        != expected
-    )
+    assert rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
+    assert grid.round_to_grid(sum(map(triangle_of, parts))).tolist() != expected

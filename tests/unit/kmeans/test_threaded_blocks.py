@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.limits import SetLimits
 
-from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
-from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
@@ -29,7 +29,7 @@ POINTS, CENTERS = (
 
 @pytest.mark.parametrize("n_processors", [1, 2, 5])
 def test_neither_blocks_nor_threads_show(
-    monkeypatch: pytest.MonkeyPatch, n_processors: int
+    set_limits: SetLimits, n_processors: int
 ) -> None:
     seen = set()
 
@@ -40,8 +40,7 @@ def test_neither_blocks_nor_threads_show(
         return [found.sums, found.counts, found.squares]
 
     (whole,) = [statistic(slice(None))]
-    monkeypatch.setattr(blocks.os, "cpu_count", lambda: n_processors)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
+    set_limits(n_processors=n_processors, block_bytes=8 * 5 * 400)
     seen.clear()
     for found, expected in zip(
         sum_over_blocks(statistic, len(POINTS), 5), whole, strict=True
@@ -66,7 +65,7 @@ class Watched:
 
 @pytest.mark.parametrize("n_processors", [1, 2, 5])
 def test_sums_of_lloyd_and_outer_products_take_all_processors(
-    monkeypatch: pytest.MonkeyPatch, n_processors: int
+    set_limits: SetLimits, n_processors: int
 ) -> None:
     def sums(points: Any) -> list[NDArray[np.float64]]:
         return [
@@ -76,16 +75,15 @@ def test_sums_of_lloyd_and_outer_products_take_all_processors(
         ]
 
     whole = sums(POINTS)
-    monkeypatch.setattr(blocks.os, "cpu_count", lambda: n_processors)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
+    set_limits(n_processors=n_processors, block_bytes=8 * 5 * 400)
     rows = Watched()
     for found, expected in zip(sums(rows), whole, strict=True):
         assert found.tobytes() == expected.tobytes()
     assert (threading.get_ident() in rows.seen) is (n_processors == 1)
 
 
-def test_a_block_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)
+def test_a_block_that_fails_is_an_error(set_limits: SetLimits) -> None:
+    set_limits(block_bytes=8 * 400)
 
     def statistic(rows: slice) -> Sequence[NDArray[np.float64]]:
         return [np.zeros(1 if rows.start < 2000 else int("x"))]
