@@ -147,10 +147,11 @@ def guarded_config(read: ReadConfig, allowed: frozenset[str] | None) -> ReadConf
         SHA-256 of the approved apps; None, as in throw-away deployments, approves all.
 
     Notes
-    ----- The run of an app that is not approved goes on without a configuration: the
-    process of its message has the guard, which refuses the app, alerts the owner and
-    answers. Where an approved one cannot be read, such as for a key of the run that it
-    does not have, the message is left alone: what is raised here would end the node.
+    -----
+    The run of an app that is not approved goes on without a configuration: the process
+    of its message has the guard, which refuses the app, alerts the owner and answers.
+    Where an approved one cannot be read, such as for a key of the run that it does not
+    have, the message is left alone: what is raised here would end the node.
     """
 
     def config_of(content: bytes, run: Any) -> dict[str, Any]:
