@@ -38,12 +38,11 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.number_texts import number_text, number_texts
 from flwr_dpkmeans.results.page import (
     CONSOLE,
     HTML,
     MARKDOWN,
-    number_text,
-    number_texts,
     page,
     registry_record,
     summary,
