@@ -52,6 +52,7 @@ def clipped_statistic(
     *,
     nonnegative: bool = False,
 ) -> Sensitivity:
+    """Say what a client adds to a statistic that it scales down to a bound."""
     because = (
         f"{row}: one client's {what} is scaled down to the bound (FedDP-KMeans,"
         " appendix G.4)"

@@ -27,6 +27,8 @@ _MOST_AT_BORDER = 0.6
 
 
 class OnServerPoints(KMeansTask):
+    """A task whose run starts from points of the server's own."""
+
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
     trust = "distributed"

@@ -15,6 +15,7 @@ def server_histogram(
     facts: ServerFacts,
     share: float,
 ) -> list[ReleasePart]:
+    """Release how many rows are nearest to each of the server's points."""
     moved = Sensitivity(
         count_norm(public.config),
         1.0,
