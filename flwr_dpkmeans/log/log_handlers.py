@@ -13,6 +13,9 @@ from flwr_dpkmeans.log.line_formatter import LineFormatter
 from flwr_dpkmeans.log.log_options import LogFormat, LogOptions
 
 PACKAGE = "flwr_dpkmeans"
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+_OWNER_ONLY = 0o600
+"""Permissions of a file: its owner reads and writes it."""
 
 
 def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -> None:
@@ -22,20 +25,25 @@ def show_logs(options: LogOptions | None = None, stream: TextIO | None = None) -
     handlers show the lines. A second call replaces the first. A file that cannot be
     written is a ConfigurationError.
     """
-    chosen = LogOptions() if options is None else options
+    if options is None:
+        options = LogOptions()
+    if stream is None:
+        stream = sys.stdout
     root = logging.getLogger(PACKAGE)
     for handler in list(root.handlers):
         if isinstance(handler.formatter, LineFormatter):
             root.removeHandler(handler)
             handler.close()
-    root.setLevel(logging.DEBUG if chosen.verbose else logging.INFO)
+    level = logging.DEBUG if options.verbose else logging.INFO
+    root.setLevel(level)
     if not logging.root.handlers and not root.handlers:
-        console = logging.StreamHandler(sys.stdout if stream is None else stream)
-        console.setFormatter(LineFormatter(chosen.format))
+        console = logging.StreamHandler(stream)
+        console.setFormatter(LineFormatter(options.format))
         root.addHandler(console)
         root.propagate = False
-    if chosen.file is not None:
-        root.addHandler(file_handler(chosen.file, chosen.format))
+    if options.file is not None:
+        handler = file_handler(options.file, options.format)
+        root.addHandler(handler)
 
 
 class OtherLogger(logging.Handler):
@@ -54,9 +62,13 @@ class OtherLogger(logging.Handler):
         if logging.root.handlers:
             # They show it themselves.
             return
-        text = self._formatter.format(record)
-        line = {"name": self._logger.name, "msg": text, "args": None, "exc_info": None}
-        self._logger.handle(logging.makeLogRecord(vars(record) | line))
+        line = dict(vars(record))
+        line["name"] = self._logger.name
+        line["msg"] = self._formatter.format(record)
+        line["args"] = None
+        line["exc_info"] = None
+        passed_on = logging.makeLogRecord(line)
+        self._logger.handle(passed_on)
 
 
 def show_by(name: str) -> None:
@@ -78,7 +90,7 @@ def file_handler(path: Path, log_format: LogFormat) -> logging.Handler:
     Its lines say what a data set has spent.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(path, _APPENDING, _OWNER_ONLY)
         os.close(descriptor)
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:

@@ -125,7 +125,7 @@ class Party(ABC):
 
     @property
     def threshold(self) -> int:
-        """Key shares that give a key back; 0 where sums are repeated, without shares."""
+        """Key shares that give a key back; 0 in runs that share none."""
         return 0
 
     @property

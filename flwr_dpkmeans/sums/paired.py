@@ -33,7 +33,8 @@ class Awaited:
     """By mask key, aggregation and number of words."""
 
     def __len__(self) -> int:
-        return len(self.pair_keys) + len(self.mask_keys) + len(self.masks)
+        n_keys = len(self.pair_keys) + len(self.mask_keys)
+        return n_keys + len(self.masks)
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Paired(Retry):
         for peer in peers:
             if peer in pair_keys or peer == self.node_id:
                 continue
-            both_keys = b"".join(sorted((public_key, roster.keys[peer])))
+            peer_key = roster.keys[peer]
+            both_keys = min(public_key, peer_key) + max(public_key, peer_key)
             if both_keys in awaited:
                 present[peer] = awaited.pop(both_keys)
             else:

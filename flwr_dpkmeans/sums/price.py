@@ -55,7 +55,7 @@ def resolve_delta(config: RunConfig, n_clients: int) -> float:
     if settings.unit is PrivacyUnit.CLIENT:
         if n_clients < 3:
             return UNDECLARED_DELTA
-        return min(UNDECLARED_DELTA, 1.0 / (n_clients * math.log(n_clients)))
+        return min(UNDECLARED_DELTA, _delta_of(n_clients))
     n = settings.n_examples
     if n is None:
         return UNDECLARED_DELTA
@@ -64,6 +64,11 @@ def resolve_delta(config: RunConfig, n_clients: int) -> float:
             f"n_examples is {n}, but 1/(N ln N) needs at least 3: give delta or add"
             " data."
         )
+    return _delta_of(n)
+
+
+def _delta_of(n: float) -> float:
+    """1/(n ln n) for n units."""
     return 1.0 / (n * math.log(n))
 
 
@@ -77,7 +82,8 @@ def whole_multiplier(config: RunConfig, delta: float) -> float:
     settings = config.settings
     if config.task.noise is not NoiseShape.LAPLACE:
         return gaussian_noise_multiplier(settings.epsilon, delta)
-    total = settings.reserved_share(counts=config.task.counts(settings.unit))
+    counts = config.task.counts(settings.unit)
+    total = settings.reserved_share(counts=counts)
     epsilon = settings.epsilon * total * _LESS_DISCRETENESS
     multiplier = gaussian_noise_multiplier(epsilon, delta * _LESS_DISCRETENESS)
     return multiplier * math.sqrt(total)
@@ -95,7 +101,8 @@ cost at the final delta.
 
 def closing_multiplier(plan: Plan, share: float) -> float:
     """Noise multiplier of a closing round with a share of the budget."""
-    multiplier = whole_multiplier(plan.config, plan.delta) / math.sqrt(share)
+    whole = whole_multiplier(plan.config, plan.delta)
+    multiplier = whole / math.sqrt(share)
     rate = plan.settings.client_sampling_rate
     if rate >= 1.0:
         return multiplier
@@ -132,15 +139,19 @@ def counted_delta(plan: Plan) -> float:
     by_record = settings.unit is PrivacyUnit.RECORD
     if counting is None or plan.n_examples is None or not by_record:
         return delta
-    counts = [block for block in counting.blocks if block.name == COUNT]
-    std = max(plan.released_std(counting, block) for block in counts)
+    stds = []
+    for block in counting.blocks:
+        if block.name == COUNT:
+            stds.append(plan.released_std(counting, block))
+    std = max(stds)
     n = plan.n_examples + COUNT_DEVIATIONS * std
+    most = math.nextafter(1.0 / n, 0.0)
     if settings.delta is None:
-        most = 1.0 / (n * math.log(n))
-    else:
-        most = math.nextafter(1.0 / n, 0.0)
-    spendable = _SPENT_BEFORE * (1.0 - settings.closing_share) * settings.epsilon
-    events = plan.events(range(plan.first_round, 1))
+        most = _delta_of(n)
+    part_before_closing = 1.0 - settings.closing_share
+    spendable = _SPENT_BEFORE * part_before_closing * settings.epsilon
+    preliminary = range(plan.first_round, 1)
+    events = plan.events(preliminary)
     while delta > most:
         quarter = 0.25 * delta
         if price_or_infinity(events, quarter) > spendable:

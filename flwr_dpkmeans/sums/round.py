@@ -93,12 +93,15 @@ class State:
         for name in names:
             array = self.arrays[name]
             sizes += [array.ndim, *array.shape]
-            steps = np.rint(array * _GRID)
-            grid.append(steps.astype("<i8").tobytes())
+            on_grid = np.rint(array * _GRID)
+            integers = on_grid.astype("<i8")
+            grid.append(integers.tobytes())
         header = json.dumps([names, sizes])
-        parts = [header.encode(), b"\n", *grid]
-        data = b"".join(parts)
-        return hashlib.sha256(data).digest()
+        hashed = hashlib.sha256(header.encode())
+        hashed.update(b"\n")
+        for steps in grid:
+            hashed.update(steps)
+        return hashed.digest()
 
     @cached_property
     def packed(self) -> bytes:
@@ -121,9 +124,8 @@ class State:
             values.append(np.ravel(array))
         header = {"movements": len(self.movements), "arrays": shapes}
         line = json.dumps(header) + "\n"
-        doubles = np.concatenate(values)
-        data = doubles.astype("<f8").tobytes()
-        return line.encode() + data
+        doubles = np.concatenate(values).astype("<f8")
+        return line.encode() + doubles.tobytes()
 
     def view(self, names: Collection[str]) -> State:
         """Return the state with only the named arrays, and the result so far: what one
@@ -228,7 +230,8 @@ class PrivateSum:
         """
         if not self.in_blocks:
             points = np.asarray(points)
-            labels = None if labels is None else np.asarray(labels)
+            if labels is not None:
+                labels = np.asarray(labels)
         elif self.profiles and beside is not None:
             points = _beside(points, beside)
         if self.labelled is None or labels is None:

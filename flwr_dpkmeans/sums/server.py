@@ -287,9 +287,9 @@ class Server:
             charged = "what those that answered charged stays charged"
         raise CohortError(
             f"{n_answered} of {len(nodes)} nodes answered within {timeout:.0f} s"
-            f" (silent: nodes {silent[:_NODES_SHOWN]}), but at least {least} are needed, and"
-            f" {charged}: see whether the silent ones are off, overloaded or busy with"
-            f" another run, then start a new run, or raise {option}."
+            f" (silent: nodes {silent[:_NODES_SHOWN]}), but at least {least} are"
+            f" needed, and {charged}: see whether the silent ones are off, overloaded"
+            f" or busy with another run, then start a new run, or raise {option}."
         )
 
     def _replies(

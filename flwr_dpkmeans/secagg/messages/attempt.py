@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from flwr_dpkmeans.secagg.ciphers import AttemptId
+from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.ring import Ring
 
+Credentials = Mapping[int, Credential]
+"""What clients signed, by node id."""
+Boxes = Mapping[int, bytes]
+"""What is for one client each, by node id: sealed keys and shares, or tickets."""
 NO_ROUND = -(2**31)
 """Index before any round.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flwr_dpkmeans.secagg.messages.attempt import Release
+from flwr_dpkmeans.secagg.messages.attempt import Boxes, Release
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class FinishRequest:
     """
 
     release: Release
-    boxes: Mapping[int, bytes] = field(default_factory=dict)
+    boxes: Boxes = field(default_factory=dict)
     state: bytes = field(default=b"", repr=False)
     confirmations: Mapping[int, bytes] = field(default_factory=dict)
 

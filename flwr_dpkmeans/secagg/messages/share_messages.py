@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flwr_dpkmeans.secagg.credentials import Credential
+from flwr_dpkmeans.secagg.messages.attempt import Boxes, Credentials
 from flwr_dpkmeans.secagg.roster import Roster
 
 
@@ -15,7 +14,7 @@ class ShareRequest:
 
     roster: Roster
     """Node ids and public keys of the run."""
-    credentials: Mapping[int, Credential] = field(default_factory=dict)
+    credentials: Credentials = field(default_factory=dict)
     """What its members signed, if they have identities."""
 
 
@@ -27,9 +26,9 @@ class ShareReply:
     """X25519, 32 bytes for each aggregation in the order of `Slots`."""
     commitments: bytes
     """SHA-256 of each self-mask seed, likewise."""
-    boxes: Mapping[int, bytes]
+    boxes: Boxes
     """For each neighbour: its shares of every key, and the public keys again, which the
     server cannot change there.
     """
-    group_boxes: Mapping[int, bytes] = field(default_factory=dict)
+    group_boxes: Boxes = field(default_factory=dict)
     """From a key author: its group key, sealed for each other client."""

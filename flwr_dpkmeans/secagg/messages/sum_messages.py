@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.messages.attempt import OfAttempt, Release
+from flwr_dpkmeans.secagg.messages.attempt import Boxes, Credentials, OfAttempt, Release
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import NodeIds, Roster
 
@@ -22,7 +21,7 @@ class SumRequest(OfAttempt):
 
     None in the first round and in a repeated one.
     """
-    boxes: Mapping[int, bytes] = field(default_factory=dict)
+    boxes: Boxes = field(default_factory=dict)
     """Group keys sealed for this client, once an attempt.
 
     Where sums are recovered, key shares, once a run.
@@ -32,12 +31,12 @@ class SumRequest(OfAttempt):
 
     The release is then empty.
     """
-    credentials: Mapping[int, Credential] = field(default_factory=dict)
+    credentials: Credentials = field(default_factory=dict)
     """With the first roster of a run: what its members signed, if they have identities.
     """
     cohort: NodeIds = ()
     """Where sums are recovered: who is asked, ascending, instead of a roster."""
-    group_boxes: Mapping[int, bytes] = field(default_factory=dict)
+    group_boxes: Boxes = field(default_factory=dict)
     """Where sums are recovered: sealed group keys, with the first request."""
     confirmations: Mapping[int, bytes] = field(default_factory=dict)
     """Where sums are recovered and this client's neighbours have identities.
@@ -61,7 +60,7 @@ class SumReply(OfAttempt):
     tag: bytes
     """Keyed tag of the client's state; empty in the first reply, before any shared key.
     """
-    boxes: Mapping[int, bytes] = field(default_factory=dict)
+    boxes: Boxes = field(default_factory=dict)
     """Sealed group keys from a key author, once an attempt.
 
     Where sums are recovered, a ticket for each neighbour.

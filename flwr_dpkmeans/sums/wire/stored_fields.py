@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import attrgetter
@@ -23,19 +24,19 @@ StoredFields = dict[str, Any]
 """A JSON text under the name of an object's class, and blobs by the names of fields, as
 a transport gives them back.
 """
-_ATTEMPT_BYTES = 4
+_ATTEMPT = struct.Struct("<I")
 
 
 def _write_roster(roster: Roster) -> bytes:
     """A roster behind its attempt."""
-    attempt = roster.attempt.to_bytes(_ATTEMPT_BYTES, "little")
-    return attempt + roster.packed
+    return _ATTEMPT.pack(roster.attempt) + roster.packed
 
 
 def _read_roster(blob: bytes) -> Roster:
     """Undo `_write_roster`."""
-    attempt = int.from_bytes(blob[:_ATTEMPT_BYTES], "little")
-    return packing.unpack_roster(attempt, blob[_ATTEMPT_BYTES:])
+    (attempt,) = _ATTEMPT.unpack_from(blob)
+    members = blob[_ATTEMPT.size :]
+    return packing.unpack_roster(attempt, members)
 
 
 _BLOB_FORMS: Mapping[object, BlobForm] = MappingProxyType(
