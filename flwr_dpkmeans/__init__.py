@@ -29,7 +29,7 @@ _EXPORTS = {
     "estimators.federated_kmeans": "FederatedKMeans",
     "flower.kmeans_client": "KMeansClient",
     "flower.client_app": "client_app secure_aggregation_mod secure_sum_mod",
-    "flower.engines": "federate",
+    "estimators.federate": "federate",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
     "flower.strategy": (
         "FastLloyd FedDPKMeans GLloyd Lloyd PrivateKMeans ProxyLloyd SecureSum"

@@ -19,8 +19,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import hydra
-from omegaconf import DictConfig
+try:
+    import hydra
+    from omegaconf import DictConfig
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error.name} is not installed: pip install -e '.[simulations]'"
+    ) from error
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.results.whole_files import write_folder

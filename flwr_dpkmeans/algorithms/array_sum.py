@@ -25,8 +25,8 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
     invalid,
 )
-from flwr_dpkmeans.kernels.clipping import clip_vector
 from flwr_dpkmeans.kernels.grid import round_to_grid, toward_zero
+from flwr_dpkmeans.kernels.vector_clipping import clip_vector
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

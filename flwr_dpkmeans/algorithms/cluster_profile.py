@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.moments import moment_arrays, moment_parts
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_least
-from flwr_dpkmeans.data.columns.column import Column, Kind
+from flwr_dpkmeans.data.columns.column import Column
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
+from flwr_dpkmeans.kernels import assignment, grid, label_sums
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.privacy.release import (
     Block,
     Norm,
@@ -239,7 +241,7 @@ def profile_round(public: PublicFacts) -> PrivateSum:
             )
             return [arrays[name] for name in names]
 
-        arrays = blocks.sum_over_blocks(summed, len(points), points.shape[1])
+        arrays = sum_over_blocks(summed, len(points), points.shape[1])
         # Rounding toward zero keeps a mean within the bound.
         return (
             [grid.toward_zero(one / max(1, len(points))) for one in arrays]

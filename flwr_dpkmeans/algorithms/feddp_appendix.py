@@ -30,10 +30,10 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 )
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import GRID, is_on_grid, round_to_grid
-from flwr_dpkmeans.kernels.projected_sums import nearest_projected
+from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan

@@ -36,16 +36,23 @@ from flwr_dpkmeans.algorithms.noise_budget import SCHEDULES, TOLERANCE, NoiseSch
 from flwr_dpkmeans.algorithms.server_points import facts_without_server
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kernels import outer_products, projected_sums
-from flwr_dpkmeans.kernels.blocks import in_blocks
-from flwr_dpkmeans.kernels.clipping import clip_rows, clip_vector
+from flwr_dpkmeans.kernels.block_sums import in_blocks
+from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import LabelArray, round_to_grid
-from flwr_dpkmeans.kernels.projected_sums import (
-    clipped_together,
-    nearest_projected,
-    sums_and_counts,
+from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
+from flwr_dpkmeans.kernels.projected_sums import clipped_together, sums_and_counts
+from flwr_dpkmeans.kernels.triangles import (
+    rounded_triangle,
+    symmetric_from_triangle,
+    triangle_of,
 )
-from flwr_dpkmeans.kmeans import centre_errors, projected, public_points
-from flwr_dpkmeans.kmeans.lloyd import truncate
+from flwr_dpkmeans.kernels.vector_clipping import clip_vector
+from flwr_dpkmeans.kmeans import projected, public_points
+from flwr_dpkmeans.kmeans.centre_errors.cut_rows import pulled_rows
+from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid
+from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
+from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
+from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.public_points import (
     PackingMethod,
     cost_curve,
@@ -698,7 +705,7 @@ def outer_product_round(
         ]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = outer_products.triangle_of(*summed(points, state))
+        triangle = triangle_of(*summed(points, state))
         return [
             (
                 clip_vector(triangle, facts.outer_product_bound)
@@ -709,9 +716,7 @@ def outer_product_round(
 
     def advance(state: State, released: ReleasedSum) -> State:
         noise = public.released_std(released.blocks[0])
-        matrix = outer_products.symmetric_from_triangle(
-            released["outer_product"], public.n_features
-        )
+        matrix = symmetric_from_triangle(released["outer_product"], public.n_features)
         server_points = state[SERVER_POINTS]
         if public.options.server_prior:
             matrix, _ = projected.shrink_to_server(
@@ -746,7 +751,7 @@ def outer_product_round(
         (),
         None,
     )
-    exact = summed, outer_products.rounded_triangle
+    exact = summed, rounded_triangle
     return parts, PrivateSum(
         "outer-product",
         (),
@@ -980,7 +985,7 @@ def centers_round(
     margin = public.options.margin
 
     def labels_of(rows: Array, state: State) -> LabelArray:
-        return projected_sums.clear_labels(
+        return clear_labels(
             rows,
             state[PROJECTION],
             state[PROJECTED_CENTERS],
@@ -1274,19 +1279,19 @@ def _with_deviations(
         return after
     sums_noise, counts_noise = map(public.released_std, released.blocks)
     offsets = after.centroids - np.asarray(facts.centre)
-    quotients = centre_errors.quotient_deviations(
+    quotients = quotient_deviations(
         offsets,
         after.counts,
         sums_noise,
         counts_noise,
     )
-    moved = centre_errors.moved_labels(before.centroids, after.centroids)
+    moved = moved_labels(before.centroids, after.centroids)
     # Without points of a server the ball holds the box, and nothing is cut.
     cut = np.zeros(offsets.shape)
     if MEAN_BEYOND in before.arrays:
         beyond = before[MEAN_BEYOND].item()
-        cut = centre_errors.pulled_rows(offsets, after.counts, beyond)
-    deviations = centre_errors.on_grid(quotients, cut, moved)
+        cut = pulled_rows(offsets, after.counts, beyond)
+    deviations = on_grid(quotients, cut, moved)
     return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
 

@@ -27,10 +27,23 @@ from flwr_dpkmeans.errors import (
     ProtocolError,
     column_names,
 )
-from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import is_on_grid
-from flwr_dpkmeans.kmeans import ranges
-from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, WIDEST, half_widths
+from flwr_dpkmeans.kmeans.centre_errors.intervals import (
+    NORMAL_QUANTILE,
+    WIDEST,
+    half_widths,
+)
+from flwr_dpkmeans.kmeans.ranges.coarse import find_coarse_ranges
+from flwr_dpkmeans.kmeans.ranges.fine import find_ranges
+from flwr_dpkmeans.kmeans.ranges.histograms import (
+    N_BINS,
+    magnitude_histogram,
+    one_vote,
+    range_histogram,
+)
+from flwr_dpkmeans.kmeans.ranges.magnitudes import N_MAGNITUDES, WIDEST_DOMAIN
+from flwr_dpkmeans.kmeans.ranges.thresholds import noise_threshold
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -200,12 +213,12 @@ def _require_bounded(
     unbounded = [
         one
         for one in unheard
-        if max(abs(domain[0][one]), abs(domain[1][one])) >= ranges.WIDEST
+        if max(abs(domain[0][one]), abs(domain[1][one])) >= WIDEST_DOMAIN
     ]
     if not unbounded:
         return
     columns = column_names(unbounded, plan.settings.feature_names)
-    needed = ranges.noise_threshold(len(domain[0]), std)
+    needed = noise_threshold(len(domain[0]), std)
     public = ""
     if plan.settings.n_examples is None and plan.settings.unit is PrivacyUnit.RECORD:
         public = (
@@ -229,11 +242,11 @@ def _require_within(
 
     The last bins hold what lies beyond, too.
     """
-    at_end = (np.array(found) == np.array(domain)) & (np.abs(domain) == ranges.WIDEST)
+    at_end = (np.array(found) == np.array(domain)) & (np.abs(domain) == WIDEST_DOMAIN)
     if beyond := np.flatnonzero(at_end.any(axis=0)).tolist():
         columns = column_names(beyond, plan.settings.feature_names)
         raise PlanError(
-            f"the private histograms found values of {columns} near {ranges.WIDEST:.3g}"
+            f"the private histograms found values of {columns} near {WIDEST_DOMAIN:.3g}"
             " or beyond, and without a domain they look no farther: give bounds, or a"
             " bounds_domain, or the column in another unit."
         )
@@ -473,8 +486,8 @@ class KMeansTask(Task):
                 ]
             )
 
-        first = (*count, *histograms(MAGNITUDES, ranges.N_MAGNITUDES, MAGNITUDES_PART))
-        second = tuple(histograms(RANGES, ranges.N_BINS, 1.0 - MAGNITUDES_PART))
+        first = (*count, *histograms(MAGNITUDES, N_MAGNITUDES, MAGNITUDES_PART))
+        second = tuple(histograms(RANGES, N_BINS, 1.0 - MAGNITUDES_PART))
         name = " and ".join([COUNT] * counted + [MAGNITUDES])
         return PlannedRound(name, trust, first), PlannedRound(RANGES, trust, second)
 
@@ -504,9 +517,7 @@ class KMeansTask(Task):
             if name == COUNT:
                 return np.array([float(len(rows))])
             if name == MAGNITUDES:
-                return ranges.magnitude_histogram(
-                    rows, _domain(plan.config, plan.n_features)
-                )
+                return magnitude_histogram(rows, _domain(plan.config, plan.n_features))
             if name in moments:
                 return moments[name]
             if discoveries.box is None:
@@ -514,7 +525,7 @@ class KMeansTask(Task):
                     "ranges were asked for before magnitudes: stop the run and check"
                     " the server."
                 )
-            return ranges.range_histogram(rows, discoveries.box)
+            return range_histogram(rows, discoveries.box)
 
         def summed(part: slice) -> Sequence[Array]:
             rows = points[part]
@@ -527,7 +538,7 @@ class KMeansTask(Task):
         most = float(settings.examples_per_client)
         pairs = zip(names, arrays, strict=True)
         return [
-            np.minimum(one, most) if name == COUNT else ranges.one_vote(one)
+            np.minimum(one, most) if name == COUNT else one_vote(one)
             for name, one in pairs
         ]
 
@@ -559,7 +570,7 @@ class KMeansTask(Task):
             elif block.name == MAGNITUDES:
                 n_examples = discoveries.n_examples or plan.settings.n_examples
                 by_row = plan.settings.unit is PrivacyUnit.RECORD
-                coarse = ranges.find_coarse_ranges(
+                coarse = find_coarse_ranges(
                     released[block.name],
                     domain,
                     std,
@@ -577,7 +588,7 @@ class KMeansTask(Task):
             elif discoveries.box is not None:
                 discoveries = replace(
                     discoveries,
-                    box=ranges.find_ranges(
+                    box=find_ranges(
                         released[block.name],
                         discoveries.box,
                         std,

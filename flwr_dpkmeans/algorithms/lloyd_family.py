@@ -30,8 +30,13 @@ from flwr_dpkmeans.algorithms.noise_budget import (
 )
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
-from flwr_dpkmeans.kmeans import centre_errors, lloyd
-from flwr_dpkmeans.kmeans.lloyd import PostProcessing, relative_update
+from flwr_dpkmeans.kmeans import lloyd
+from flwr_dpkmeans.kmeans.centre_errors.cut_rows import dropped_rows
+from flwr_dpkmeans.kmeans.centre_errors.intervals import on_grid
+from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
+from flwr_dpkmeans.kmeans.centre_errors.noisy_means import quotient_deviations
+from flwr_dpkmeans.kmeans.folding import PostProcessing
+from flwr_dpkmeans.kmeans.lloyd import relative_update
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale
@@ -238,19 +243,19 @@ class _Packed(KMeansTask):
         `noise` is that of sums and counts. Sums of the residuals within a radius are
         relative to their own centres.
         """
-        moved = centre_errors.moved_labels(before.centroids, after.centroids)
+        moved = moved_labels(before.centroids, after.centroids)
         offsets, cut = after.centroids, 0.0
         if radius is not None:
             offsets = after.centroids - before.centroids
             n_rows = float(public.required_n_examples)
-            cut = centre_errors.dropped_rows(
+            cut = dropped_rows(
                 after.counts,
                 noise[1],
                 n_rows,
                 radius,
             )
-        quotients = centre_errors.quotient_deviations(offsets, after.counts, *noise)
-        return centre_errors.on_grid(quotients, cut, moved)
+        quotients = quotient_deviations(offsets, after.counts, *noise)
+        return on_grid(quotients, cut, moved)
 
     def scheduled(
         self,

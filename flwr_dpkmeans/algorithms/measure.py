@@ -19,7 +19,8 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kernels import assignment, blocks, grid
+from flwr_dpkmeans.kernels import assignment, grid
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import LabelArray
 from flwr_dpkmeans.privacy.release import (
     Block,
@@ -186,7 +187,7 @@ def evaluation_round(public: PublicFacts) -> PrivateSum:
                 ),
             )
 
-        arrays = blocks.sum_over_blocks(summed, len(points), d)
+        arrays = sum_over_blocks(summed, len(points), d)
         if per_client:
             # The shares of rows add up to 1, and so have a norm of at most 1; rounding
             # toward zero keeps it.

@@ -26,8 +26,8 @@ from flwr_dpkmeans.algorithms.noise_budget import (
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.data.points import Bounds, frame_columns, validate_columns
 from flwr_dpkmeans.errors import ConfigurationError, column_names, listed
-from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
+from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import is_on_grid, round_to_grid, toward_zero
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
@@ -266,7 +266,7 @@ class MomentsTask(OneRoundTask):
     name = "moments"
 
     def planned(self, public: PublicFacts) -> PlannedSum:
-        @blocks.in_blocks
+        @in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             return moment_arrays(points, np.zeros(len(points), dtype=np.int64), 1)
 
@@ -393,7 +393,7 @@ class HistogramsTask(OneRoundTask):
         )
         half_step = 2.0 ** -(public.fraction_bits + 1)
 
-        @blocks.in_blocks
+        @in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             # From [-1, 1] to bins 0 to n - 1; the upper bound belongs to the last one.
             # Half a step of the grid is added as a value at the beginning of a bin may
@@ -531,7 +531,7 @@ class RadiiTask(OneRoundTask):
             True,
         )
 
-        @blocks.in_blocks
+        @in_blocks
         def statistic(points: Array, state: State) -> Sequence[Array]:
             labels, squared = nearest_centroids(points, centers)
             shares = toward_zero(np.minimum(squared / square, 1.0))

@@ -17,9 +17,9 @@ from flwr_dpkmeans.algorithms import moments, noise_errors
 from flwr_dpkmeans.algorithms.noise_budget import PlannedSum, ReleasePart, root_at_least
 from flwr_dpkmeans.algorithms.server_points import plan_bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.kernels.blocks import in_blocks
+from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans.residuals import likely_positive
+from flwr_dpkmeans.kmeans.residuals.likely_values import likely_positive
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, option, real, whole
 from flwr_dpkmeans.sums.outcome import CountedRows, Result

@@ -27,10 +27,10 @@ from flwr_dpkmeans.algorithms.kmeans_task import (
 from flwr_dpkmeans.algorithms.lloyd_family import counts_sensitivity
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart
 from flwr_dpkmeans.errors import PlanError
-from flwr_dpkmeans.kernels.blocks import in_blocks
-from flwr_dpkmeans.kernels.clipping import clip_vector
+from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import triangle_size
+from flwr_dpkmeans.kernels.vector_clipping import clip_vector
 from flwr_dpkmeans.kmeans.proxies import N_DISTANCES
 from flwr_dpkmeans.privacy.calibration import gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.release import Block, Norm, PrivacyUnit, Sensitivity

@@ -49,21 +49,25 @@ from flwr_dpkmeans.kernels import outer_products
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kernels.projected_sums import nearest_projected
+from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
-from flwr_dpkmeans.kmeans import centre_errors
+from flwr_dpkmeans.kernels.triangles import (
+    rounded_triangle,
+    symmetric_from_triangle,
+    triangle_of,
+)
 from flwr_dpkmeans.kmeans import proxies as numerics
-from flwr_dpkmeans.kmeans.lloyd import truncate
+from flwr_dpkmeans.kmeans.centre_errors.cut_rows import unheard_cut
+from flwr_dpkmeans.kmeans.centre_errors.intervals import WIDEST, on_grid
+from flwr_dpkmeans.kmeans.centre_errors.moved_labels import moved_labels
+from flwr_dpkmeans.kmeans.centre_errors.noisy_means import are_faint
+from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.projected import shrink_to_server
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
-from flwr_dpkmeans.kmeans.residuals import (
-    adding_up,
-    likely_counts,
-    next_radii,
-    pulled_together,
-    shrunk_steps,
-    step_deviations,
-)
+from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
+from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_together
+from flwr_dpkmeans.kmeans.residuals.radii import next_radii
+from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps, step_deviations
 from flwr_dpkmeans.kmeans.tails import beyond_radius, excess_sums, shell_lengths
 from flwr_dpkmeans.privacy.release import PrivacyUnit, ReleasedSum
 from flwr_dpkmeans.sums.option_rules import Options, whole
@@ -412,7 +416,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         ]
 
     def statistic(points: Array, state: State) -> Sequence[Array]:
-        triangle = outer_products.triangle_of(*summed(points, state))
+        triangle = triangle_of(*summed(points, state))
         return (
             setting.sent([triangle], len(points), parts)
             if setting.per_client
@@ -422,10 +426,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
     def advance(state: State, released: ReleasedSum) -> State:
         spread, noise = _length(state, SPREAD), setting.noise(released.blocks[0]) / n
         clip = factor * spread
-        matrix = (
-            outer_products.symmetric_from_triangle(released["unit_outer_product"], d)
-            / n
-        )
+        matrix = symmetric_from_triangle(released["unit_outer_product"], d) / n
         if SERVER_POINTS in state.arrays:
             rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
@@ -433,7 +434,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
         start = _first_proxies if setting.plan.n_passes else _without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
-    reads, exact = (CENTRE, SPREAD), (summed, outer_products.rounded_triangle)
+    reads, exact = (CENTRE, SPREAD), (summed, rounded_triangle)
     admits = setting.admitting(reads)
     return parts, PrivateSum(
         "covariance",
@@ -1063,7 +1064,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         )
         of_steps = step_deviations(sums, likelier, **prior)
         likely_rows = likely_counts(likelier, noise_left, total)
-        cut = centre_errors.unheard_cut(np.resize(radii, used), d)
+        cut = unheard_cut(np.resize(radii, used), d)
         if has_excess:
             squares_rows = likely_rows if owns else np.full(1, n, dtype=np.float64)
             mean_squares = released["residual_squares"][:used] / squares_rows
@@ -1143,8 +1144,8 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         )
         if setting.per_client:
             return after
-        faint = centre_errors.are_faint(average, counts_noise / math.sqrt(index))
-        cut = np.where(faint[:, None], centre_errors.WIDEST, cut)
+        faint = are_faint(average, counts_noise / math.sqrt(index))
+        cut = np.where(faint[:, None], WIDEST, cut)
         deviations = _centre_deviations(
             state.centroids,
             moved_by_rows,
@@ -1210,8 +1211,8 @@ def _centre_deviations(
     `of_steps` is what noise leaves unsure, `mean_squares`, (k,), are those of the
     clipped residuals.
     """
-    moved = centre_errors.moved_labels(before, after, mean_squares / before.shape[1])
-    return centre_errors.on_grid(of_steps, cut, moved)
+    moved = moved_labels(before, after, mean_squares / before.shape[1])
+    return on_grid(of_steps, cut, moved)
 
 
 def _without_empty_clusters(

@@ -27,9 +27,10 @@ from flwr_dpkmeans.errors import ConfigurationError, DataError, column_names, ne
 from flwr_dpkmeans.kernels import outer_products, projected_sums
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kernels.projected_sums import nearest_projected, sums_and_counts
+from flwr_dpkmeans.kernels.projected_labels import nearest_projected
+from flwr_dpkmeans.kernels.projected_sums import sums_and_counts
 from flwr_dpkmeans.kmeans.public_points import weighted_kmeans
-from flwr_dpkmeans.kmeans.ranges import WIDEST
+from flwr_dpkmeans.kmeans.ranges.magnitudes import WIDEST_DOMAIN
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import Plan, PublicPoints
@@ -229,7 +230,7 @@ PRIVATE = "private"
 """Spelling of bounds that private histograms find, and of a number of rows that is
 counted privately.
 """
-DEFAULT_DOMAIN = (-WIDEST, WIDEST)
+DEFAULT_DOMAIN = (-WIDEST_DOMAIN, WIDEST_DOMAIN)
 """Where private bounds are looked for unless a narrower domain is public."""
 
 

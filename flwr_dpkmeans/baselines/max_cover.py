@@ -48,7 +48,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.clipping import largest_square_within
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans.lloyd import truncate
+from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
 from flwr_dpkmeans.privacy.closeness import (
     Closeness,

@@ -23,14 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, field_validator, model_validator
 
-from flwr_dpkmeans.data.columns.column import (
-    Column,
-    Kind,
-    Missing,
-    Outside,
-    Stated,
-    Transform,
-)
+from flwr_dpkmeans.data.columns.column import Column
+from flwr_dpkmeans.data.columns.column_kind import Kind, Transform
 from flwr_dpkmeans.data.columns.dates import days_of, iso_date
 from flwr_dpkmeans.data.columns.seen import (
     MOST_OUTSIDE,
@@ -38,6 +32,8 @@ from flwr_dpkmeans.data.columns.seen import (
     Spread,
     added,
 )
+from flwr_dpkmeans.data.columns.stated import Stated
+from flwr_dpkmeans.data.columns.treatment import Missing, Outside
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
 from flwr_dpkmeans.data.files.frames import frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from flwr_dpkmeans.data.columns.column import Column, Kind
+from flwr_dpkmeans.data.columns.column import Column
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import SHOWN_AS_DAYS, iso_date
 from flwr_dpkmeans.data.columns.guess import toml_text
 from flwr_dpkmeans.data.columns.seen import Seen, Spread

@@ -27,6 +27,7 @@ from flwr_dpkmeans.data.points import Bounds, doubtful_pairs, read_ranges
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, InputWarning, warn
+from flwr_dpkmeans.estimators.federate import federate_tables
 from flwr_dpkmeans.estimators.fitted import (
     CURATED,
     n_rows_of,
@@ -37,9 +38,10 @@ from flwr_dpkmeans.estimators.fitted import (
     require_rows,
     tables_in,
 )
-from flwr_dpkmeans.flower.engines import Federated, Tables, federate_tables
+from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.privacy.sentences import report_sentence
+from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.results.values import Values
 from flwr_dpkmeans.sums.round import Array, State
 

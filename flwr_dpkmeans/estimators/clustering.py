@@ -35,14 +35,9 @@ from flwr_dpkmeans.estimators.fitted import (
     require_rows,
     tables_in,
 )
+from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
-from flwr_dpkmeans.flower.engines import (
-    ENGINES,
-    Federated,
-    InOnePlace,
-    Tables,
-    fit_in_one_place,
-)
+from flwr_dpkmeans.estimators.run_engines import ENGINES, InOnePlace, fit_in_one_place
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.cost import sum_of_squares
@@ -54,6 +49,7 @@ from flwr_dpkmeans.options import (
     PrivateCount,
 )
 from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
 from flwr_dpkmeans.results.run_metrics import metrics_of

@@ -18,7 +18,7 @@ from flwr_dpkmeans.estimators.fitted import (
     require_declared,
     require_no_others,
 )
-from flwr_dpkmeans.flower.engines import Tables
+from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.round import Array
 

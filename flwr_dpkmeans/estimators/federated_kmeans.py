@@ -20,7 +20,8 @@ from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
 from flwr_dpkmeans.estimators.fitted import n_rows_of, require_no_others
-from flwr_dpkmeans.flower.engines import ENGINES, Tables
+from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.estimators.run_engines import ENGINES
 from flwr_dpkmeans.options import ClientLevel, Cohort
 from flwr_dpkmeans.results.run_result import ClusterChoice
 from flwr_dpkmeans.sums.round import Array

@@ -341,7 +341,7 @@ _ENGINES = {
     ),
     "dask": _Engine(
         "Dask",
-        "distributed",
+        "flwr-dpkmeans[dask]",
         "dask scheduler",
         "DASK_SCHEDULER_ADDRESS",
         _dask,

@@ -5,7 +5,6 @@ rounds.
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,10 +20,10 @@ from flwr.supercore.privacy_accounting import PrivacySpent
 
 from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import algorithm_entry
+from flwr_dpkmeans.algorithms.first_plan import first_plan
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import (
-    hold_points,
     in_callers_units,
     resolve_bounds,
 )
@@ -56,7 +55,7 @@ from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums.checks import columns as tables
 from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan, worst_case
+from flwr_dpkmeans.sums.draft import redraft_plan, worst_case
 from flwr_dpkmeans.sums.plan import SECONDS_PER_ROUND_TRIP, Plan, round_trips
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.server import Server
@@ -720,38 +719,6 @@ def _recorded(arrays: Mapping[str, Array]) -> ArrayRecord:
             for name, array in arrays.items()
         }
     )
-
-
-def first_plan(
-    config: RunConfig,
-    points: Array | None,
-    *,
-    run_id: int,
-    n_clients: int,
-    n_features: int | None = None,
-) -> tuple[Plan, Array | None]:
-    """The plan that a run begins with, and the server's own points where the server
-    alone keeps them.
-    """
-    seed = (
-        config.random_state if config.random_state is not None else secrets.randbits(62)
-    )
-    known: dict[str, Any] = {"n_features": n_features}
-    held = None if points is None else hold_points(config, points)
-    if held is not None:
-        known = {
-            "n_features": held.scaled.shape[1],
-            "server": held.facts,
-            "public_points": held.public,
-        }
-    plan = draft_plan(
-        config,
-        run_id=run_id,
-        n_clients=n_clients,
-        seed=seed,
-        **known,
-    )
-    return plan, None if held is None else held.kept
 
 
 class ProxyLloyd(PrivateKMeans, algorithm="proxy_lloyd"):

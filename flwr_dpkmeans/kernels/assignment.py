@@ -16,17 +16,20 @@ import numpy.typing as npt
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.blocks import block_length
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
+from flwr_dpkmeans.kernels.vectors import squared_lengths
 from flwr_dpkmeans.threads import one_thread
 
 # Scores per matrix product: 512 KiB, the second-level cache of common processors.
 _CHUNK_SCORES = 1 << 16
 _MINIMUM_CHUNK = 64
 _MANY_CENTROIDS = 32
+_Points = npt.NDArray[np.generic]
 
 
 @one_thread()
 def nearest_centroids(
-    points: npt.ArrayLike, centroids: npt.ArrayLike
+    points: npt.ArrayLike,
+    centroids: npt.ArrayLike,
 ) -> tuple[LabelArray, FloatArray]:
     """Find the nearest centroid of each point, and the squared distance to it.
 
@@ -35,29 +38,34 @@ def nearest_centroids(
     a `DataError`.
     """
     rows = np.asarray(points)
-    centers = np.ascontiguousarray(centroids, dtype=np.float64)
+    centers = np.ascontiguousarray(centroids, np.float64)
     _check_shapes(rows, centers)
-    labels = np.empty(len(rows), dtype=np.int32)
-    squares = np.empty(len(rows))
+    n_rows = len(rows)
+    labels = np.empty(n_rows, np.int32)
+    squares = np.empty(n_rows)
     for chunk in _scored_chunks(rows, centers):
-        nearest = chunk.scores.argmax(axis=1)
-        best = chunk.scores[np.arange(len(chunk.points)), nearest]
-        lengths = np.einsum("ij,ij->i", chunk.points, chunk.points)
-        labels[chunk.rows] = nearest
+        nearest = chunk.nearest()
+        each = np.arange(len(nearest))
+        best = chunk.scores[each, nearest]
         # |x - c|^2 = |x|^2 - 2 score; exact on the grid, never negative off it.
-        squares[chunk.rows] = np.maximum(lengths - 2.0 * best, 0.0)
+        distances = squared_lengths(chunk.points) - 2.0 * best
+        labels[chunk.rows] = nearest
+        squares[chunk.rows] = np.maximum(distances, 0.0)
     return labels, squares
 
 
 @one_thread()
-def nearest_labels(points: FloatArray, centroids: FloatArray) -> LabelArray:
+def nearest_labels(
+    points: FloatArray,
+    centroids: FloatArray,
+) -> LabelArray:
     """Find the labels of `nearest_centroids` alone.
 
     Points are (n, d), centroids (k, d), labels (n,).
     """
-    labels = np.empty(len(points), dtype=np.int32)
+    labels = np.empty(len(points), np.int32)
     for chunk in _scored_chunks(points, centroids):
-        labels[chunk.rows] = chunk.scores.argmax(axis=1)
+        labels[chunk.rows] = chunk.nearest()
     return labels
 
 
@@ -72,50 +80,65 @@ class _Chunk:
     points: FloatArray
     scores: FloatArray
 
+    def nearest(self) -> npt.NDArray[np.intp]:
+        """Index of the first centroid with the highest score, of each point."""
+        nearest: npt.NDArray[np.intp] = self.scores.argmax(axis=1)
+        return nearest
+
 
 def _scored_chunks(
-    points: npt.NDArray[np.generic], centroids: FloatArray
+    points: _Points,
+    centroids: FloatArray,
 ) -> Iterator[_Chunk]:
     """Score all points, one chunk after another."""
     k, d = centroids.shape
+    n_points = len(points)
     per_product = max(_MINIMUM_CHUNK, _CHUNK_SCORES // k)
-    step = min(len(points), per_product, block_length(max(k, d)))
-    offsets = -0.5 * np.einsum("ij,ij->i", centroids, centroids)
+    per_block = block_length(max(k, d))
+    step = min(n_points, per_product, per_block)
+    offsets = -0.5 * squared_lengths(centroids)
+    transposed = centroids.T
     # Of many short centroids, an addition to all scores costs more than a column of
     # ones before the product.
     with_ones = k >= max(_MANY_CENTROIDS, 2 * d)
     if with_ones:
-        factors = np.ascontiguousarray(np.vstack([centroids.T, offsets[None, :]]))
-        extended = np.ones((step, d + 1))
+        stacked = np.vstack([transposed, offsets])
+        factors = np.ascontiguousarray(stacked)
+        all_extended = np.ones((step, d + 1))
     else:
-        factors = np.ascontiguousarray(centroids.T)
-        extended = np.empty((0, 0))
+        factors = np.ascontiguousarray(transposed)
+        all_extended = np.empty((0, 0))
     all_scores = np.empty((step, k))
-    for start in range(0, len(points), max(1, step)):
+    for start in range(0, n_points, max(1, step)):
         rows = slice(start, start + step)
-        part = np.ascontiguousarray(points[rows], dtype=np.float64)
-        scores = all_scores[: len(part)]
+        part = np.ascontiguousarray(points[rows], np.float64)
+        n_part = len(part)
+        scores = all_scores[:n_part]
         if with_ones:
-            extended[: len(part), :-1] = part
-            np.matmul(extended[: len(part)], factors, out=scores)
+            extended = all_extended[:n_part]
+            extended[:, :-1] = part
+            np.matmul(extended, factors, out=scores)
         else:
             np.matmul(part, factors, out=scores)
             scores += offsets
         yield _Chunk(rows, part, scores)
 
 
-def _check_shapes(points: npt.NDArray[np.generic], centroids: FloatArray) -> None:
+def _check_shapes(points: _Points, centroids: FloatArray) -> None:
     """Refuse tables that are not tables, or of unlike widths, or no centroids."""
-    for name, array in (("points", points), ("centroids", centroids)):
+    arrays = {"points": points, "centroids": centroids}
+    for name, array in arrays.items():
         if array.ndim != 2:
             raise DataError(
                 f"{name} has {array.ndim} dimensions, but it must have 2: give an array"
                 " of shape (rows, features)."
             )
-    if points.shape[1] != centroids.shape[1]:
+    width = points.shape[1]
+    centroid_width = centroids.shape[1]
+    if width != centroid_width:
         raise DataError(
-            f"points have {points.shape[1]} features, but the centroids have"
-            f" {centroids.shape[1]}: give both the same number of columns."
+            f"points have {width} features, but the centroids have"
+            f" {centroid_width}: give both the same number of columns."
         )
     if len(centroids) == 0:
         raise DataError(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.kernels.grid import FloatArray, toward_zero
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats, squared_lengths
 
 SHADE = 1.0 - 2.0**-30
 """Factor that makes every computed factor too small.
@@ -40,8 +41,11 @@ def largest_square_within(radius: float) -> float:
             " units, or None to drop no point."
         )
     square = float(radius) * float(radius)
-    if math.isfinite(square) and Fraction(square) > Fraction(radius) ** 2:
-        square = math.nextafter(square, 0.0)
+    if math.isinf(square):
+        return square
+    exact_square = Fraction(radius) ** 2
+    if Fraction(square) > exact_square:
+        return math.nextafter(square, 0.0)
     return square
 
 
@@ -51,56 +55,18 @@ def clip_rows(points: npt.ArrayLike, radius: float) -> FloatArray:
     Toward zero on the grid, exactly: FedDP-KMeans, section 3, where every record is
     clipped to the data radius Delta. Rows inside the ball are unchanged.
     """
-    rows = np.asarray(points, dtype=np.float64)
-    squares = np.einsum("ij,ij->i", rows, rows)
+    rows = as_floats(points)
+    squares = squared_lengths(rows)
     # Negated, so that a norm that is not a number is clipped as well.
     far = ~(squares <= largest_square_within(radius))
     if not far.any():
         return rows
     clipped = rows.copy()
-    factors = (radius * SHADE) / np.sqrt(squares[far])
-    clipped[far] = toward_zero(rows[far] * factors[:, None])
+    lengths = np.sqrt(squares[far])
+    factors = (radius * SHADE) / lengths
+    shortened = rows[far] * as_column(factors)
+    clipped[far] = toward_zero(shortened)
     return clipped
-
-
-def clip_factor(
-    vector: npt.ArrayLike,
-    bound: float,
-    *,
-    order: int = 2,
-) -> float:
-    """The factor, at most 1, that brings a vector's norm down to `bound`.
-
-    The norm is L1 or L2, by its `order`.
-    """
-    flat = np.ravel(np.asarray(vector, dtype=np.float64))
-    norm = _norm(flat, order)
-    # The computed norm may be a little too small, so vectors within the shade of the
-    # bound are scaled as well.
-    if norm <= bound * SHADE:
-        return 1.0
-    return bound * SHADE * SHADE / norm
-
-
-def _norm(values: FloatArray, order: int) -> float:
-    """L1 or L2 norm of values (n,)."""
-    if order == 1:
-        return float(np.abs(values).sum())
-    return math.sqrt(float(values @ values))
-
-
-def clip_vector(
-    vector: npt.ArrayLike,
-    bound: float,
-    *,
-    order: int = 2,
-) -> FloatArray:
-    """Scale a vector of any shape down to a norm of at most `bound`, on the grid.
-
-    FedDP-KMeans, appendix G.4.
-    """
-    values = np.asarray(vector, dtype=np.float64)
-    return toward_zero(values * clip_factor(vector, bound, order=order))
 
 
 def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
@@ -110,10 +76,12 @@ def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
     section 5.3.5, "radius clipping"). Shorter rows come back unchanged. Norms are
     correctly rounded sums (`math.fsum`), hence equal on all machines.
     """
-    clipped = np.array(steps, dtype=np.float64)
+    clipped = np.array(steps, np.float64)
     # Each row over a power of two, so that scaling is exact and squares neither
     # overflow nor vanish.
-    exponents = np.frexp(np.max(np.abs(clipped), axis=1, initial=0.0))[1]
+    sizes = np.abs(clipped)
+    largest = sizes.max(axis=1, initial=0.0)
+    exponents = np.frexp(largest)[1]
     scaled = np.ldexp(clipped, -exponents[:, None])
     squares = scaled * scaled
     radii = np.broadcast_to(radius, len(clipped))
@@ -121,12 +89,15 @@ def clip_steps(steps: npt.ArrayLike, radius: float | FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
         limits = np.ldexp(radii, -exponents)
     for index in range(len(clipped)):
-        norm = math.sqrt(math.fsum(squares[index].tolist()))
-        if not _is_longer(scaled[index], norm, float(limits[index])):
+        row = scaled[index]
+        square = math.fsum(squares[index].tolist())
+        norm = math.sqrt(square)
+        limit = float(limits[index])
+        if not _is_longer(row, norm, limit):
             continue
         row_radius = float(radii[index])
         length = row_radius if row_radius > _SMALLEST_RADIUS else 0.0
-        unit = scaled[index] * ((1.0 - _NORM_SLACK) / norm)
+        unit = row * ((1.0 - _NORM_SLACK) / norm)
         clipped[index] = unit * length
     return clipped
 
@@ -141,5 +112,7 @@ def _is_longer(
         return False
     if norm > radius * (1.0 + _NORM_SLACK):
         return True
-    exact_squares = (Fraction(value) ** 2 for value in row.tolist())
-    return sum(exact_squares, Fraction(0)) > Fraction(radius) ** 2
+    exact_values = map(Fraction, row.tolist())
+    exact_squares = (value**2 for value in exact_values)
+    limit = Fraction(radius) ** 2
+    return sum(exact_squares, Fraction(0)) > limit

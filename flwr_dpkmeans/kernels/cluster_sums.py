@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kernels.blocks import row_blocks, sum_in_threads
+from flwr_dpkmeans.kernels.block_sums import sum_in_threads
+from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.clipping import largest_square_within
 from flwr_dpkmeans.kernels.grid import FloatArray
 from flwr_dpkmeans.kernels.label_sums import add_by_label
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
+
+SumsAndCounts = tuple[FloatArray, FloatArray]
+"""Sums (k, d) and counts (k,) of clusters."""
+
+
+@runtime_checkable
+class _Table(Protocol):
+    """Rows that are read one block after another, such as those of a file."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of rows and columns."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def __getitem__(self, rows: slice, /) -> FloatArray:
+        """Some neighbouring rows."""
 
 
 def relative_statistics(
     points: npt.ArrayLike,
     centroids: npt.ArrayLike,
     radius: float | None,
-) -> tuple[FloatArray, FloatArray]:
+) -> SumsAndCounts:
     """Sum and count the points of each cluster relative to its centroid.
 
     Sums are (k, d), counts (k,). FastLloyd, Algorithm 1, lines 6 to 13: a point is
@@ -28,47 +48,61 @@ def relative_statistics(
     therefore changes one row of the sums by a vector of norm at most `radius`, without
     slack on the grid, and one count by 1.
     """
-    centers = np.asarray(centroids, dtype=np.float64)
+    centers = as_floats(centroids)
     largest_square = None if radius is None else largest_square_within(radius)
     sums, counts = _summed(points, centers, largest_square)
-    return sums - counts[:, None] * centers, counts
+    relative_sums = sums - as_column(counts) * centers
+    return relative_sums, counts
 
 
 def absolute_statistics(
-    points: npt.ArrayLike, centroids: npt.ArrayLike
-) -> tuple[FloatArray, FloatArray]:
+    points: npt.ArrayLike,
+    centroids: npt.ArrayLike,
+) -> SumsAndCounts:
     """Sum (k, d) and count (k,) the points of each cluster, on the grid.
 
     Plain Lloyd, SuLloyd and GLloyd do so.
     """
-    return _summed(points, np.asarray(centroids, dtype=np.float64), None)
+    centers = as_floats(centroids)
+    return _summed(points, centers, None)
 
 
 def _summed(
     points: npt.ArrayLike,
     centroids: FloatArray,
     largest_square: float | None,
-) -> tuple[FloatArray, FloatArray]:
+) -> SumsAndCounts:
     """Sum the points of every block that are no farther away than the bound.
 
     A point that is dropped goes to an extra row, which is cut off.
     """
-    table: Any = points if hasattr(points, "shape") else np.asarray(points)
-    k, n_features = len(centroids), centroids.shape[-1]
+    table = _as_table(points)
+    n_features = centroids.shape[-1]
+    dropped = len(centroids)
+    n_labels = dropped + 1
 
     def sum_of(blocks: Sequence[slice]) -> list[FloatArray]:
-        sums = np.zeros((k + 1, n_features))
-        counts = np.zeros(k + 1)
+        sums = np.zeros((n_labels, n_features))
+        counts = np.zeros(n_labels)
         for rows in blocks:
             block = table[rows]
             labels, squares = nearest_centroids(block, centroids)
             if largest_square is not None:
                 # Negated, so that a distance that is not a number drops its point.
-                labels[~(squares <= largest_square)] = k
+                is_far = ~(squares <= largest_square)
+                labels[is_far] = dropped
             add_by_label(sums, block, labels)
-            counts += np.bincount(labels, minlength=k + 1)
+            counts += np.bincount(labels, minlength=n_labels)
         return [sums, counts]
 
-    blocks = row_blocks(len(table), table.shape[-1])
+    width = table.shape[-1]
+    blocks = row_blocks(len(table), width)
     sums, counts = sum_in_threads(sum_of, blocks)
     return sums[:-1], counts[:-1]
+
+
+def _as_table(points: npt.ArrayLike) -> _Table:
+    """View rows as an array; what has a shape is cut into blocks as it is."""
+    if isinstance(points, _Table):
+        return points
+    return np.asarray(points)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 GRID_BITS = 16
 GRID = 2.0**GRID_BITS
 """Steps of the grid in a unit."""
@@ -18,12 +19,14 @@ GRID = 2.0**GRID_BITS
 def is_on_grid(values: FloatArray) -> bool:
     """Say whether all values are multiples of 2^-16."""
     scaled = values * GRID
-    return bool((np.rint(scaled) == scaled).all())
+    is_whole = np.rint(scaled) == scaled
+    return bool(is_whole.all())
 
 
 def toward_zero(values: npt.ArrayLike) -> FloatArray:
     """Round to multiples of 2^-16 toward zero."""
-    steps = np.trunc(np.asarray(values, dtype=np.float64) * GRID)
+    floats = np.asarray(values, np.float64)
+    steps = np.trunc(floats * GRID)
     rounded: FloatArray = steps / GRID
     # A negative zero would be a different bit pattern of the same number.
     rounded += 0.0
@@ -36,5 +39,7 @@ def round_to_grid(values: npt.ArrayLike, fraction_bits: int = GRID_BITS) -> Floa
     There are 0 to 52 fraction bits.
     """
     scale = 2.0**fraction_bits
-    steps = np.rint(np.asarray(values, dtype=np.float64) * scale)
-    return np.asarray(steps / scale)
+    floats = np.asarray(values, np.float64)
+    steps = np.rint(floats * scale)
+    rounded = steps / scale
+    return np.asarray(rounded)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray
+from flwr_dpkmeans.kernels.vectors import as_floats
 
 # Up to so many entries a matrix of zeros and ones costs less than a sparse one.
 _SMALL_MATRIX = 1 << 14
@@ -29,7 +30,8 @@ def add_by_label(
         return
     # A block has few of such rows: a table of their sums alone would be as large as all
     # sums, for each block.
-    for label, row in zip(labels.tolist(), points, strict=True):
+    pairs = zip(labels.tolist(), points, strict=True)
+    for label, row in pairs:
         sums[label] += row
 
 
@@ -44,15 +46,18 @@ def sum_by_label(
     """
     n_points, n_features = points.shape
     if n_rows == 1:
-        return np.asarray(np.ones((1, n_points)) @ points, dtype=np.float64)
+        ones = np.ones((1, n_points))
+        return as_floats(ones @ points)
     if n_features <= _FEW_FEATURES:
         return _sum_by_column(points, labels, n_rows)
     if n_rows * n_points <= _SMALL_MATRIX:
-        membership = (labels == np.arange(n_rows)[:, None]).astype(np.float64)
-        return np.asarray(membership @ points, dtype=np.float64)
+        every_label = np.arange(n_rows)
+        is_member = labels == every_label[:, None]
+        membership = as_floats(is_member)
+        return as_floats(membership @ points)
     sparse = copy.copy(_sparse_membership(n_rows, n_points))
-    sparse.indices = labels.astype(np.int32, copy=False)
-    return np.asarray(sparse @ points, dtype=np.float64)
+    sparse.indices = np.asarray(labels, np.int32)
+    return as_floats(sparse @ points)
 
 
 def _sum_by_column(
@@ -61,10 +66,11 @@ def _sum_by_column(
     n_rows: int,
 ) -> FloatArray:
     """Sum one feature after another."""
-    sums = np.zeros((n_rows, points.shape[1]))
-    for column in range(points.shape[1]):
+    n_features = points.shape[1]
+    sums = np.zeros((n_rows, n_features))
+    for column in range(n_features):
         weights = points[:, column]
-        sums[:, column] = np.bincount(labels, weights=weights, minlength=n_rows)
+        sums[:, column] = np.bincount(labels, weights, n_rows)
     return sums
 
 
@@ -76,7 +82,7 @@ def _sparse_membership(n_rows: int, n_points: int) -> Any:
     """
     from scipy.sparse import csc_array
 
-    indices = np.zeros(n_points, dtype=np.int32)
+    indices = np.zeros(n_points, np.int32)
     starts = np.arange(n_points + 1, dtype=np.int32)
     values = np.ones(n_points)
     return csc_array((values, indices, starts), shape=(n_rows, n_points))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.kernels import blocks, grid
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray
+from flwr_dpkmeans.kernels.triangles import triangle_of
+from flwr_dpkmeans.kernels.vectors import squared_lengths
 
-_ROOT_TWO = math.sqrt(2.0)
 # Sums of multiples of 2^-32 below it are exact in float64.
 _EXACT_SUM = 2.0**20
+_Prepare = Callable[[FloatArray], FloatArray]
+
+
+def _unchanged(rows: FloatArray) -> FloatArray:
+    """Prepare nothing."""
+    return rows
 
 
 def triangle_size(n_features: int) -> int:
@@ -23,7 +29,8 @@ def triangle_size(n_features: int) -> int:
 
 
 def outer_product_triangle(
-    points: FloatArray, prepare: Callable[[FloatArray], FloatArray] = lambda x: x
+    points: FloatArray,
+    prepare: _Prepare = _unchanged,
 ) -> FloatArray:
     """Sum the outer products of rows (n, d), as the matrix's upper triangle.
 
@@ -38,7 +45,8 @@ def outer_product_triangle(
 
 
 def outer_product_sums(
-    points: FloatArray, prepare: Callable[[FloatArray], FloatArray]
+    points: FloatArray,
+    prepare: _Prepare,
 ) -> FloatArray:
     """Exact sums that `triangle_of` makes `outer_product_triangle` of.
 
@@ -48,24 +56,26 @@ def outer_product_sums(
     others there are.
     """
     n_features = points.shape[1]
-    entries, _ = _triangle(n_features)
+    entries = _entries(n_features)
 
     def summed(part: slice) -> Sequence[FloatArray]:
         steps = np.zeros(len(entries))
         rests = np.zeros(len(entries))
         rows = prepare(points[part])
-        largest = float(np.einsum("ij,ij->i", rows, rows).max(initial=1.0))
+        squares = squared_lengths(rows)
+        largest = float(squares.max(initial=1.0))
         n_exact = max(1, int(_EXACT_SUM / largest))
         for first in range(0, len(rows), n_exact):
             block = rows[first : first + n_exact]
-            scaled = (block.T @ block).ravel()[entries] * GRID
+            product = block.T @ block
+            scaled = product.ravel()[entries] * GRID
             whole = np.floor(scaled)
             steps += whole
             rests += scaled - whole
         return [steps, rests]
 
     # Up to d rows are no larger than their product.
-    sums = blocks.sum_over_blocks(
+    sums = sum_over_blocks(
         summed,
         len(points),
         n_features,
@@ -74,34 +84,8 @@ def outer_product_sums(
     return np.stack(sums)
 
 
-def triangle_of(sums: FloatArray) -> FloatArray:
-    """Make a triangle of whole grid steps and the rests, one behind the other.
-
-    Both are without the factors of off-diagonal entries.
-    """
-    steps, rests = sums.reshape(2, -1)
-    _, factors = _triangle(math.isqrt(2 * len(steps)))
-    return np.asarray((steps + rests) * (factors / GRID), dtype=np.float64)
-
-
-def rounded_triangle(sums: FloatArray) -> FloatArray:
-    """Make the same, on the grid."""
-    return grid.round_to_grid(triangle_of(sums))
-
-
-def symmetric_from_triangle(triangle: npt.ArrayLike, n_features: int) -> FloatArray:
-    """Undo `outer_product_triangle`: the symmetric matrix (d, d) of a triangle."""
-    entries, factors = _triangle(n_features)
-    flat = np.zeros(n_features * n_features)
-    flat[entries] = np.asarray(triangle, dtype=np.float64) / factors
-    upper = flat.reshape(n_features, n_features)
-    diagonal = np.diag(np.diag(upper))
-    return np.asarray(upper + upper.T - diagonal, dtype=np.float64)
-
-
 @lru_cache(maxsize=16)
-def _triangle(n_features: int) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """Flat indices of the upper triangle and the factors of its entries."""
+def _entries(n_features: int) -> npt.NDArray[np.intp]:
+    """Flat indices of the upper triangle, row by row."""
     rows, columns = np.triu_indices(n_features)
-    factors = np.where(rows == columns, 1.0, _ROOT_TWO)
-    return rows * n_features + columns, factors
+    return rows * n_features + columns

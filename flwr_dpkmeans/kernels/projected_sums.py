@@ -1,81 +1,13 @@
-"""Sums and counts of rows by their nearest projected centre (FedDP-KMeans).
-
-Points are on the 2^-16 grid, relative to a public centre and clipped to the data radius
-(`clip_rows`). Projections and projected points are the server's: a client's assignment
-may depend on them in any way, the bounds do not.
-"""
+"""Sums and counts of rows by their nearest projected centre (FedDP-KMeans)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from flwr_dpkmeans.kernels import assignment, blocks, grid, label_sums
-from flwr_dpkmeans.kernels.clipping import clip_factor
+from flwr_dpkmeans.kernels import label_sums
 from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, toward_zero
-
-
-def project(points: FloatArray, projection: FloatArray | None) -> FloatArray:
-    """Project rows (n, d) by (d, c), if at all, all on the grid.
-
-    Exactly, so that no row depends on those beside it.
-    """
-    if projection is None:
-        return points
-    return grid.round_to_grid(points @ projection)
-
-
-def nearest_projected(
-    points: FloatArray,
-    projection: FloatArray | None,
-    centers: FloatArray,
-) -> LabelArray:
-    """Index, int32 (n,), of the nearest projected centre (k, c) of each row.
-
-    Ties go to the lowest index. All is on the grid and all sums are exact: each label
-    is a function of its row and the centres alone, to the last bit. No projection
-    measures distances in the space of the data.
-    """
-    return assignment.nearest_labels(project(points, projection), centers)
-
-
-def clear_labels(
-    points: FloatArray,
-    projection: FloatArray | None,
-    centers: FloatArray,
-    margin: float,
-) -> LabelArray:
-    """Index of the nearest projected centre of each row, where it is clear.
-
-    It is the number of centres where another one is almost as near: `margin`, above 0,
-    is the largest ratio of the distances to the nearest and to the second nearest
-    centre: at most 1/3 in Awasthi and Sheffet 2012; 1 keeps every row, as FedDP-KMeans,
-    Algorithm 1, line 20, does.
-    """
-    labels = nearest_projected(points, projection, centers)
-    if margin >= 1.0 or len(centers) < 2:
-        return labels
-    for rows in blocks.row_blocks(len(points), points.shape[1] + len(centers)):
-        squares = _all_squares(project(points[rows], projection), centers)
-        squares.partition(1, axis=1)
-        unclear = squares[:, 0] > margin**2 * squares[:, 1]
-        labels[rows][unclear] = len(centers)
-    return labels
-
-
-def _all_squares(points: FloatArray, centers: FloatArray) -> FloatArray:
-    """Squared distances (n, k) from points (n, c) to centres (k, c).
-
-    From differences, which are rows times centres times width: of as many centres at
-    once as fit into a block, or of one.
-    """
-    squares = np.empty((len(points), len(centers)))
-    step = blocks.block_length(points.size)
-    for start in range(0, len(centers), step):
-        some = slice(start, start + step)
-        differences = points[:, None, :] - centers[None, some, :]
-        np.square(differences, out=differences)
-        squares[:, some] = differences.sum(axis=2)
-    return squares
+from flwr_dpkmeans.kernels.vector_clipping import clip_factor
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 
 
 def sums_and_counts(
@@ -87,21 +19,25 @@ def sums_and_counts(
 
     Rows with the label k itself are left out.
     """
-    sums = label_sums.sum_by_label(points, labels, n_clusters + 1)[:-1]
-    counts = np.bincount(labels, minlength=n_clusters + 1)[:-1]
-    return sums, counts.astype(np.float64)
+    n_labels = n_clusters + 1
+    sums = label_sums.sum_by_label(points, labels, n_labels)
+    counts = np.bincount(labels, minlength=n_labels)
+    return sums[:-1], as_floats(counts[:-1])
 
 
 def means_and_indicators(
-    sums: FloatArray, counts: FloatArray
+    sums: FloatArray,
+    counts: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Turn a client's sums (k, d) and counts (k,) into means and indicators.
 
     Indicators say which clusters are not empty. FedDP-KMeans, appendix G.4, for step 3
     alone.
     """
-    means = sums / np.maximum(counts, 1.0)[:, None]
-    return means, (counts > 0.0).astype(np.float64)
+    rows = np.maximum(counts, 1.0)
+    means = sums / as_column(rows)
+    indicators = counts > 0.0
+    return means, as_floats(indicators)
 
 
 def clipped_together(
@@ -122,4 +58,6 @@ def clipped_together(
     vectors_factor = clip_factor(vectors, vectors_bound)
     numbers_factor = clip_factor(numbers, numbers_bound, order=order)
     factor = min(vectors_factor, numbers_factor)
-    return toward_zero(vectors * factor), toward_zero(numbers * factor)
+    clipped_vectors = toward_zero(vectors * factor)
+    clipped_numbers = toward_zero(numbers * factor)
+    return clipped_vectors, clipped_numbers

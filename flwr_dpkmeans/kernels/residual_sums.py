@@ -46,7 +46,8 @@ def unit_residuals(residuals: FloatArray, radius: float) -> FloatArray:
     that is returned has a norm of at most 1, whatever the radius is.
     """
     units = residuals.copy()
-    _divide(units, radius, np.empty(units.shape))
+    scratch = np.empty(units.shape)
+    _divide(units, radius, scratch)
     # A negative zero would be a different bit pattern of the same number.
     return units / GRID + 0.0
 
@@ -61,14 +62,17 @@ def _divide(
     Returns their squared lengths (n,), from before.
     """
     ones = np.ones(residuals.shape[1])
-    squares: FloatArray = np.square(residuals, out=scratch) @ ones
+    np.square(residuals, out=scratch)
+    squares: FloatArray = scratch @ ones
     at_least = np.fmax(radius, _SMALLEST_RADIUS)
     # Maximum, so that a norm that is not a number gives a row that is refused later
     # rather than a long one; a power of two changes no digit of the product.
-    factors = SHADE / np.maximum(np.sqrt(squares), at_least) * GRID
+    lengths = np.maximum(np.sqrt(squares), at_least)
+    factors = SHADE / lengths * GRID
     common = SHADE / at_least * GRID
     far = np.flatnonzero(factors != common)
-    if np.ndim(radius) or 4 * len(far) > len(factors):
+    are_many = 4 * len(far) > len(factors)
+    if np.ndim(radius) or are_many:
         residuals *= factors[:, None]
     else:
         # One number for all is twice as fast as one for each row.
@@ -97,9 +101,10 @@ def residual_sums(
     as FastLloyd does, instead of pulling them back.
     """
     n_features = rows.shape[1]
-    if not 1 <= len(centers) <= n_rows:
+    n_centers = len(centers)
+    if not 1 <= n_centers <= n_rows:
         raise DataError(
-            f"there are {len(centers)} centers, but there must be from 1 to {n_rows}:"
+            f"there are {n_centers} centers, but there must be from 1 to {n_rows}:"
             " give as many as planned."
         )
     if isinstance(radius, np.ndarray) and (radius == radius[0]).all():
@@ -109,11 +114,12 @@ def residual_sums(
     squares = np.zeros(n_rows)
     ones = np.ones(n_features)
     # Written again by each block: fresh pages cost as much as a step.
-    height = min(len(rows), blocks.block_length(4 * n_features))
+    fitting = blocks.block_length(4 * n_features)
+    height = min(len(rows), fitting)
     all_steps = np.empty((height, n_features))
     all_scratch = np.empty((height, n_features))
     for part in row_blocks(len(rows), 4 * n_features):
-        clusters = np.minimum(labels[part], len(centers) - 1)
+        clusters = np.minimum(labels[part], n_centers - 1)
         steps = all_steps[: len(clusters)]
         scratch = all_scratch[: len(clusters)]
         np.take(
@@ -133,7 +139,8 @@ def residual_sums(
         add_by_label(sums, steps, clusters)
         counts += np.bincount(clusters, minlength=n_rows)
         # Row by row on the grid, so that one row's part does not depend on the others.
-        lengths = np.square(steps, out=scratch[: len(steps)]) @ ones
+        step_squares = np.square(steps, out=scratch[: len(steps)])
+        lengths = step_squares @ ones
         on_grid = np.trunc(lengths / GRID)
-        squares += np.bincount(clusters, weights=on_grid, minlength=n_rows)
+        squares += np.bincount(clusters, on_grid, n_rows)
     return ResidualSums(sums / GRID, counts, squares / GRID)

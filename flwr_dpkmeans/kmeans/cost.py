@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.blocks import row_blocks
+from flwr_dpkmeans.kernels.grid import FloatArray
 
 
 def cost_per_point(points: ArrayLike, centroids: ArrayLike) -> float:
@@ -21,11 +22,14 @@ def cost_per_point(points: ArrayLike, centroids: ArrayLike) -> float:
             "the number of points is 0, but a cost per point needs at least 1: give at"
             " least one row."
         )
-    return float(nearest_centroids(points, centroids)[1].sum()) / len(points)
+    _, squares = nearest_centroids(points, centroids)
+    total = float(squares.sum())
+    return total / len(points)
 
 
 def sum_of_squares(
-    points: NDArray[np.float64], centroids: NDArray[np.float64]
+    points: FloatArray,
+    centroids: FloatArray,
 ) -> float:
     """Sum the squared distances of points, (n, d), to the nearest of centroids, (k, d),
     both in one unit.
@@ -34,8 +38,11 @@ def sum_of_squares(
     product of large numbers is not.
     """
     total = 0.0
-    for rows in row_blocks(len(points), 2 * points.shape[1]):
+    n_rows, n_features = points.shape
+    for rows in row_blocks(n_rows, 2 * n_features):
         part = points[rows]
-        squares = [np.square(part - centroid).sum(axis=1) for centroid in centroids]
-        total += float(np.min(squares, axis=0).sum())
+        differences = (part - centroid for centroid in centroids)
+        squares = [np.square(each).sum(axis=1) for each in differences]
+        nearest = np.min(squares, axis=0)
+        total += float(nearest.sum())
     return total

@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.grid import FloatArray
 
+_Indices = npt.NDArray[np.intp]
+_Pairs = tuple[FloatArray, FloatArray]
+
 MOST_COMPONENTS = 64
 """Eigenpairs that are found of a wide matrix."""
 # Up to so many features all eigenpairs are found, which takes a tenth of a second.
@@ -26,7 +29,7 @@ _POWER_STEPS = 6
 _DEPENDENT = 1e-10
 
 
-def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+def eigenpairs(matrix: FloatArray) -> _Pairs:
     """Find eigenvalues, falling, and eigenvectors (columns), the same on all machines.
 
     The matrix (d, d) is symmetric and finite. All of them for up to 128 features; of a
@@ -38,31 +41,39 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     if len(matrix) <= _NARROW:
         values, vectors = _jacobi(matrix)
     else:
-        basis = _leading_range(matrix)
-        image = product(matrix, basis)
-        values, inner = _jacobi(product(np.ascontiguousarray(basis.T), image))
-        vectors = product(basis, inner)
+        values, vectors = _leading_pairs(matrix)
     order = np.argsort(-values, kind="stable")
-    return values[order], with_positive_peaks(vectors[:, order])
+    falling = vectors[:, order]
+    return values[order], with_positive_peaks(falling)
 
 
 def with_positive_peaks(vectors: FloatArray) -> FloatArray:
     """Turn columns, whose sign is free, so that the largest entry of each is positive."""
-    largest = np.abs(vectors).argmax(axis=0)
-    peaks = vectors[largest, np.arange(vectors.shape[1])]
-    signs = np.where(peaks < 0.0, -1.0, 1.0)
-    return np.asarray(vectors * signs, dtype=np.float64)
+    sizes = np.abs(vectors)
+    largest = sizes.argmax(axis=0)
+    columns = np.arange(len(largest))
+    peaks = vectors[largest, columns]
+    turned: FloatArray = vectors * _signs(peaks)
+    return turned
+
+
+def _signs(values: FloatArray) -> FloatArray:
+    """1 or -1; that of 0 is 1."""
+    is_negative = values < 0.0
+    return np.where(is_negative, -1.0, 1.0)
 
 
 def product(left: FloatArray, right: FloatArray) -> FloatArray:
     """Multiply two matrices with a fixed order of summation."""
-    total = np.zeros((left.shape[0], right.shape[1]))
-    for column, row in zip(left.T, right, strict=True):
+    shape = left.shape[0], right.shape[1]
+    total = np.zeros(shape)
+    pairs = zip(left.T, right, strict=True)
+    for column, row in pairs:
         total += column[:, None] * row
     return total
 
 
-def _jacobi(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _jacobi(matrix: FloatArray) -> _Pairs:
     """Find all eigenpairs, unsorted, by Jacobi's method.
 
     n / 2 rotations of disjoint pairs at a time (Brent and Luk 1985).
@@ -71,57 +82,103 @@ def _jacobi(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     even = n + n % 2
     half = even // 2
     # A row of zeros more has no partner to be mixed with.
-    a = np.zeros((even, even))
-    a[:n, :n] = 0.5 * (matrix + matrix.T)
+    work = np.zeros((even, even))
+    doubled = matrix + matrix.T
+    work[:n, :n] = 0.5 * doubled
     rows = np.eye(even)
     order = np.arange(even)
     for _ in range(_SWEEPS):
-        off = np.abs(a)
-        np.fill_diagonal(off, 0.0)
-        largest = float(np.abs(a).max(initial=0.0))
-        if float(off.max(initial=0.0)) <= _CONVERGED * largest:
+        if _is_diagonal(work):
             break
         for _ in range(even - 1):
-            _rotate(
-                a,
-                rows,
-                order[:half],
-                order[half:][::-1],
-            )
-            # Round robin: the first stays, the others move on by one place.
-            order = np.concatenate([order[:1], order[-1:], order[1:-1]])
-    return np.diag(a)[:n].copy(), np.ascontiguousarray(rows[:n, :n].T)
+            first = order[:half]
+            others = order[half:]
+            second = others[::-1]
+            _rotate(work, rows, first, second)
+            order = _next_pairs(order)
+    diagonal = np.diag(work)
+    values = diagonal[:n].copy()
+    transposed = rows[:n, :n]
+    vectors = np.ascontiguousarray(transposed.T)
+    return values, vectors
+
+
+def _is_diagonal(work: FloatArray) -> bool:
+    """Say whether a matrix has nothing beside its diagonal but what rounding leaves."""
+    sizes = np.abs(work)
+    largest = sizes.max(initial=0.0)
+    np.fill_diagonal(sizes, 0.0)
+    beside = sizes.max(initial=0.0)
+    return bool(beside <= _CONVERGED * largest)
+
+
+def _next_pairs(order: _Indices) -> _Indices:
+    """Move on by one turn, round robin: the first stays, the others move on."""
+    stays = order[:1]
+    last = order[-1:]
+    others = order[1:-1]
+    return np.concatenate([stays, last, others])
 
 
 def _rotate(
-    a: FloatArray,
+    work: FloatArray,
     rows: FloatArray,
-    p: npt.NDArray[np.intp],
-    q: npt.NDArray[np.intp],
+    first: _Indices,
+    second: _Indices,
 ) -> None:
-    """Make the entries (p, q) of a symmetric matrix zero, in place."""
-    off = a[p, q]
-    with np.errstate(all="ignore"):
-        # No rotation where the entry is zero, or nothing beside the diagonal.
-        ratio = (a[q, q] - a[p, p]) / (2.0 * off)
-        root = np.sqrt(1.0 + ratio * ratio)
-        tangent = np.where(ratio < 0.0, -1.0, 1.0) / (np.abs(ratio) + root)
-    tangent = np.where((off == 0.0) | ~np.isfinite(tangent), 0.0, tangent)
-    cosine = 1.0 / np.sqrt(1.0 + tangent * tangent)
-    sine = tangent * cosine
+    """Make the entries (first, second) of a symmetric matrix zero, in place.
+
+    `rows` are turned along: they become the eigenvectors.
+    """
+    cosine, sine = _angles(work, first, second)
     c = cosine[:, None]
     s = sine[:, None]
-    for table in (a, rows):
-        first = table[p]
-        second = table[q]
-        table[p] = c * first - s * second
-        table[q] = s * first + c * second
-    first = a[:, p]
-    second = a[:, q]
-    a[:, p] = cosine * first - sine * second
-    a[:, q] = sine * first + cosine * second
-    a[p, q] = 0.0
-    a[q, p] = 0.0
+    # The matrix's own columns are the rows of its transpose, which is a view.
+    for table in (work, rows, work.T):
+        upper = table[first]
+        lower = table[second]
+        mixed = c * upper - s * lower
+        table[second] = s * upper + c * lower
+        table[first] = mixed
+    work[first, second] = 0.0
+    work[second, first] = 0.0
+
+
+def _angles(
+    work: FloatArray,
+    first: _Indices,
+    second: _Indices,
+) -> _Pairs:
+    """Cosine and sine of the smaller rotation that makes each entry zero."""
+    off = work[first, second]
+    before = work[first, first]
+    after = work[second, second]
+    gap = after - before
+    with np.errstate(all="ignore"):
+        ratio = gap / (2.0 * off)
+        square = ratio * ratio
+        root = np.sqrt(1.0 + square)
+        size = np.abs(ratio) + root
+        tangent = _signs(ratio) / size
+    # No rotation where the entry is zero, or nothing beside the diagonal.
+    is_idle = off == 0.0
+    is_idle |= ~np.isfinite(tangent)
+    tangent = np.where(is_idle, 0.0, tangent)
+    square = tangent * tangent
+    root = np.sqrt(1.0 + square)
+    cosine = 1.0 / root
+    sine = tangent * cosine
+    return cosine, sine
+
+
+def _leading_pairs(matrix: FloatArray) -> _Pairs:
+    """Eigenpairs of a matrix as far as they lie in its leading range."""
+    basis = _leading_range(matrix)
+    image = product(matrix, basis)
+    transposed = np.ascontiguousarray(basis.T)
+    inner_matrix = product(transposed, image)
+    values, inner_vectors = _jacobi(inner_matrix)
+    return values, product(basis, inner_vectors)
 
 
 def _leading_range(matrix: FloatArray) -> FloatArray:
@@ -129,24 +186,41 @@ def _leading_range(matrix: FloatArray) -> FloatArray:
 
     The largest by size.
     """
-    size = float(np.abs(matrix).max()) or 1.0
-    start = np.random.default_rng(0).standard_normal((len(matrix), MOST_COMPONENTS))
+    sizes = np.abs(matrix)
+    largest = float(sizes.max())
+    size = largest if largest > 0.0 else 1.0
+    generator = np.random.default_rng(0)
+    shape = len(matrix), MOST_COMPONENTS
+    start = generator.standard_normal(shape)
     # On a coarse grid: a logarithm's last digit in a tail does not matter.
-    basis = _orthonormal(np.rint(start * 2.0**10))
+    rounded = np.rint(start * 2.0**10)
+    basis = _orthonormal(rounded)
+    scaled = matrix / size
     for _ in range(_POWER_STEPS):
-        basis = _orthonormal(product(matrix / size, basis))
+        image = product(scaled, basis)
+        basis = _orthonormal(image)
     return basis
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:
     """Gram-Schmidt, twice; a column that is in the span of those before becomes zero."""
     basis = np.zeros_like(columns)
-    for j in range(columns.shape[1]):
-        column = columns[:, j].copy()
-        before = math.sqrt(math.fsum(np.square(column)))
+    n_columns = columns.shape[1]
+    for index in range(n_columns):
+        column = columns[:, index].copy()
+        before = _length(column)
         for _ in range(2):
-            column -= (basis * (column[:, None] * basis).sum(axis=0)).sum(axis=1)
-        length = math.sqrt(math.fsum(np.square(column)))
+            products = column[:, None] * basis
+            in_span = basis * products.sum(axis=0)
+            column -= in_span.sum(axis=1)
+        length = _length(column)
         if length > _DEPENDENT * before:
-            basis[:, j] = column / length
+            basis[:, index] = column / length
     return basis
+
+
+def _length(column: FloatArray) -> float:
+    """Euclidean norm, a correctly rounded sum."""
+    squares = np.square(column)
+    total = math.fsum(squares)
+    return math.sqrt(total)

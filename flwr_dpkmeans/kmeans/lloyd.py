@@ -7,53 +7,18 @@ not depend on the order of summation.
 
 from __future__ import annotations
 
-import enum
-
 import numpy as np
 import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.clipping import clip_steps
-from flwr_dpkmeans.kernels.grid import FloatArray, round_to_grid
+from flwr_dpkmeans.kernels.grid import FloatArray, Mask, round_to_grid
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
+from flwr_dpkmeans.kmeans.folding import PostProcessing, fold, truncate
 
 SATURATION = 16.0
 """Centroids that are not brought back into the box stay this near to 0, so that scores
 are exact in float64.
 """
-
-
-class PostProcessing(enum.Enum):
-    """What happens to centroids outside the box [-1, 1]^d (FastLloyd, section 5.3.5 and
-    appendix B).
-    """
-
-    FOLD = "fold"
-    TRUNCATE = "truncate"
-    NONE = "none"
-
-
-def fold(values: npt.ArrayLike) -> FloatArray:
-    """Reflect finite values at the walls -1 and 1 until they lie between them.
-
-    Values inside are unchanged.
-
-    FastLloyd, section 5.3.5. The paper's text takes the remainder modulo 2, which would
-    mirror values that are inside already (0.5 to -0.5); the period of a reflection is
-    4, and that is what its code uses.
-
-    Examples
-    --------
-    >>> fold([0.5, 1.25, -1.25, 3.5]).tolist()
-    [0.5, 0.75, -0.75, -0.5]
-    """
-    original = np.asarray(values, dtype=np.float64)
-    remainder = np.mod(original + 1.0, 4.0)
-    reflected = np.where(remainder > 2.0, 4.0 - remainder, remainder) - 1.0
-    return np.where(np.abs(original) <= 1.0, original, reflected)
-
-
-def truncate(values: npt.ArrayLike) -> FloatArray:
-    """Move values outside [-1, 1] to the nearer wall."""
-    return np.clip(np.asarray(values, dtype=np.float64), -1.0, 1.0)
 
 
 def relative_update(
@@ -75,7 +40,8 @@ def relative_update(
     steps, _ = _quotients(noisy_relative_sums, noisy_counts)
     if clip_radius is not None:
         steps = clip_steps(steps, clip_radius)
-    return _finish(np.asarray(centroids, dtype=np.float64) + steps, post_processing)
+    moved = as_floats(centroids) + steps
+    return _finish(moved, post_processing)
 
 
 def absolute_update(
@@ -89,21 +55,25 @@ def absolute_update(
     family; see `relative_update`.
     """
     quotients, usable = _quotients(noisy_sums, noisy_counts)
-    return _finish(np.where(usable[:, None], quotients, centroids), post_processing)
+    replaced = np.where(usable[:, None], quotients, centroids)
+    return _finish(replaced, post_processing)
 
 
 def _quotients(
-    sums: npt.ArrayLike, counts: npt.ArrayLike
-) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    sums: npt.ArrayLike,
+    counts: npt.ArrayLike,
+) -> tuple[FloatArray, Mask]:
     """Divide row by row.
 
     Rows with a non-finite quotient become 0 and are marked as unusable.
     """
-    divisors = np.asarray(counts, dtype=np.float64)
+    divisors = as_floats(counts)
     with np.errstate(all="ignore"):
-        quotients = np.asarray(sums, dtype=np.float64) / divisors[:, None]
-    usable = np.isfinite(quotients).all(axis=1) & (divisors != 0.0)
-    return np.where(usable[:, None], quotients, 0.0), usable
+        quotients = as_floats(sums) / as_column(divisors)
+    usable = np.isfinite(quotients).all(axis=1)
+    usable &= divisors != 0.0
+    quotients[~usable] = 0.0
+    return quotients, usable
 
 
 def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
@@ -114,4 +84,5 @@ def _finish(values: FloatArray, post_processing: PostProcessing) -> FloatArray:
         return round_to_grid(fold(values))
     if post_processing is PostProcessing.TRUNCATE:
         return round_to_grid(truncate(values))
-    return round_to_grid(np.clip(values, -SATURATION, SATURATION))
+    saturated = np.clip(values, -SATURATION, SATURATION)
+    return round_to_grid(saturated)

@@ -31,20 +31,34 @@ def shrink_to_server(
     """
     n_features = len(matrix)
     product: FloatArray = server_points.T @ server_points
-    if n_features < 2 or not np.trace(matrix) > 0.0 or not np.trace(product) > 0.0:
+    trace = np.trace(matrix)
+    server_trace = np.trace(product)
+    # Negated, so that a trace that is not a number stops here as well.
+    has_no_scale = not trace > 0.0 or not server_trace > 0.0
+    if n_features < 2 or has_no_scale:
         return matrix.copy(), noise
-    scale = float(np.trace(matrix) / np.trace(product))
-    squares = np.square(server_points)
+    scale = float(trace / server_trace)
+    of_server = scale * product
     # Means over all entries, so that nothing depends on the axes.
-    scatter = squares.T @ squares - np.square(product) / len(server_points)
-    sampling = scatter.mean() * scale**2
+    sampling = _sampling_scatter(server_points, product) * scale**2
     released = 0.5 * noise**2 * (n_features + 1) / n_features
-    difference = np.square(matrix - scale * product).mean()
-    mismatch = max(0.0, float(difference - sampling - released))
-    of_server = _PRIOR_CAUTION * (float(sampling) + mismatch)
-    weight = released / max(released + of_server, 1e-300)
-    averaged = (1.0 - weight) * matrix + weight * (scale * product)
-    return averaged, (1.0 - weight) * noise
+    difference = np.square(matrix - of_server).mean()
+    unexplained = float(difference - sampling - released)
+    mismatch = max(0.0, unexplained)
+    of_prior = _PRIOR_CAUTION * (float(sampling) + mismatch)
+    both = max(released + of_prior, 1e-300)
+    weight = released / both
+    rest = 1.0 - weight
+    averaged = rest * matrix + weight * of_server
+    return averaged, rest * noise
+
+
+def _sampling_scatter(server_points: FloatArray, product: FloatArray) -> float:
+    """Mean sampling variance of the entries of the server's outer product."""
+    squares = np.square(server_points)
+    of_mean = np.square(product) / len(server_points)
+    scatter: FloatArray = squares.T @ squares - of_mean
+    return float(scatter.mean())
 
 
 def standing_out(
@@ -61,16 +75,24 @@ def standing_out(
     values = np.linalg.eigvalsh(matrix)
     median = float(np.median(values))
     # Eigenvalues of the bulk lie as far above the median as below it.
+    below = median - float(values[0])
     of_noise = noise * math.sqrt(2.0 * len(values))
-    edge = median + max(of_noise, median - float(values[0]))
-    return int(np.clip((values > edge).sum(), 1, most))
+    edge = median + max(of_noise, below)
+    n_beyond = np.count_nonzero(values > edge)
+    return int(np.clip(n_beyond, 1, most))
 
 
-def leading_eigenvectors(matrix: FloatArray, n_components: int) -> FloatArray:
+def leading_eigenvectors(
+    matrix: FloatArray,
+    n_components: int,
+) -> FloatArray:
     """Leading eigenvectors (d, n_components) of a symmetric matrix, on the grid.
 
     Their largest entries are positive.
     """
     _, vectors = np.linalg.eigh(matrix)
-    leading = with_positive_peaks(vectors[:, ::-1][:, :n_components])
-    return grid.round_to_grid(leading) + 0.0
+    falling = vectors[:, ::-1]
+    leading = falling[:, :n_components]
+    turned = with_positive_peaks(leading)
+    # A negative zero would be a different bit pattern of the same number.
+    return grid.round_to_grid(turned) + 0.0

@@ -17,11 +17,12 @@ import numpy.typing as npt
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, round_to_grid
+from flwr_dpkmeans.kernels.grid import FloatArray, LabelArray, Mask, round_to_grid
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats, squared_lengths
 from flwr_dpkmeans.kmeans.eigenvectors import eigenpairs, product
 from flwr_dpkmeans.kmeans.public_points import plus_plus
-from flwr_dpkmeans.kmeans.ranges import exceeded_among
+from flwr_dpkmeans.kmeans.ranges.thresholds import exceeded_among
 
 PRIOR_VARIANCE = 0.2
 """Of a column in the box [-1, 1], before anything is known.
@@ -64,9 +65,12 @@ _SCORE_STEP = 0.125
 _SIZE_STEP = 0.125  # octaves
 _SURELY_MISSING = 0.7
 _FARTHEST_STEP = 48
-_FULL_SHARES = 1.0 / (1.0 + 2.0 ** np.arange(-6.0, 10.5, 0.5))
+_EMPTY_TO_FULL = 2.0 ** np.arange(-6.0, 10.5, 0.5)
+_FULL_SHARES = 1.0 / (1.0 + _EMPTY_TO_FULL)
 """Shares of proxies with rows that are looked at: from nearly all to one in a thousand.
 """
+_TINY = 1e-300
+_Bins = npt.NDArray[np.int64]
 LEAST_CLUSTER = 2.0
 """Rows, or clients, of a cluster: the center of a single one would be that row."""
 
@@ -85,17 +89,19 @@ class Ellipsoid:
     @property
     def spread(self) -> float:
         """Root mean square distance from the centre."""
-        return math.sqrt(math.fsum(self.variances))
+        square = math.fsum(self.variances)
+        return math.sqrt(square)
 
 
 def shrunk_centre(noisy_mean: FloatArray, noise: float) -> FloatArray:
     """Pull a noisy mean (d,) toward the middle of the box, by how much of its length
     noise explains; on the grid.
     """
-    factor = signal_share(float(np.square(noisy_mean).mean()), noise)
-    return round_to_grid(
-        np.clip(noisy_mean * factor, -_FARTHEST_CENTRE, _FARTHEST_CENTRE)
-    )
+    squares = np.square(noisy_mean)
+    factor = signal_share(float(squares.mean()), noise)
+    pulled = noisy_mean * factor
+    clipped = np.clip(pulled, -_FARTHEST_CENTRE, _FARTHEST_CENTRE)
+    return round_to_grid(clipped)
 
 
 def signal_share(square: float, noise: float) -> float:
@@ -103,8 +109,11 @@ def signal_share(square: float, noise: float) -> float:
 
     0 if it explains all.
     """
-    signal = square - noise**2
-    return signal / (signal + noise**2) if signal > 0.0 else 0.0
+    of_noise = noise**2
+    signal = square - of_noise
+    if signal > 0.0:
+        return signal / (signal + of_noise)
+    return 0.0
 
 
 def axis_variance(
@@ -123,24 +132,21 @@ def axis_variance(
     deviation: else noise would put all clusters into one place. Also returns the square
     of that standard deviation.
     """
+    n_features = len(offset)
     squares = math.fsum(np.square(offset))
+    measured = (noisy_square - squares) / n_features
     # Of the square of the centre's distance, noise in the centre is a part, too.
-    own = math.hypot(noise, 2.0 * error * math.sqrt(squares)) / len(offset)
-    averaged, left = by_precision(
-        (noisy_square - squares) / len(offset),
-        own**2,
+    of_centre = 2.0 * error * math.sqrt(squares)
+    deviation = math.hypot(noise, of_centre) / n_features
+    averaged, remaining = by_precision(
+        measured,
+        deviation**2,
         prior,
         prior_variance,
     )
-    return (
-        float(
-            min(
-                max(averaged, _LEAST_PART * math.sqrt(left), _LEAST_VARIANCE),
-                _MOST_VARIANCE,
-            )
-        ),
-        left,
-    )
+    least = _LEAST_PART * math.sqrt(remaining)
+    variance = max(averaged, least, _LEAST_VARIANCE)
+    return float(min(variance, _MOST_VARIANCE)), remaining
 
 
 def by_precision(
@@ -151,9 +157,9 @@ def by_precision(
 ) -> tuple[float, float]:
     """Average two estimates of one number by precision: the average, and its variance."""
     both = first_variance + second_variance
-    return (
-        first * second_variance + second * first_variance
-    ) / both, first_variance * second_variance / both
+    weighted = first * second_variance + second * first_variance
+    variance = first_variance * second_variance / both
+    return weighted / both, variance
 
 
 def squared_edges(n_features: int) -> FloatArray:
@@ -161,7 +167,9 @@ def squared_edges(n_features: int) -> FloatArray:
 
     Halves, exactly, of the box's squared diagonal.
     """
-    return np.ldexp(4.0 * n_features, -np.arange(N_DISTANCES))
+    squared_diagonal = 4.0 * n_features
+    halvings = np.arange(N_DISTANCES)
+    return np.ldexp(squared_diagonal, -halvings)
 
 
 def distance_counts(points: FloatArray, centre: FloatArray) -> FloatArray:
@@ -172,36 +180,40 @@ def distance_counts(points: FloatArray, centre: FloatArray) -> FloatArray:
     All that is nearer than the last bin's edge is in the last bin. On the grid squares
     are exact, so that a row's bin is a function of that row alone.
     """
-    return np.bincount(distance_bins(points, centre), minlength=N_DISTANCES).astype(
-        np.float64
-    )
+    bins = distance_bins(points, centre)
+    counts = np.bincount(bins, minlength=N_DISTANCES)
+    return as_floats(counts)
 
 
-def distance_bins(points: FloatArray, centre: FloatArray) -> npt.NDArray[np.int64]:
+def distance_bins(points: FloatArray, centre: FloatArray) -> _Bins:
     """Bins of points (n, d), (n,), by their squared distance from a centre."""
-    residuals = points - centre
-    nearer = np.searchsorted(
-        squared_edges(points.shape[1])[::-1],
-        np.einsum("ij,ij->i", residuals, residuals),
-    )
-    return np.asarray(np.maximum(N_DISTANCES - 1 - nearer, 0), dtype=np.int64)
+    squares = squared_lengths(points - centre)
+    edges = squared_edges(points.shape[1])
+    rising = edges[::-1]
+    n_nearer = np.searchsorted(rising, squares)
+    bins = N_DISTANCES - 1 - n_nearer
+    return np.asarray(np.maximum(bins, 0), np.int64)
 
 
 def farthest_heard(scores: FloatArray, threshold: float) -> int:
-    """Place of the farthest bin that stands out of the noise, alone or together with
+    """Index of the farthest bin that stands out of the noise, alone or together with
     its neighbours; 0 if none does.
 
     `scores` are noisy counts in standard deviations of their noise, the farthest first.
     A few rows in several bins are heard together: 2, and 4, are looked at outside of
     what fewer have shown.
     """
+    n_bins = len(scores)
     sums = np.concatenate([[0.0], np.cumsum(scores)])
-    first = len(scores)
+    farthest = n_bins
     for width in (1, 2, 4):
-        windows = (sums[width:] - sums[:-width])[: max(0, first - width + 1)]
-        places = np.flatnonzero(windows > threshold * math.sqrt(width))
-        first = int(places[0]) if places.size else first
-    return 0 if first == len(scores) else first
+        windows = sums[width:] - sums[:-width]
+        n_outside = max(0, farthest - width + 1)
+        least = threshold * math.sqrt(width)
+        standing_out = np.flatnonzero(windows[:n_outside] > least)
+        if standing_out.size:
+            farthest = int(standing_out[0])
+    return 0 if farthest == n_bins else farthest
 
 
 def farther_if_likelier(
@@ -210,20 +222,25 @@ def farther_if_likelier(
     noise: FloatArray,
     n: float,
 ) -> int:
-    """The place `first`, or a farther one where n rows are likelier to begin than
+    """The bin `first`, or a farther one where n rows are likelier to begin than
     anywhere from about there on.
 
     Rows are taken to lie in three bins, a quarter, a half and a quarter of them. Few
     rows may not be heard where they are, and noise is then heard in some bin near the
     centre.
     """
-    logs = np.zeros(len(counts) - len(_BIN_SHARES) + 1)
-    for place, share in enumerate(_BIN_SHARES):
-        bins, rows = slice(place, place + len(logs)), share * n
+    n_beside = len(_BIN_SHARES) - 1
+    n_starts = len(counts) - n_beside
+    logs = np.zeros(n_starts)
+    for offset, share in enumerate(_BIN_SHARES):
+        bins = slice(offset, offset + n_starts)
+        rows = share * n
+        variances = np.square(noise[bins])
         # Log likelihood of so many rows over that of none.
-        logs += (counts[bins] - 0.5 * rows) * rows / np.square(noise[bins])
+        logs += (counts[bins] - 0.5 * rows) * rows / variances
     likeliest = int(logs.argmax())
-    return likeliest if likeliest < first - (len(_BIN_SHARES) - 1) else first
+    is_farther = likeliest < first - n_beside
+    return likeliest if is_farther else first
 
 
 def binned_square(
@@ -237,9 +254,10 @@ def binned_square(
     """
     middles = edges * MIDDLE_OF_BIN
     square = math.fsum(counts * middles) / n
-    return square, math.hypot(
-        math.sqrt(math.fsum(np.square(noise * middles))) / n, BIN_ERROR * square
-    )
+    variances = np.square(noise * middles)
+    of_noise = math.sqrt(math.fsum(variances)) / n
+    of_bins = BIN_ERROR * square
+    return square, math.hypot(of_noise, of_bins)
 
 
 def ellipsoid_of(
@@ -258,32 +276,40 @@ def ellipsoid_of(
     n_features = len(matrix)
     diagonal = np.diag(matrix)
     factor = signal_share(float(diagonal.var()), noise)
-    own = np.clip(
-        variance + (diagonal - diagonal.mean()) * factor,
+    scatter = diagonal - diagonal.mean()
+    of_columns = np.clip(
+        variance + scatter * factor,
         _LEAST_AXIS * variance,
         _MOST_VARIANCE,
     )
-    eigenvalues, eigenvectors = eigenpairs(matrix - np.diag(diagonal))
-    edge = noise * math.sqrt(n_features / 2.0)
-    kept = np.sign(eigenvalues) * np.sqrt(np.maximum(eigenvalues**2 - edge**2, 0.0))
-    shrunk = product(
-        eigenvectors * kept, np.ascontiguousarray(eigenvectors.T)
-    ) + np.diag(own)
+    beside = _shrunk_beside_diagonal(matrix, noise)
+    shrunk = beside + np.diag(of_columns)
     # What stands out of the average variance, on a grid of its own: last digits of the
     # noise's scale are gone.
-    relative = (
-        np.rint((shrunk / variance - np.eye(n_features)) * _RELATIVE_GRID)
-        / _RELATIVE_GRID
-    )
-    lengths, axes = eigenpairs(relative)
-    lengths = (
-        np.maximum(_all_lengths(1.0 + lengths, relative), _LEAST_EIGENVALUE) * variance
-    )
-    lengths = lengths * (float(own.sum()) / float(lengths.sum()))
+    relative = shrunk / variance - np.eye(n_features)
+    steps = np.rint(relative * _RELATIVE_GRID)
+    relative = steps / _RELATIVE_GRID
+    eigenvalues, axes = eigenpairs(relative)
+    lengths = _all_lengths(1.0 + eigenvalues, relative)
+    lengths = np.maximum(lengths, _LEAST_EIGENVALUE) * variance
+    trace = float(of_columns.sum())
+    lengths = lengths * (trace / float(lengths.sum()))
     # Single precision: last digits of the noise's scale are gone, and those of a small
     # table are kept.
-    exact = np.maximum(lengths, _LEAST_VARIANCE).astype(np.float32).astype(np.float64)
-    return Ellipsoid(exact, round_to_grid(axes) + 0.0)
+    single = np.maximum(lengths, _LEAST_VARIANCE).astype(np.float32)
+    return Ellipsoid(as_floats(single), round_to_grid(axes) + 0.0)
+
+
+def _shrunk_beside_diagonal(matrix: FloatArray, noise: float) -> FloatArray:
+    """What stands out of the noise's semicircle, without the diagonal."""
+    n_features = len(matrix)
+    diagonal = np.diag(matrix)
+    eigenvalues, eigenvectors = eigenpairs(matrix - np.diag(diagonal))
+    edge = noise * math.sqrt(n_features / 2.0)
+    squares = np.maximum(eigenvalues**2 - edge**2, 0.0)
+    shrunk = np.sign(eigenvalues) * np.sqrt(squares)
+    transposed = np.ascontiguousarray(eigenvectors.T)
+    return product(eigenvectors * shrunk, transposed)
 
 
 def _all_lengths(leading: FloatArray, relative: FloatArray) -> FloatArray:
@@ -292,10 +318,10 @@ def _all_lengths(leading: FloatArray, relative: FloatArray) -> FloatArray:
     """
     n_features = len(relative)
     missing = n_features - len(leading)
-    rest = (n_features + float(np.trace(relative)) - float(leading.sum())) / max(
-        1, missing
-    )
-    return np.concatenate([leading, np.full(missing, rest)])
+    total = n_features + float(np.trace(relative))
+    rest = total - float(leading.sum())
+    equal_ones = np.full(missing, rest / max(1, missing))
+    return np.concatenate([leading, equal_ones])
 
 
 def tessellation(
@@ -315,16 +341,17 @@ def tessellation(
             " as many: draw more."
         )
     rounded = round_to_grid(samples)
-    if len(samples) * n_proxies > _MOST_DISTANCES:
-        return rounded[generator.choice(len(samples), size=n_proxies, replace=False)]
-    proxies = rounded[
-        plus_plus(
-            rounded,
-            np.ones(len(rounded)),
-            n_proxies,
-            generator,
-        )
-    ]
+    n_samples = len(rounded)
+    if n_samples * n_proxies > _MOST_DISTANCES:
+        chosen = generator.choice(n_samples, size=n_proxies, replace=False)
+        return rounded[chosen]
+    chosen = plus_plus(
+        rounded,
+        np.ones(n_samples),
+        n_proxies,
+        generator,
+    )
+    proxies = rounded[chosen]
     for _ in range(_LLOYD_STEPS):
         proxies = at_means(proxies, rounded)
     return proxies
@@ -346,9 +373,12 @@ def at_means(proxies: FloatArray, points: FloatArray) -> FloatArray:
     to, where there are any.
     """
     labels = nearest_centroids(points, proxies)[0]
-    counts = np.bincount(labels, minlength=len(proxies))[:, None]
-    means = sum_by_label(points, labels, len(proxies)) / np.maximum(counts, 1)
-    return np.where(counts > 0, round_to_grid(means), proxies)
+    n_proxies = len(proxies)
+    counts = np.bincount(labels, minlength=n_proxies)[:, None]
+    sums = sum_by_label(points, labels, n_proxies)
+    means = sums / np.maximum(counts, 1)
+    has_points = counts > 0
+    return np.where(has_points, round_to_grid(means), proxies)
 
 
 def box_samples(
@@ -367,32 +397,36 @@ def box_samples(
     three tenths uniformly from the part of the box so far from the centre along every
     column: what the ellipsoid misses, above all in corners.
     """
-    n_samples = _n_samples(n_proxies, len(centre))
+    n_samples = sample_size(n_proxies, len(centre))
     n_axes = axes.shape[1]
     uniform = generator.uniform(-1.0, 1.0, (n_samples, n_axes))
     # A uniform variable on [-1, 1] has the variance 1/3. Products of grid values add up
     # exactly.
-    along = round_to_grid(uniform * np.sqrt(3.0 * variances[:n_axes]))
-    samples = np.clip(centre + along @ axes.T, -1.0, 1.0)
+    extents = np.sqrt(3.0 * variances[:n_axes])
+    along = round_to_grid(uniform * extents)
+    points = centre + along @ axes.T
+    samples = np.clip(points, -1.0, 1.0)
     if cover is not None:
         n_cover = int(_CUBE_SHARE * n_samples)
-        anywhere = _in_cubes(centre, np.full((n_cover, 1), cover), generator)
-        left = _columns_left(
+        halves = np.full((n_cover, 1), cover)
+        anywhere = points_in_cubes(centre, halves, generator)
+        leaves = _leaves_ellipsoid(
             n_proxies,
             n_cover,
             len(centre),
             generator,
         )
-        samples[:n_cover] = np.where(left, anywhere, samples[:n_cover])
+        inside = samples[:n_cover]
+        samples[:n_cover] = np.where(leaves, anywhere, inside)
     return samples
 
 
-def _columns_left(
+def _leaves_ellipsoid(
     n_proxies: int,
     n_samples: int,
     n_features: int,
     generator: np.random.Generator,
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """In which columns (n, d) samples of the box leave the ellipsoid.
 
     In all, or in one, and each further by a coin.
@@ -401,9 +435,11 @@ def _columns_left(
     lie along an axis.
     """
     if n_proxies >= _CELLS_PER_AXIS**n_features:
-        return np.ones((n_samples, n_features), dtype=np.bool_)
+        return np.ones((n_samples, n_features), np.bool_)
     n_columns = generator.geometric(0.5, (n_samples, 1))
-    return np.argsort(generator.random((n_samples, n_features)), axis=1) < n_columns
+    keys = generator.random((n_samples, n_features))
+    ranks = np.argsort(keys, axis=1)
+    return ranks < n_columns
 
 
 def far_samples(
@@ -419,12 +455,19 @@ def far_samples(
     Those inside of the smallest cube are left out, where at least one for each proxy is
     outside.
     """
-    halves = extent * (2.0 / extent) ** generator.random(
-        (_n_samples(n_proxies, len(centre)), 1)
-    )
-    points = _in_cubes(centre, halves, generator)
-    outside = points[np.abs(points - centre).max(axis=1) > extent]
+    n_samples = sample_size(n_proxies, len(centre))
+    octaves = generator.random((n_samples, 1))
+    halves = extent * (2.0 / extent) ** octaves
+    points = points_in_cubes(centre, halves, generator)
+    is_outside = _cube_distances(points, centre) > extent
+    outside = points[is_outside]
     return outside if len(outside) >= n_proxies else points
+
+
+def _cube_distances(points: FloatArray, centre: FloatArray) -> FloatArray:
+    """Half width, (n,), of the cube around a centre that each point lies on."""
+    offsets = np.abs(points - centre)
+    return as_floats(offsets.max(axis=1))
 
 
 def outside_cube(
@@ -440,16 +483,13 @@ def outside_cube(
     The mean of a cell all around the cube lies amid the other proxies, and steps as far
     as its cell is wide.
     """
-    inside, rounded = (
-        np.abs(proxies - centre).max(axis=1) <= extent,
-        round_to_grid(samples),
-    )
-    return np.where(
-        inside[:, None], rounded[nearest_centroids(proxies, rounded)[0]], proxies
-    )
+    is_inside = _cube_distances(proxies, centre) <= extent
+    rounded = round_to_grid(samples)
+    nearest, _ = nearest_centroids(proxies, rounded)
+    return np.where(is_inside[:, None], rounded[nearest], proxies)
 
 
-def _in_cubes(
+def points_in_cubes(
     centre: FloatArray,
     halves: FloatArray,
     generator: np.random.Generator,
@@ -457,8 +497,10 @@ def _in_cubes(
     """Draw a point (d,) from each cube of the half widths (n, 1) around the centre, cut
     to the box.
     """
-    low, high = np.clip(centre - halves, -1.0, 1.0), np.clip(centre + halves, -1.0, 1.0)
-    return np.asarray(generator.uniform(low, high), dtype=np.float64)
+    low = np.clip(centre - halves, -1.0, 1.0)
+    high = np.clip(centre + halves, -1.0, 1.0)
+    points = generator.uniform(low, high)
+    return as_floats(points)
 
 
 def normal_samples(
@@ -469,11 +511,13 @@ def normal_samples(
     """Draw points (n, c) from the normal distribution of the private covariance in the
     space of its leading c axes.
     """
-    n_samples = _n_samples(n_proxies, len(variances))
-    return generator.standard_normal((n_samples, len(variances))) * np.sqrt(variances)
+    width = len(variances)
+    shape = sample_size(n_proxies, width), width
+    standard = generator.standard_normal(shape)
+    return standard * np.sqrt(variances)
 
 
-def _n_samples(
+def sample_size(
     n_proxies: int,
     width: int,
     least: int = _LEAST_SAMPLES,
@@ -482,10 +526,9 @@ def _n_samples(
 
     a plan may come from a hostile server.
     """
-    return max(
-        n_proxies,
-        min(max(least, SAMPLES_PER_PROXY * n_proxies), _MOST_SAMPLED_VALUES // width),
-    )
+    enough = max(least, SAMPLES_PER_PROXY * n_proxies)
+    most = _MOST_SAMPLED_VALUES // width
+    return max(n_proxies, min(enough, most))
 
 
 def samples_around(
@@ -494,7 +537,7 @@ def samples_around(
     width: float | FloatArray,
     generator: np.random.Generator,
     within: Ellipsoid | None = None,
-    whole: npt.NDArray[np.bool_] | None = None,
+    whole: Mask | None = None,
 ) -> FloatArray:
     """Draw points around proxies (n, c), in proportion to their weights.
 
@@ -506,32 +549,51 @@ def samples_around(
     these are flat, hardly a point would lie among them. Weights are at least 0; equal
     ones are taken where all are 0.
     """
-    shares = np.asarray(weights, dtype=np.float64)
-    shares = (
-        shares / shares.sum()
-        if shares.sum() > 0.0
-        else np.full(len(proxies), 1.0 / len(proxies))
-    )
-    size = _n_samples(len(proxies), proxies.shape[1], least=1)
-    parents = generator.choice(len(proxies), size=size, p=shares)
-    widths = np.broadcast_to(width, len(proxies))[parents, None]
-    steps = widths * generator.standard_normal((len(parents), proxies.shape[1]))
+    n_proxies, n_features = proxies.shape
+    shares = _shares_of(as_floats(weights))
+    size = sample_size(n_proxies, n_features, least=1)
+    parents = generator.choice(n_proxies, size=size, p=shares)
+    every_width = np.broadcast_to(width, n_proxies)
+    widths = as_column(every_width[parents])
+    shape = len(parents), n_features
+    steps = widths * generator.standard_normal(shape)
     if within is not None:
-        # Cells that are wider than others lie far away, where rows are not those that
-        # it describes.
-        usual = np.min(width)
-        surplus = np.where(
-            widths > usual,
-            0.0,
-            1.0 - np.minimum(1.0, _DEPTH * np.sqrt(within.variances) / usual),
-        )
-        if surplus.any():
-            # Then products with axes on the grid are exact.
-            steps = round_to_grid(steps)
-            steps -= round_to_grid(steps @ within.axes * surplus) @ within.axes.T
+        steps = _flattened(steps, widths, np.min(width), within)
     if whole is not None:
         steps[whole[parents]] = 0.0
     return proxies[parents] + steps
+
+
+def _shares_of(weights: FloatArray) -> FloatArray:
+    """Divide weights by their sum; equal shares where all are 0."""
+    total = weights.sum()
+    if total > 0.0:
+        return as_floats(weights / total)
+    n_weights = len(weights)
+    return np.full(n_weights, 1.0 / n_weights)
+
+
+def _flattened(
+    steps: FloatArray,
+    widths: FloatArray,
+    usual: float,
+    within: Ellipsoid,
+) -> FloatArray:
+    """Shorten steps along axes on which the rows' own deviation is small.
+
+    Only those of the usual width.
+    """
+    depths = _DEPTH * np.sqrt(within.variances) / usual
+    too_much = 1.0 - np.minimum(1.0, depths)
+    # Cells that are wider than others lie far away, where rows are not those that it
+    # describes.
+    surplus = np.where(widths > usual, 0.0, too_much)
+    if not surplus.any():
+        return steps
+    # On the grid products with axes are exact.
+    rounded = round_to_grid(steps)
+    along = rounded @ within.axes * surplus
+    return rounded - round_to_grid(along) @ within.axes.T
 
 
 def scattered(
@@ -547,15 +609,17 @@ def scattered(
     `widths`, (n,), are deviations along each axis; a proxy (n, c) is the mean of its
     points, which come in pairs.
     """
-    half = -(-_n_samples(*proxies.shape) // (2 * len(proxies)))
-    steps = (
-        generator.standard_normal((len(proxies), half, proxies.shape[1]))
-        * widths[:, None, None]
-    )
-    points = round_to_grid(proxies[:, None] + np.concatenate([steps, -steps], axis=1))
-    return points.reshape(-1, proxies.shape[1]), np.repeat(
-        weights / (2 * half), 2 * half
-    )
+    n_proxies, n_features = proxies.shape
+    n_samples = sample_size(n_proxies, n_features)
+    n_pairs = math.ceil(n_samples / (2 * n_proxies))
+    shape = n_proxies, n_pairs, n_features
+    standard = generator.standard_normal(shape)
+    steps = standard * widths[:, None, None]
+    both_ways = np.concatenate([steps, -steps], axis=1)
+    points = round_to_grid(proxies[:, None] + both_ways)
+    n_each = 2 * n_pairs
+    shares = np.repeat(weights / n_each, n_each)
+    return points.reshape(-1, n_features), shares
 
 
 def likely_weights(
@@ -578,36 +642,43 @@ def likely_weights(
     steps = np.arange(-_FARTHEST_STEP, _FARTHEST_STEP + 1) * _SCORE_STEP
     sizes = scores[:, None] + steps
     # Of the step around a size, only the part from the least size on.
-    chances = np.exp(-0.5 * steps**2) * np.clip(
-        (sizes - least) / _SCORE_STEP + 0.5, 0.0, 1.0
-    )
+    part_above = (sizes - least) / _SCORE_STEP + 0.5
+    chances = np.exp(-0.5 * steps**2) * np.clip(part_above, 0.0, 1.0)
     densities = chances / np.maximum(sizes, least)
-    full = densities.sum(axis=1) * (
-        _SCORE_STEP / math.log(max(n / (least * noise), 2.0))
-    )
+    density = densities.sum(axis=1)
+    octaves = math.log(max(n / (least * noise), 2.0))
+    full = density * (_SCORE_STEP / octaves)
     empty = np.exp(-0.5 * scores**2)
-    # (n_proxies, n_shares): likelihood of each count, by the share of proxies that have
-    # rows.
-    likelihoods = empty[:, None] * (1.0 - _FULL_SHARES) + full[:, None] * _FULL_SHARES
-    evidence = np.log(likelihoods).sum(axis=0) + np.log(
-        _FULL_SHARES * (1.0 - _FULL_SHARES)
-    )
+    has_rows = _chances_of_rows(full, empty)
+    n_proxies = len(noisy_counts)
+    least_total = least * noise * math.sqrt(n_proxies)
+    if math.fsum(noisy_counts) <= least_total:
+        is_likely = has_rows > 0.5
+        has_rows = np.where(is_likely, has_rows, 0.0)
+    chance = chances.sum(axis=1)
+    at_least = np.maximum(density, _TINY)
+    return round_to_grid(has_rows * noise * chance / at_least)
+
+
+def _chances_of_rows(full: FloatArray, empty: FloatArray) -> FloatArray:
+    """Chance of each proxy, (n_proxies,), to have rows at all.
+
+    From the likelihoods of its count with rows and without any, averaged over the
+    share of proxies that have rows, by how well it explains all counts.
+    """
+    # (n_proxies, n_shares)
+    with_rows = as_column(full) * _FULL_SHARES
+    empty_shares = 1.0 - _FULL_SHARES
+    likelihoods = as_column(empty) * empty_shares + with_rows
+    prior = np.log(_FULL_SHARES * empty_shares)
+    evidence = np.log(likelihoods).sum(axis=0) + prior
     averaging = np.exp(evidence - evidence.max())
-    is_full = (full[:, None] * _FULL_SHARES / likelihoods) @ (
-        averaging / averaging.sum()
-    )
-    if math.fsum(noisy_counts) <= least * noise * math.sqrt(len(noisy_counts)):
-        is_full = np.where(is_full > 0.5, is_full, 0.0)
-    return round_to_grid(
-        is_full
-        * noise
-        * chances.sum(axis=1)
-        / np.maximum(densities.sum(axis=1), 1e-300)
-    )
+    chances = with_rows / likelihoods
+    return as_floats(chances @ (averaging / averaging.sum()))
 
 
 def unheard_rows(
-    bins: npt.NDArray[np.int64],
+    bins: _Bins,
     counts: FloatArray,
     weights: FloatArray,
     noise: float,
@@ -626,37 +697,44 @@ def unheard_rows(
 
     def beyond(values: FloatArray) -> FloatArray:
         # Rows at a bin's edge may be those of a proxy in the next one.
-        sums = np.cumsum(np.bincount(bins, values, N_DISTANCES))
+        in_bins = np.bincount(bins, values, N_DISTANCES)
+        sums = np.cumsum(in_bins)
         return np.append(sums[1:], sums[-1])
 
     rows, rows_noise = histogram
-    heard, theirs, n_there = beyond(weights), beyond(counts), beyond(np.ones(len(bins)))
-    estimates = np.stack([np.cumsum(rows), theirs, n - (counts.sum() - theirs)])
-    precisions = 1.0 / np.vstack(
+    n_proxies = len(bins)
+    weight_beyond = beyond(weights)
+    count_beyond = beyond(counts)
+    n_beyond = beyond(np.ones(n_proxies))
+    # Three estimates of the rows in a bin and beyond: by the histogram, by the proxies
+    # there, and by what the others leave of all rows.
+    by_histogram = np.cumsum(rows)
+    by_others = n - (counts.sum() - count_beyond)
+    estimates = np.stack([by_histogram, count_beyond, by_others])
+    n_proxies_each = np.maximum([n_beyond, n_proxies - n_beyond], 0.5)
+    variances = np.vstack(
         [
             np.cumsum(rows_noise**2),
-            noise**2 * np.maximum([n_there, len(bins) - n_there], 0.5),
+            noise**2 * n_proxies_each,
         ]
     )
-    total, least = (
-        np.average(estimates, 0, precisions),
-        heard_among(N_DISTANCES) / np.sqrt(precisions.sum(axis=0)),
-    )
-    is_more = (
-        (total - heard > np.maximum(0.5 * total, least))
-        & (total < 0.5 * n)
-        & (n_there > 0.0)
-    )
-    place = max(np.flatnonzero(is_more).tolist(), default=-1)
-    n_here, farther = (
-        np.bincount(bins, minlength=N_DISTANCES),
-        np.arange(N_DISTANCES) <= place,
-    )
-    lacking = (farther & (n_here > 0)) * np.maximum(
-        rows - np.bincount(bins, weights, N_DISTANCES), 0.0
-    )
-    missing = (total - heard)[place] / max(float(lacking.sum()), 1.0)
-    return round_to_grid((lacking * missing / np.maximum(n_here, 1))[bins])
+    precisions = 1.0 / variances
+    total = np.average(estimates, 0, precisions)
+    total_noise = np.sqrt(precisions.sum(axis=0))
+    least = heard_among(N_DISTANCES) / total_noise
+    missing = total - weight_beyond
+    is_more = missing > np.maximum(0.5 * total, least)
+    is_more &= total < 0.5 * n
+    is_more &= n_beyond > 0.0
+    nearest = max(np.flatnonzero(is_more).tolist(), default=-1)
+    n_here = np.bincount(bins, minlength=N_DISTANCES)
+    may_lack = np.arange(N_DISTANCES) <= nearest
+    may_lack &= n_here > 0
+    surplus = rows - np.bincount(bins, weights, N_DISTANCES)
+    lacking = may_lack * np.maximum(surplus, 0.0)
+    share = missing[nearest] / max(float(lacking.sum()), 1.0)
+    of_each = lacking * share / np.maximum(n_here, 1)
+    return round_to_grid(of_each[bins])
 
 
 def expected_rows(
@@ -669,22 +747,23 @@ def expected_rows(
     Before, they are 0 or, as likely, of any size from `LEAST_CLUSTER` to n, all octaves
     alike.
     """
-    sizes = 2.0 ** np.arange(
+    most = max(n, LEAST_CLUSTER)
+    octaves = np.arange(
         math.log2(LEAST_CLUSTER),
-        math.log2(max(n, LEAST_CLUSTER)) + _SIZE_STEP / 2.0,
+        math.log2(most) + _SIZE_STEP / 2.0,
         _SIZE_STEP,
     )
+    sizes = 2.0**octaves
+    none_and_sizes = np.concatenate([[0.0], sizes])
     # (k, 1 + n_sizes): log likelihoods of none and of each size.
-    logs = -0.5 * np.square(
-        (noisy_counts[:, None] - np.concatenate([[0.0], sizes])) / noise
-    )
-    chances = np.exp(logs - logs.max(axis=1, keepdims=True))
+    scores = (as_column(noisy_counts) - none_and_sizes) / noise
+    logs = -0.5 * np.square(scores)
+    largest = logs.max(axis=1, keepdims=True)
+    chances = np.exp(logs - largest)
     chances[:, 0] *= len(sizes)
     chances /= chances.sum(axis=1, keepdims=True)
-    return (
-        np.asarray((chances[:, 1:] * sizes).sum(axis=1), dtype=np.float64),
-        chances[:, 0],
-    )
+    weighted = chances[:, 1:] * sizes
+    return as_floats(weighted.sum(axis=1)), chances[:, 0]
 
 
 def split_largest(
@@ -698,7 +777,7 @@ def split_largest(
     """Halve the cluster that costs most by the center (k, d) with the fewest rows, if
     that lowers the cost; or None.
 
-    Returned with both places. `likely` (k,) are expected counts, `missing` (k,) the
+    Returned with both indices. `likely` (k,) are expected counts, `missing` (k,) the
     chances that a center has no rows and one is missing elsewhere, `mean_squares` (k,)
     are those of the clusters' residuals, `total` is all rows' sum of squares. The loss
     is the fewest rows' way to the next center. The gain is what halving a normal
@@ -707,28 +786,31 @@ def split_largest(
     one, since it may be several. Else it may be the middle of heavy tails, whose few
     rows have centers to keep.
     """
-    costs, (k, d), empty = likely * mean_squares, centers.shape, int(likely.argmin())
+    k, d = centers.shape
+    costs = likely * mean_squares
+    empty = int(likely.argmin())
     largest = int(costs.argmax())
+    fewest = likely[empty]
+    most = likely[largest]
+    # Of one cluster, or of counts that all say nothing, it is the same one.
+    if empty == largest or 2.0 * fewest > most:
+        return None
     squares = np.square(centers - centers[empty]).sum(axis=1)
     squares[empty] = math.inf
+    loss = fewest * float(squares.min())
     along = 2.0 / math.pi * float(mean_squares[largest]) / d
-    several = (
-        float(costs[largest]) * k / max(total, 1e-300)
-        if missing[empty] > _SURELY_MISSING
-        else 1.0
-    )
-    gain = 0.5 * along * likely[largest] * several
-    # Of one cluster, or of counts that all say nothing, it is the same one.
-    if (
-        empty == largest
-        or 2.0 * likely[empty] > likely[largest]
-        or likely[empty] * float(squares.min()) >= gain
-    ):
+    several = 1.0
+    if missing[empty] > _SURELY_MISSING:
+        several = float(costs[largest]) * k / max(total, _TINY)
+    gain = 0.5 * along * most * several
+    if loss >= gain:
         return None
     step = generator.standard_normal(d)
-    step *= math.sqrt(along / math.fsum(np.square(step)))
+    square = math.fsum(np.square(step))
+    step *= math.sqrt(along / square)
     moved = centers.copy()
-    moved[empty], moved[largest] = centers[largest] + step, centers[largest] - step
+    moved[empty] = centers[largest] + step
+    moved[largest] = centers[largest] - step
     return moved, empty, largest
 
 
@@ -736,7 +818,9 @@ def heard_among(n: int) -> float:
     """Deviations of the noise that any of n counts exceeds with a chance of 0.002 at
     most; 0 for no counts.
     """
-    return exceeded_among(n, _HEARD_FALSELY) if n else 0.0
+    if n == 0:
+        return 0.0
+    return exceeded_among(n, _HEARD_FALSELY)
 
 
 def are_lone(
@@ -744,7 +828,7 @@ def are_lone(
     scores: FloatArray,
     radii: FloatArray,
     threshold: float,
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """Which proxies (n, c), on the grid, have no neighbour whose count stands out.
 
     Noise has none, and rows mostly do.
@@ -755,16 +839,17 @@ def are_lone(
     """
     from scipy.spatial.distance import cdist
 
-    standing, lone = (
-        np.flatnonzero(scores > threshold),
-        np.ones(len(proxies), dtype=np.bool_),
-    )
-    for rows in blocks.row_blocks(len(proxies), len(proxies)):
+    n_proxies = len(proxies)
+    standing = np.flatnonzero(scores > threshold)
+    each = np.arange(n_proxies)
+    is_lone = np.ones(n_proxies, np.bool_)
+    for rows in blocks.row_blocks(n_proxies, n_proxies):
         squares = cdist(proxies[rows], proxies[standing], "sqeuclidean")
-        beside = squares <= (_NEIGHBOUR * radii[rows, None]) ** 2
-        beside &= np.arange(len(proxies))[rows, None] != standing
-        lone[rows] = ~beside.any(axis=1)
-    return lone
+        reach = _NEIGHBOUR * radii[rows, None]
+        is_beside = squares <= reach**2
+        is_beside &= each[rows, None] != standing
+        is_lone[rows] = ~is_beside.any(axis=1)
+    return is_lone
 
 
 def without_lone_rows(weights: FloatArray, labels: LabelArray) -> FloatArray:
@@ -772,6 +857,6 @@ def without_lone_rows(weights: FloatArray, labels: LabelArray) -> FloatArray:
 
     a center would be that row.
     """
-    return np.where(
-        np.bincount(labels, weights=weights)[labels] < LEAST_CLUSTER, 0.0, weights
-    )
+    cluster_weights = np.bincount(labels, weights=weights)
+    is_lone = cluster_weights[labels] < LEAST_CLUSTER
+    return np.where(is_lone, 0.0, weights)

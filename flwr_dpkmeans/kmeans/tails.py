@@ -19,6 +19,7 @@ from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.clipping import SHADE
 from flwr_dpkmeans.kernels.grid import GRID, FloatArray, LabelArray
 from flwr_dpkmeans.kernels.label_sums import add_by_label
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
 
 _SMALLEST_RADIUS = 2.0**-16
 # what the first shell adds to a mean where it is to be added, in radii, shared by columns
@@ -61,9 +62,12 @@ def shell_lengths(
     ndarray, (k, n_shells)
         From the radius on, each longer than the last by one factor.
     """
-    first = np.clip(radii, _SMALLEST_RADIUS, farthest)[:, None]
-    parts = np.arange(n_shells) / max(1, n_shells - 1)
-    lengths: FloatArray = first * (farthest / first) ** parts
+    clipped = np.clip(radii, _SMALLEST_RADIUS, farthest)
+    first = as_column(clipped)
+    n_steps = max(1, n_shells - 1)
+    exponents = np.arange(n_shells) / n_steps
+    growth = (farthest / first) ** exponents
+    lengths: FloatArray = first * growth
     lengths[:, -1] = farthest
     return lengths
 
@@ -105,30 +109,37 @@ def excess_sums(
     DataError
         There are no centers, or more than `n`.
     """
-    if not 1 <= len(centers) <= n:
+    n_centers = len(centers)
+    if not 1 <= n_centers <= n:
         raise DataError(
-            f"there are {len(centers)} centers, but there must be from 1 to {n}: give"
+            f"there are {n_centers} centers, but there must be from 1 to {n}: give"
             " as many as planned."
         )
-    n_shells, n_features = lengths.shape[1], rows.shape[1]
+    n_shells = lengths.shape[1]
+    n_rows, n_features = rows.shape
+    ones = np.ones(n_features)
     least = np.maximum(radii, _SMALLEST_RADIUS)
     sums = np.zeros((n * n_shells, n_features))
-    for part in row_blocks(len(rows), 4 * n_features):
-        nearest = np.minimum(labels[part], len(centers) - 1)
-        residuals = rows[part] - centers[nearest]
-        norms = np.sqrt(np.square(residuals) @ np.ones(n_features))
+    for part in row_blocks(n_rows, 4 * n_features):
+        labels_in_part = np.minimum(labels[part], n_centers - 1)
+        residuals = rows[part] - centers[labels_in_part]
+        norms = np.sqrt(np.square(residuals) @ ones)
         # Few rows are.
-        beyond = np.flatnonzero(norms > least[nearest])
-        nearest, norms = nearest[beyond], norms[beyond]
-        excess = norms - least[nearest]
-        shells = (excess[:, None] > lengths[nearest]).sum(axis=1)
+        beyond = np.flatnonzero(norms > least[labels_in_part])
+        nearest = labels_in_part[beyond]
+        far_norms = norms[beyond]
+        excess = far_norms - least[nearest]
+        are_longer = as_column(excess) > lengths[nearest]
+        shells = are_longer.sum(axis=1)
         shells = np.minimum(shells, n_shells - 1)
         # A row farther than the last shell is pulled back to its end.
         longest = np.maximum(lengths[nearest, shells], excess)
-        factors = SHADE * GRID * excess / (norms * longest)
-        units = np.trunc(residuals[beyond] * factors[:, None])
-        add_by_label(sums, units, nearest * n_shells + shells)
-    return sums.reshape(n, n_shells * n_features) / GRID + 0.0
+        factors = SHADE * GRID * excess / (far_norms * longest)
+        units = residuals[beyond] * as_column(factors)
+        entries = nearest * n_shells + shells
+        add_by_label(sums, np.trunc(units), entries)
+    sums_in_units = sums / GRID + 0.0
+    return sums_in_units.reshape(n, n_shells * n_features)
 
 
 def beyond_radius(
@@ -167,38 +178,44 @@ def beyond_radius(
     """
     n_clusters, n_shells, n_features = sums.shape
     shape = n_clusters, n_features
-    full = np.broadcast_to(np.clip(fullness, _LEAST_FULL, 1.0), (n_clusters,))
-    full = full[:, None]
+    clipped = np.clip(fullness, _LEAST_FULL, 1.0)
+    full = as_column(np.broadcast_to(clipped, (n_clusters,)))
+    first_lengths = lengths[:, :1]
     # Columns share the length of what is cut.
-    first = np.square(lengths[:, :1]) / n_features
+    first = np.square(first_lengths) / n_features
     # No more than all entries of the first shell together have beyond their noise: in
     # many columns that is nothing.
-    heard_squares = max(0.0, float(np.square(sums[:, 0] / noise).mean()) - 1.0)
-    of_noise = np.square(noise * lengths[:, :1] / counts[:, None])
-    sure = np.broadcast_to(
-        np.minimum(_SURE_CUT**2 * first, heard_squares * of_noise), shape
-    )
+    first_scores = np.square(sums[:, 0] / noise)
+    heard_squares = max(0.0, float(first_scores.mean()) - 1.0)
+    of_noise = np.square(noise * first_lengths / as_column(counts))
+    sure_cut = _SURE_CUT**2 * first
+    sure_square = np.minimum(sure_cut, heard_squares * of_noise)
+    sure = np.broadcast_to(sure_square, shape)
     tail = np.minimum(_LIKELY_TAIL * _tail(full, 1.0), 1.0)
-    likely = np.broadcast_to(
-        np.minimum(
-            np.square(_LIKELY_CUT * tail) * first,
-            (_UNHEARD + heard_squares) * of_noise,
-        ),
-        shape,
+    likely_cut = np.square(_LIKELY_CUT * tail) * first
+    likely_square = np.minimum(
+        likely_cut,
+        (_UNHEARD + heard_squares) * of_noise,
     )
+    likely = np.broadcast_to(likely_square, shape)
     # Lengths of residuals scatter less in many columns.
     steepness = _HIDDEN_STEEPNESS * n_features**_BY_COLUMNS
-    hidden = np.square(_HIDDEN * lengths[:, :1] * _tail(full, steepness))
-    more, squares, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    hidden_tail = _tail(full, steepness)
+    hidden = np.square(_HIDDEN * first_lengths * hidden_tail)
+    more = np.zeros(shape)
+    squares = np.zeros(shape)
+    expected: FloatArray = np.zeros(shape)
     faint_scores = np.zeros(shape)
     doubt = math.log(sums.size)
     for shell in range(n_shells):
-        scale = (lengths[:, shell] / counts)[:, None]
-        heard, unsure = sums[:, shell] * scale, np.square(noise * scale)
+        scale = as_column(lengths[:, shell] / counts)
+        heard = sums[:, shell] * scale
+        unsure = np.square(noise * scale)
         scores = sums[:, shell] / noise
         is_faint = np.square(scores) <= _reached(doubt)
         faint_scores = faint_scores + np.where(is_faint, scores, 0.0)
-        joint = np.square(faint_scores) / (shell + 1)
+        n_shells_to_here = shell + 1
+        joint = np.square(faint_scores) / n_shells_to_here
         sure_evidence = _evidence(
             scores,
             joint,
@@ -214,17 +231,20 @@ def beyond_radius(
         sure = np.maximum(sure, unsure * sure_evidence)
         likely = np.maximum(likely, unsure * likely_evidence)
         likely = np.maximum(likely, sure)
-        gain, likely_gain = sure / (sure + unsure), likely / (likely + unsure)
+        gain = sure / (sure + unsure)
+        likely_gain = likely / (likely + unsure)
         added = expected + gain * (heard - expected)
         likelier = expected + likely_gain * (heard - expected)
         more += added
         left = likely_gain * unsure
         below_noise = hidden * unsure / (hidden + unsure)
-        squares += np.maximum(left + np.square(likelier - added), below_noise)
+        disagreement = np.square(likelier - added)
+        squares += np.maximum(left + disagreement, below_noise)
         # What the next shell adds, as far as this one was heard.
         expected = _FALLING * gain * added
         sure = gain * np.square(added)
-        likely = _HEARD_SQUARE * np.square(likelier) + _UNHEARD_SQUARE * left
+        heard_square = np.square(likelier)
+        likely = _HEARD_SQUARE * heard_square + _UNHEARD_SQUARE * left
     return more, np.sqrt(squares)
 
 
@@ -234,7 +254,9 @@ def _tail(fullness: FloatArray, steepness: float) -> FloatArray:
 
     1 where rows are as long as their radius.
     """
-    return np.asarray(fullness * np.exp(steepness * (1.0 - 1.0 / fullness)))
+    beyond = 1.0 - 1.0 / fullness
+    chances = np.exp(steepness * beyond)
+    return np.asarray(fullness * chances)
 
 
 def _evidence(
@@ -266,16 +288,22 @@ def _evidence(
         Negative where there is none.
     """
     n_clusters = len(scores)
-    entries = np.square(scores) - _reached(doubt)
+    reached = _reached(doubt)
+    squares = np.square(scores)
+    entries = squares - reached
     # A tail lies on one side, so faint shells add up.
-    entries = np.maximum(entries, (joint - _reached(doubt)) / (shell + 1))
-    squares = np.square(scores).mean(axis=0) - _reached(doubt / n_clusters)
-    means = np.square(scores.mean(axis=0)) - _reached(doubt) / n_clusters
-    return np.asarray(np.maximum(entries, np.maximum(squares, means)), dtype=np.float64)
+    together = (joint - reached) / (shell + 1)
+    entries = np.maximum(entries, together)
+    mean_squares = squares.mean(axis=0) - _reached(doubt / n_clusters)
+    squared_means = np.square(scores.mean(axis=0))
+    means = squared_means - reached / n_clusters
+    of_columns = np.maximum(mean_squares, means)
+    return as_floats(np.maximum(entries, of_columns))
 
 
 def _reached(doubt: float) -> float:
     """What a mean of squares of standard normal variables reaches, `doubt` being shared
     by them.
     """
-    return 1.0 + 2.0 * math.sqrt(doubt) + 2.0 * doubt
+    scatter = 2.0 * math.sqrt(doubt)
+    return 1.0 + scatter + 2.0 * doubt

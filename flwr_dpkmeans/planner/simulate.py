@@ -15,7 +15,7 @@ from functools import cache, lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.schema import Scale, Schema
 from flwr_dpkmeans.errors import BudgetError, LocalMisuseError
 from flwr_dpkmeans.kernels.grid import round_to_grid

@@ -16,7 +16,12 @@ from importlib import metadata
 
 import numpy as np
 
-from flwr_dpkmeans.errors import LocalMisuseError, invalid, require_whole
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+    LocalMisuseError,
+    invalid,
+    require_whole,
+)
 from flwr_dpkmeans.privacy.closeness import require_at_least
 from flwr_dpkmeans.privacy.exact_gaussian import Integers, discrete_gaussians
 
@@ -117,6 +122,20 @@ class NoiseSource(ABC):
         )
         return self._draw("laplace", scale, size)
 
+    def require_available(self, family: str) -> None:  # noqa: B027
+        """Refuse a family of noise that cannot be drawn in this environment.
+
+        Parameters
+        ----------
+        family : str
+            ``gaussian`` or ``laplace``.
+
+        Raises
+        ------
+        ConfigurationError
+            If the package that draws it is not installed.
+        """
+
     @abstractmethod
     def _draw(
         self,
@@ -141,6 +160,10 @@ class OpenDPNoise(NoiseSource):
     process or machine that Python does not notice (a restored checkpoint, a cloned
     virtual machine) would repeat the noise.
     """
+
+    def require_available(self, family: str) -> None:
+        """Refuse all noise where OpenDP is not installed."""
+        require_opendp()
 
     def _draw(
         self,
@@ -168,6 +191,11 @@ class SecureNoise(OpenDPNoise):
     system's: there is neither key nor state that forks, threads, workers or copies of a
     process could share. Constant time is not claimed (`sharp_edges.md`).
     """
+
+    def require_available(self, family: str) -> None:
+        """Refuse Laplace noise where OpenDP is not installed."""
+        if family == "laplace":
+            super().require_available(family)
 
     def _draw(
         self,
@@ -251,12 +279,23 @@ def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
     return OpenDPNoise()
 
 
+def require_opendp() -> None:
+    """Raise ConfigurationError if OpenDP, which few runs need, is not installed."""
+    installed = list(metadata.distributions(name="opendp"))
+    if not installed:
+        raise ConfigurationError(
+            "Laplace noise and noise='opendp' are drawn by OpenDP, which is not"
+            " installed: pip install 'flwr-dpkmeans[opendp]'."
+        )
+
+
 @lru_cache(maxsize=_MOST_MEASUREMENTS)
 def build_measurement(family: str, scale: float) -> Callable[[list[int]], list[int]]:
     """Build OpenDP's mechanism for lists of 64-bit integers.
 
     It has no state and takes longer to build than to draw.
     """
+    require_opendp()
     import opendp.prelude as dp
 
     require_unbiased(metadata.version("opendp"))

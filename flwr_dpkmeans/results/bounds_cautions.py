@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.errors import column_names
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.clear_centres import (

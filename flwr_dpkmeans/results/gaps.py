@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, Figure
-from flwr_dpkmeans.data.columns.column import Column, Missing
+from flwr_dpkmeans.data.columns.column import Column
+from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import listed
 from flwr_dpkmeans.privacy.released_counts import COUNT_DEVIATIONS

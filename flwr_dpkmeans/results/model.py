@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
-from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.files.frames import frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable
 from flwr_dpkmeans.data.files.reader import locate_file
@@ -35,7 +35,7 @@ from flwr_dpkmeans.errors import DataError, LocalMisuseError, column_names, list
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.kernels.grid import GRID, round_to_grid
-from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE, half_widths
+from flwr_dpkmeans.kmeans.centre_errors.intervals import NORMAL_QUANTILE, half_widths
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.privacy.released_counts import counts_deviation
 from flwr_dpkmeans.privacy.report import PrivacyReport
@@ -47,7 +47,8 @@ from flwr_dpkmeans.results.clear_centres import (
     clear_clusters,
 )
 from flwr_dpkmeans.results.gaps import Gaps, gap_cautions
-from flwr_dpkmeans.results.page import CONSOLE, HTML, number_texts, summary
+from flwr_dpkmeans.results.number_texts import number_texts
+from flwr_dpkmeans.results.page import CONSOLE, HTML, summary
 from flwr_dpkmeans.results.profile import as_frame, profile
 from flwr_dpkmeans.results.whole_files import write_whole
 from flwr_dpkmeans.sums.statement import LOCAL

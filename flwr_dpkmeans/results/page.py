@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from markupsafe import Markup
 
 from flwr_dpkmeans.algorithms.cluster_profile import MISSING, SHARE
 from flwr_dpkmeans.log import printable
@@ -34,6 +33,7 @@ from flwr_dpkmeans.results.clear_centres import (
     distances_to_others,
 )
 from flwr_dpkmeans.results.headline import headline
+from flwr_dpkmeans.results.number_texts import number_text
 from flwr_dpkmeans.results.sureness import (
     APART,
     column_shades,
@@ -73,6 +73,7 @@ The shades, from -3 to 3, are of the cells that are numbers, and repeat what the
 @lru_cache(maxsize=3)
 def _environment(form: str) -> Any:
     from jinja2 import DictLoader, Environment, StrictUndefined
+    from markupsafe import Markup
 
     def finished(value: object) -> object:
         """Keep a value text: no control characters, and no marks of the form."""
@@ -118,28 +119,9 @@ def rendered(template: str, form: str, **values: Any) -> str:
     return lines.strip("\n") + "\n"
 
 
-def number_text(value: float, digits: int = 3) -> str:
-    """Write a number with so many digits, or with all before the point."""
-    if abs(value) < 999.5:
-        return f"{value:.{digits}g}"
-    n_before_point = len(f"{abs(value):.0f}")
-    n_decimals = max(0, digits - n_before_point)
-    return f"{value:,.{n_decimals}f}"
-
-
 def _noise_text(value: float) -> str:
     """The noise in a value, which is no number where the value is missing."""
     return "missing" if math.isnan(value) else number_text(value)
-
-
-def number_texts(values: Sequence[float]) -> list[str]:
-    """Write numbers with the fewest digits, up to six, that show which ones differ."""
-    best: list[str] = []
-    for digits in range(3, 7):
-        texts = [number_text(value, digits) for value in values]
-        if len(set(texts)) > len(set(best)):
-            best = texts
-    return best
 
 
 def summary(
@@ -168,6 +150,8 @@ def page(
 
     `result` where it may know the clusters, with their `picture`.
     """
+    from markupsafe import Markup
+
     values = {
         "headline": headline(report, result),
         "factor": math.exp(min(report.epsilon, _LARGEST_EXPONENT)),

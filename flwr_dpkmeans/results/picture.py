@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.privacy.released_counts import faint_clusters
 from flwr_dpkmeans.privacy.report import CLOSING_ROUNDS, PrivacyReport

@@ -6,7 +6,7 @@ Exact, so it stays with the party.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,29 @@ from flwr_dpkmeans.data.doubts.doubtful_columns import (
 )
 from flwr_dpkmeans.data.files.cells import MISSING
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 _COMMONEST = 5
 _FEW_TEXTS = 0.1
 """Of a column's cells: what is no number among so few is a slip, and left out."""
 
-_NO_MEASURES = frozenset((Doubt.INDEX, Doubt.IDENTIFIER, Doubt.REPEATED))
+_NO_MEASURES = frozenset(
+    (
+        Doubt.INDEX,
+        Doubt.IDENTIFIER,
+        Doubt.REPEATED,
+    )
+)
 """Doubts about a column for which its values are listed, not averaged."""
 
 
 def profile(
-    table: Any,
+    table: pd.DataFrame,
     labels: NDArray[np.int64],
     n_clusters: int,
-) -> Any:
+) -> pd.DataFrame:
     """Describe the rows of each cluster by all columns of a data frame; exact.
 
     Also by those columns that were not clustered. `labels`, (n_rows,), are clusters, or
@@ -44,7 +53,8 @@ def profile(
 
     columns = _Columns(table)
     is_clustered = labels >= 0
-    total = max(1, int(is_clustered.sum()))
+    n_clustered = int(is_clustered.sum())
+    total = max(1, n_clustered)
     groups = {"all": is_clustered}
     for cluster in range(n_clusters):
         groups[str(cluster)] = labels == cluster
@@ -52,10 +62,14 @@ def profile(
     for name, is_inside in groups.items():
         lines = columns.describe(is_inside)
         n_rows = int(is_inside.sum())
-        lines.insert(0, "cluster", name)
-        lines.insert(1, "rows", n_rows)
-        lines.insert(2, "share", n_rows / total)
-        lines.insert(3, "column", columns.names)
+        facts = {
+            "cluster": name,
+            "rows": n_rows,
+            "share": n_rows / total,
+            "column": columns.names,
+        }
+        for fact in reversed(facts):
+            lines.insert(0, fact, facts[fact])
         described.append(lines)
     return pd.concat(described, ignore_index=True)
 
@@ -63,14 +77,15 @@ def profile(
 class _Columns:
     """The columns of a data frame, each read as numbers or as texts."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: pd.DataFrame) -> None:
         import pandas as pd
 
         self.names = list(map(str, table.columns))
-        self._cells: list[Any] = []
-        self._is_unread: list[Any] = []
+        self._cells: list[pd.Series] = []
+        self._is_unread: list[pd.Series] = []
         numbers = {}
-        for index in range(len(self.names)):
+        n_columns = len(self.names)
+        for index in range(n_columns):
             column = table.iloc[:, index]
             cells = _words(column)
             column_numbers = pd.to_numeric(cells, errors="coerce")
@@ -79,20 +94,20 @@ class _Columns:
             self._cells.append(cells)
             self._is_unread.append(is_unread)
         self._numbers = pd.DataFrame(numbers, dtype=float)
-        indices = range(len(self.names))
-        self._texts = list(filter(self._is_text, indices))
+        self._texts = list(filter(self._is_text, range(n_columns)))
         self._numbers[self._texts] = np.nan
 
     def _is_text(self, index: int) -> bool:
         """Whether many cells are no numbers, or these are codes or identifiers."""
         cells = self._cells[index]
-        n_unread = self._is_unread[index].sum()
-        n_cells = cells.notna().sum()
+        is_unread = self._is_unread[index]
+        n_unread = is_unread.sum()
+        n_cells = cells.count()
         if n_unread > _FEW_TEXTS * n_cells:
             return True
         return _names_things(self.names[index], cells)
 
-    def describe(self, is_inside: NDArray[np.bool_]) -> Any:
+    def describe(self, is_inside: NDArray[np.bool_]) -> pd.DataFrame:
         """One line for each column over some of the rows."""
         import pandas as pd
 
@@ -104,50 +119,50 @@ class _Columns:
             "commonest": "",
         }
         lines = pd.DataFrame(figures)
-        quantiles = [f"{quantile:.0%}" for quantile in _QUANTILES]
-        lines[quantiles] = rows.quantile(_QUANTILES).T
+        quantile_names = [f"{quantile:.0%}" for quantile in _QUANTILES]
+        quantiles = rows.quantile(_QUANTILES)
+        lines[quantile_names] = quantiles.T
         for index, cells in enumerate(self._cells):
-            if index in self._texts:
-                present = cells[is_inside].dropna()
-                lines.loc[index, "count"] = len(present)
-                lines.loc[index, "commonest"] = _commonest(present)
+            if index not in self._texts:
+                is_unread = self._is_unread[index]
+                n_slips = int(is_unread[is_inside].sum())
+                if n_slips:
+                    remark = f"{n_slips} cells are no numbers"
+                    lines.loc[index, "commonest"] = remark
                 continue
-            is_slip = self._is_unread[index][is_inside]
-            n_slips = int(is_slip.sum())
-            if n_slips:
-                lines.loc[index, "commonest"] = f"{n_slips} cells are no numbers"
+            cells_of_rows = cells[is_inside]
+            present = cells_of_rows.dropna()
+            lines.loc[index, "count"] = len(present)
+            lines.loc[index, "commonest"] = _commonest(present)
         return lines
 
 
-def _commonest(present: Any) -> str:
+def _commonest(present: pd.Series) -> str:
     """The commonest of some texts with their shares, or that each is there once."""
     shares = present.value_counts(normalize=True)
     if len(shares) == len(present) > 1:
         return f"{len(shares)} values, each once"
-    first = shares.head(_COMMONEST)
-    return "; ".join(f"{value} ({share:.1%})" for value, share in first.items())
+    words = []
+    for value, share in shares.head(_COMMONEST).items():
+        words.append(f"{value} ({share:.1%})")
+    return "; ".join(words)
 
 
-def _names_things(name: str, cells: Any) -> bool:
+def _names_things(name: str, cells: pd.Series) -> bool:
     """Whether a column's numbers are codes or identifiers, whose mean says nothing."""
+    import pandas as pd
+
     present = cells.dropna()
     texts = list(map(str, present))
     if cells.dtype.kind not in "biuf" and are_codes(texts):
         return True
-    doubts = doubts_about_numbers(name, _as_numbers(present))
-    return bool(_NO_MEASURES & set(doubts))
+    series = pd.to_numeric(present, errors="coerce")
+    numbers = series.to_numpy(dtype=np.float64)
+    doubts = doubts_about_numbers(name, numbers)
+    return not _NO_MEASURES.isdisjoint(doubts)
 
 
-def _as_numbers(cells: Any) -> NDArray[np.float64]:
-    """Cells as numbers, NaN where they are none."""
-    import pandas as pd
-
-    series = pd.to_numeric(cells, errors="coerce")
-    numbers: NDArray[np.float64] = series.to_numpy(dtype=np.float64)
-    return numbers
-
-
-def as_frame(table: Any, names: Sequence[str] = ()) -> Any:
+def as_frame(table: object, names: Sequence[str] = ()) -> pd.DataFrame:
     """A table, or a list of figures, as a pandas.DataFrame.
 
     An array's columns get `names`, or else numbers.
@@ -159,10 +174,12 @@ def as_frame(table: Any, names: Sequence[str] = ()) -> Any:
     return pd.DataFrame(table, columns=names or None)
 
 
-def _words(cells: Any) -> Any:
+def _words(cells: pd.Series) -> pd.Series:
     """Numbers as they are, all else as it is written; what is missing is None."""
     if cells.dtype.kind in "biuf":
         return cells
-    objects = cells.astype(object).where(cells.notna(), None)
-    words = objects.map(str, na_action="ignore").str.strip()
-    return words.mask(words.isin(MISSING))
+    objects = cells.astype(object)
+    present = objects.where(cells.notna(), None)
+    words = present.map(str, na_action="ignore").str.strip()
+    is_missing = words.isin(MISSING)
+    return words.mask(is_missing)

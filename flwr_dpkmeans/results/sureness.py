@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flwr_dpkmeans.errors import column_names
-from flwr_dpkmeans.kmeans.centre_errors import NORMAL_QUANTILE
+from flwr_dpkmeans.kmeans.centre_errors.intervals import NORMAL_QUANTILE
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.results.clear_centres import (
     Array,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.privacy.shown import error_text, rounded_text
-from flwr_dpkmeans.results.page import number_text
+from flwr_dpkmeans.results.number_texts import number_text
 
 Array = NDArray[np.float64]
 _MOST_LINES = 60

@@ -107,6 +107,7 @@ class Server:
         # What clients parse is what the server works with.
         self.plan = load_plan(self._plan_blob)
         self._noise = make_noise_source(self.plan, "server")
+        self._noise.require_available(self.plan.config.task.noise.value)
         self._session: Session | None = None
         self.due: Stage | None = Stage.KEYS
         """What is asked for now; None once the run is over."""

@@ -21,7 +21,7 @@ from flwr_dpkmeans.algorithms.server_points import (
     squared_unit,
 )
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.flower.engines import ENGINES
+from flwr_dpkmeans.estimators.run_engines import ENGINES
 from flwr_dpkmeans.sums.settings import EvaluationKind
 from simulations.experiments.configuration import (
     NOT_PRIVATE,

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Override
+try:
+    from hydra.core.override_parser.types import Override
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error.name} is not installed: pip install -e '.[simulations]'"
+    ) from error
 
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.sums.public_facts import ServerData

@@ -27,7 +27,8 @@ from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.label_sums import sum_by_label
-from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_update
+from flwr_dpkmeans.kmeans.folding import PostProcessing
+from flwr_dpkmeans.kmeans.lloyd import absolute_update
 from flwr_dpkmeans.privacy.release import Norm, PrivacyUnit, ReleasedSum, Sensitivity
 from flwr_dpkmeans.sums.option_rules import Options, flag, whole
 from flwr_dpkmeans.sums.public_facts import PublicFacts

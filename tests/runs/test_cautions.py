@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from support.flat import flat_estimator
 
 from flwr_dpkmeans import DPKMeans, FederatedKMeans, KMeansClient
+from flwr_dpkmeans.algorithms.first_plan import first_plan
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import (
@@ -35,7 +36,7 @@ from flwr_dpkmeans.errors import (
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.server_app import report_result
-from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans, first_plan
+from flwr_dpkmeans.flower.strategy import FastLloyd, PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings

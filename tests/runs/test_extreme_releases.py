@@ -18,8 +18,9 @@ import pytest
 from numpy.typing import NDArray
 from test_contract import FITS, Case, estimator
 
+from flwr_dpkmeans.algorithms.first_plan import first_plan
 from flwr_dpkmeans.errors import DPKMeansError
-from flwr_dpkmeans.flower.strategy import PrivateKMeans, first_plan
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, as_released
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state

@@ -42,7 +42,8 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError, RefusalError
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
-from flwr_dpkmeans.kernels.outer_products import symmetric_from_triangle, triangle_size
+from flwr_dpkmeans.kernels.outer_products import triangle_size
+from flwr_dpkmeans.kernels.triangles import symmetric_from_triangle
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.options import parse_config

@@ -94,8 +94,8 @@ def test_the_default_job(default_job: tuple[Path, str, int]) -> None:
     assert report == own | beside
     # What rows or centres say against the result, the server does not see.
     assert report["warnings"] == []
-    kinds = ("Known here only", "no clusters are told apart there")
-    assert all(any(kind in warning for kind in kinds) for warning in own["warnings"])
+    warnings = " ".join(own["warnings"])
+    assert "no clusters are told apart there" in warnings
     for name in (
         "run_id",
         "plan_digest",

@@ -19,7 +19,7 @@ from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask, cluster_state
 from flwr_dpkmeans.algorithms.moments import MomentsTask
 from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, allocate
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.flower.engines import federate
+from flwr_dpkmeans.estimators.federate import federate
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import read_config

@@ -38,8 +38,8 @@ from flwr_dpkmeans.errors import (
     PrivacyWarning,
     warn_once,
 )
+from flwr_dpkmeans.estimators.party_tables import Tables
 from flwr_dpkmeans.estimators.progress_bar import progress_bar
-from flwr_dpkmeans.flower.engines import Tables
 from flwr_dpkmeans.sums.statement import Step
 
 SIZES = {"ward 7": 120, "ward 9": 80, "out-patients": 100}

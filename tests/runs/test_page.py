@@ -33,18 +33,16 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy import provenance
-from flwr_dpkmeans.privacy import report as report_module
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.model import Model
+from flwr_dpkmeans.results.number_texts import number_text, number_texts
 from flwr_dpkmeans.results.page import (
     CONSOLE,
     HTML,
     MARKDOWN,
-    number_text,
-    number_texts,
     page,
     registry_record,
     summary,
@@ -1070,7 +1068,7 @@ def test_the_hash_of_sources_covers_what_decides_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "room").mkdir()
-    monkeypatch.setattr(report_module, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
     seen = []
     for name in (
         "a.py",

@@ -15,7 +15,8 @@ from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingTask
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
-from flwr_dpkmeans.kmeans.ranges import N_BINS, N_MAGNITUDES, magnitude_histogram
+from flwr_dpkmeans.kmeans.ranges.histograms import N_BINS, magnitude_histogram
+from flwr_dpkmeans.kmeans.ranges.magnitudes import N_MAGNITUDES
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.release import (

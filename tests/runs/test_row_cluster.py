@@ -312,7 +312,7 @@ def test_a_dask_cluster_that_is_none_is_one_sentence(
 
 def test_no_dask_is_one_sentence(monkeypatch: pytest.MonkeyPatch, rows: Path) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(DataError, match="Dask is not there: pip install 'distributed'"):
+    with pytest.raises(DataError, match=r"pip install 'flwr-dpkmeans\[dask\]'"):
         described(rows, "dask")
 
 

@@ -41,7 +41,7 @@ from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
-from flwr_dpkmeans.kmeans.lloyd import PostProcessing
+from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.options import option_defaults

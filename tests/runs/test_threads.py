@@ -253,7 +253,7 @@ def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_bl
     held = _Libraries()
     with ThreadPoolExecutor(1) as other:
         other.submit(len, "").result()
-        held._known, held._n_modules = (
+        held._libraries, held._n_modules = (
             [library(kind) for kind in ("openmp", "no limit", "blas")],
             len(sys.modules),
         )

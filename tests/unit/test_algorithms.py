@@ -23,7 +23,7 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
     split_multiplier,
 )
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
-from flwr_dpkmeans.kmeans.lloyd import PostProcessing
+from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import (
     Block,

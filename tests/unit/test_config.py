@@ -27,7 +27,7 @@ from flwr_dpkmeans.errors import (
     require_real,
     require_whole,
 )
-from flwr_dpkmeans.kmeans.lloyd import PostProcessing
+from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import GROUPS, Group, parse_config
 from flwr_dpkmeans.privacy.noise import NoiseKind

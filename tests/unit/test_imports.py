@@ -219,6 +219,40 @@ def test_importing_the_package_imports_no_heavy_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
+ONE_TABLE = """
+import sys
+sys.modules["pandas"] = sys.modules["pyarrow"] = None
+import numpy as np
+from flwr_dpkmeans import DPKMeans
+
+rows = np.random.default_rng(0).uniform(-1.0, 1.0, (500, 2))
+model = DPKMeans(2, bounds=(-1.0, 1.0), random_state=0).fit(rows)
+print(model.predict(rows).shape, model.transform(rows).shape)
+print(*(name for name, module in sys.modules.items() if module is not None))
+"""
+"""A fit of an array where pandas and pyarrow cannot be imported.
+
+scikit-learn imports both by itself where they are installed, and does without.
+"""
+
+
+def test_a_fit_of_one_array_imports_neither_flower_nor_frames_nor_pages() -> None:
+    absent = ["flwr", "ray", "pandas", "pyarrow", "matplotlib", "jinja2", "markupsafe"]
+    absent += ["prometheus_client", "grpc", "typer"]
+    printed = subprocess.run(
+        [sys.executable, "-c", ONE_TABLE],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout
+    shapes, loaded = printed.splitlines()
+    assert shapes == "(500,) (500, 2)"
+    packages = {name.partition(".")[0] for name in loaded.split()}
+    assert {"numpy", "scipy", "sklearn"} <= packages
+    assert sorted(packages.intersection(absent)) == []
+
+
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_the_help_of_a_command_imports_nothing_that_its_work_takes(
     command: str,

@@ -32,7 +32,7 @@ DIRECT = [
     ]
 ]
 BUILD = [Requirement(text) for text in DECLARED["build-system"]["requires"]]
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 pytestmark = pytest.mark.skipif(
     not CI.is_dir(), reason="the source distribution has no .ci"

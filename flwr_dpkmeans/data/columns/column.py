@@ -7,37 +7,32 @@ in its rows.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
-from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
+from flwr_dpkmeans.data.columns.column_kind import Kind, Transform
+from flwr_dpkmeans.data.columns.column_rules import require_fitting
 from flwr_dpkmeans.data.columns.dates import days_of, hours_of, iso_date
+from flwr_dpkmeans.data.columns.stated import Stated
+from flwr_dpkmeans.data.columns.treatment import Missing, Outside
+from flwr_dpkmeans.data.columns.written_cells import Value, written
 from flwr_dpkmeans.data.files.cells import plain_number, text_of
 from flwr_dpkmeans.data.files.raw_table import RawColumn
-from flwr_dpkmeans.errors import ConfigurationError, finding
 
 Array = NDArray[np.float64]
-Value = str | bool | int | float
 
-_NUMBER = re.compile(
-    r"-?(0|[1-9]\d{0,14})(\.\d+)?(e[+-]\d+)?|true|false", re.ASCII | re.IGNORECASE
-)
 _HOURS = 24.0
 """The period of a cycle whose cells may be times of day."""
 _LARGEST_WHOLE = 2**53
@@ -45,74 +40,6 @@ _OFFSET_SHARE = 1000.0
 """Part of the bounds' width that a logarithm starts from, where the lower bound is 0 or
 less.
 """
-
-
-class Kind(StrEnum):
-    """What stands in a column."""
-
-    NUMBER = "number"
-    FLAG = "flag"
-    CATEGORY = "category"
-    DATE = "date"
-    CYCLE = "cycle"
-
-
-class Missing(StrEnum):
-    """What becomes of a row whose cell is missing, or is no value of the column."""
-
-    DROP = "drop"
-    FILL = "fill"
-    CENTRE = "centre"
-
-
-class Transform(StrEnum):
-    """What distances of a number are measured in."""
-
-    NONE = "none"
-    LOG = "log"
-
-
-class Outside(StrEnum):
-    """What becomes of a cell outside the bounds."""
-
-    CLIP = "clip"
-    MISSING = "missing"
-
-
-class Stated(BaseModel):
-    """What a file or a caller states.
-
-    What is wrong with it is a ConfigurationError of one sentence.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    def __init__(self, **stated: Any) -> None:
-        try:
-            super().__init__(**stated)
-        except ValidationError as error:
-            what = ""
-            if "name" in stated:
-                what = f"the schema's column {stated['name']!r}: "
-            why = finding(error, type(self).model_fields)
-            raise ConfigurationError(what + why) from None
-
-    def __getstate__(self) -> dict[Any, Any]:
-        """Return what is stated, and nothing that follows from it, for any format."""
-        state = super().__getstate__()
-        attributes = state["__dict__"]
-        names = type(self).model_fields
-        values = {name: attributes[name] for name in attributes if name in names}
-        return state | {"__dict__": values}
-
-    def __setstate__(self, state: dict[Any, Any]) -> None:
-        """Restore what was stored, checked as when it was stated.
-
-        Some formats, such as skops, give the member of an enumeration back as its text.
-        """
-        names = state["__pydantic_fields_set__"]
-        stated = {name: state["__dict__"][name] for name in names}
-        super().__setstate__(type(self)(**stated).__getstate__())
 
 
 class Cells(NamedTuple):
@@ -240,117 +167,8 @@ class Column(Stated):
 
     @model_validator(mode="after")
     def _fits(self) -> Column:
-        self._require_keys()
-        self._require_plain_texts()
-        self._require_bounds()
-        self._require_values_of_cells()
-        if 0.0 < self.weight < 0.001:
-            raise ValueError(
-                f"weight is {self.weight}, but it must be 0 or at least 0.001: give 1.0"
-            )
+        require_fitting(self)
         return self
-
-    def _require_keys(self) -> None:
-        """Refuse keys that do not go with the kind, and ask for those that it needs."""
-        a_kind = f"it is a {self.kind}"
-        has_range = self.kind in (Kind.NUMBER, Kind.DATE)
-        is_category = self.kind == Kind.CATEGORY
-        is_cycle = self.kind == Kind.CYCLE
-        is_filled = self.missing == Missing.FILL
-        is_log = self.transform == Transform.LOG
-        for key, is_needed, why in (
-            ("bounds", has_range, a_kind),
-            ("values", is_category, a_kind),
-            ("fill", is_filled, f"missing is '{self.missing}'"),
-            ("period", is_cycle, a_kind),
-        ):
-            is_stated = getattr(self, key) not in (None, ())
-            if is_needed and not is_stated:
-                raise ValueError(f"{why}, so {key} must be given: add it")
-            if is_stated and not is_needed:
-                raise ValueError(f"{why}, so {key} must not be: leave it out")
-        for key, is_allowed, why in (
-            ("transform", self.kind == Kind.NUMBER, a_kind),
-            ("offset", is_log, f"transform is '{self.transform}'"),
-            ("outside", has_range, a_kind),
-            ("start", is_cycle, a_kind),
-        ):
-            default = type(self).model_fields[key].default
-            if not is_allowed and getattr(self, key) != default:
-                raise ValueError(f"{why}, so {key} must not be: leave it out")
-
-    def _require_plain_texts(self) -> None:
-        """Refuse texts that no cell can be, and those that are one but must differ."""
-        mapped = [text for text, _ in self.map]
-        for key, texts in (("values", self.values), ("map", mapped)):
-            gaps = [text for text in texts if text_of(text) is None]
-            if gaps:
-                raise ValueError(
-                    f"{key} has {gaps[0]!r}, which is a missing cell in all tables:"
-                    " rename it there and here"
-                )
-            if len({_written(text) for text in texts}) < len(texts):
-                raise ValueError(
-                    f'{key} {list(texts)} are not all different, as 1, "1" and 1.0:'
-                    " leave one out"
-                )
-        infinite = [
-            value for value in self.missing_values if not math.isfinite(_number(value))
-        ]
-        if infinite:
-            raise ValueError(
-                f"missing_values has {infinite[0]!r}, which is missing anyway: leave"
-                " it out"
-            )
-        for value in self.values:
-            if _written(value) in self._absent:
-                raise ValueError(
-                    f"values has {value!r}, which missing_values has too: leave it out"
-                    " of one of them"
-                )
-
-    def _require_bounds(self) -> None:
-        """Refuse bounds that are no range, or that have no logarithm."""
-        for end in self.bounds or ():
-            text = text_of(end) or ""
-            if self.kind == Kind.DATE and math.isnan(days_of(text)):
-                raise ValueError(
-                    f"bounds has {text_of(end)!r}, but dates are written as ISO 8601"
-                    " has them: give 2020-01-31"
-                )
-        low, high = self.limits
-        if not (math.isfinite(high - low) and high > low):
-            raise ValueError(
-                f"bounds are {self.bounds}, but a {self.kind} has a lower, then an"
-                " upper one: give both"
-            )
-        if self.transform == Transform.LOG and not (
-            low + self.shift > 0.0 and self.range[1] > self.range[0]
-        ):
-            raise ValueError(
-                f"the lower bound is {low:g} and offset {self.shift:g}, but a logarithm"
-                f" is of what is above 0: give an offset above {-low:g}, or leave"
-                " it out"
-            )
-
-    def _require_values_of_cells(self) -> None:
-        """Refuse to put values into cells that the column may not hold."""
-        low, high = self.limits
-        if self.fill is not None:
-            (filled,) = self._values_of([self.fill]).tolist()
-            if not low <= filled <= high:
-                raise ValueError(
-                    f"it is filled with {self.fill!r}, which it may not hold: give one"
-                    " of its values"
-                )
-        meanings = [meaning for _, meaning in self.map]
-        values = self._values_of(meanings).tolist()
-        for meaning, value in zip(meanings, values, strict=True):
-            if math.isnan(value) or _written(meaning) in self._absent:
-                raise ValueError(
-                    f"map has the value {meaning!r}, which it may not hold: give one of"
-                    " its values"
-                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a file says of it below its name, but for defaults."""
@@ -392,7 +210,7 @@ class Column(Stated):
             return -1.0, float(len(self.values))
         if self.bounds is None:
             return 0.0, 1.0
-        low, high = self._values_of(self.bounds).tolist()
+        low, high = self.values_of(self.bounds).tolist()
         return low, high
 
     @cached_property
@@ -438,7 +256,7 @@ class Column(Stated):
         others.
         """
         if self.missing == Missing.FILL:
-            return self._points(self._values_of([self.fill]))
+            return self._points(self.values_of([self.fill]))
         if self.values:
             return 1.0 / len(self.values)
         return sum(self.range) / 2.0
@@ -485,23 +303,23 @@ class Column(Stated):
 
     @cached_property
     def _meanings(self) -> dict[float | str, str | None]:
-        return {_written(text): text_of(meaning) for text, meaning in self.map}
+        return {written(text): text_of(meaning) for text, meaning in self.map}
 
     @cached_property
-    def _absent(self) -> frozenset[float | str]:
-        return frozenset(map(_written, self.missing_values))
+    def missing_cells(self) -> frozenset[float | str]:
+        return frozenset(map(written, self.missing_values))
 
     def _with_gaps(self, cells: RawColumn) -> RawColumn:
         if cells.values is None or self.reads_text:
-            gaps = dict.fromkeys(self._absent)
+            gaps = dict.fromkeys(self.missing_cells)
             return _replaced(cells, gaps, has_numbers=self.kind != Kind.CATEGORY)
         # A file's numbers may not be there as they are written.
-        numbers = [value for value in self._absent if not isinstance(value, str)]
+        numbers = [value for value in self.missing_cells if not isinstance(value, str)]
         is_gap = np.isin(cells.values, numbers)
         values = np.where(is_gap, math.nan, cells.values)
         return replace(cells, values=values, numeric=values)
 
-    def _values_of(self, cells: Iterable[Any]) -> Array:
+    def values_of(self, cells: Iterable[Any]) -> Array:
         """Numbers in the column's units, (n_cells,), of stated cells."""
         return self._values(RawColumn.of_cells(self.name, cells))
 
@@ -526,13 +344,13 @@ class Column(Stated):
 
     def _positions(self, cells: RawColumn) -> Array:
         """Which of the values a category's cells are."""
-        written: dict[float | str, int] = {}
-        numeric: dict[float, int] = {}
+        of_texts: dict[float | str, int] = {}
+        of_numbers: dict[float, int] = {}
         for position, value in enumerate(self.values):
-            written[_written(value)] = position
+            of_texts[written(value)] = position
             # Larger numbers are compared as text.
             if not isinstance(value, str) and abs(value) < _LARGEST_WHOLE:
-                numeric[float(value)] = position
+                of_numbers[float(value)] = position
         # Not by pandas: older releases take texts for equal that are so up to a NUL,
         # other rows' with them.
         texts = cells.text()
@@ -540,8 +358,9 @@ class Column(Stated):
         def position_of(text: str | None) -> float:
             if text is None:
                 return math.nan
-            as_number = numeric.get(plain_number(text), math.nan)
-            return written.get(_written(text), as_number)
+            number = plain_number(text)
+            position = of_numbers.get(number, math.nan)
+            return of_texts.get(written(text), position)
 
         positions = {text: position_of(text) for text in set(texts)}
         return np.array([positions[text] for text in texts], dtype=float)
@@ -660,20 +479,6 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _written(value: Any) -> float | str:
-    """What equal values of a category have in common.
-
-    1, "1" and "1.0" are one number, but "01" is a text.
-    """
-    text = text_of(value) or ""
-    return plain_number(text) if _NUMBER.fullmatch(text) else text
-
-
-def _number(value: Value) -> float:
-    """A stated number, or 0 for a text."""
-    return 0.0 if isinstance(value, str) else float(value)
-
-
 def _exact_log(limit: float, shift: float) -> float:
     """The logarithm with all of its digits right.
 
@@ -705,7 +510,7 @@ def _replaced(
     new: dict[str | None, str | None] = {None: None}
     for text in set(texts):
         if text is not None:
-            new[text] = others.get(_written(text), text)
+            new[text] = others.get(written(text), text)
     new_texts = [new[text] for text in texts]
     numbers = None
     if has_numbers:

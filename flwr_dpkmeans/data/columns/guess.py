@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import days_of, hours_of
 from flwr_dpkmeans.data.doubts.doubtful_columns import (
     FEWEST_OF_AN_ID,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.columns.column import Kind
+from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.doubts import party_units
 from flwr_dpkmeans.data.doubts.doubtful_columns import (
     MOST_LOOKED_AT,

@@ -11,10 +11,16 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Numbers = NDArray[np.float64]
+Texts = list[str | None]
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 _MARKERS = (
@@ -77,7 +83,7 @@ class NumberFormat:
 PLAIN = NumberFormat()
 
 
-def number_of(cell: Any) -> float:
+def number_of(cell: SupportsFloat | str) -> float:
     """Return the number in a cell, NaN if it holds none.
 
     ``1_000`` is none: ``pandas.to_numeric`` reads it as 1, and ``float`` as 1000.
@@ -98,10 +104,11 @@ def plain_number(cell: str) -> float:
     NaN if there is none.
     """
     plain = cell.strip()  # float alone keeps the ASCII separators
-    return _TRUTH.get(plain.lower(), number_of(plain))
+    number = number_of(plain)
+    return _TRUTH.get(plain.lower(), number)
 
 
-def text_of(cell: Any) -> str | None:
+def text_of(cell: object) -> str | None:
     """Return a Python object as a file would have it: 1.0 as 1, true in small letters.
 
     None where it is one of `MISSING`. Whatever the object is, this is no error, which
@@ -114,7 +121,7 @@ def text_of(cell: Any) -> str | None:
     return None if text in MISSING else text
 
 
-def _written(cell: Any) -> str:
+def _written(cell: object) -> str:
     """An object as a file would have it; empty where it says that a cell is missing."""
     is_missing = cell is None or type(cell).__name__ == "NAType"
     if is_missing or bool(cell != cell):
@@ -140,36 +147,43 @@ def iso_text(cell: str, date_format: str) -> str:
         when = datetime.strptime(cell, date_format)
     except ValueError:
         return cell
-    has_time = any(mark in date_format for mark in ("%H", "%I", "%M", "%S"))
+    time_marks = ("%H", "%I", "%M", "%S")
+    has_time = any(mark in date_format for mark in time_marks)
     if has_time:
         return when.isoformat()
-    return when.date().isoformat()
+    day = when.date()
+    return day.isoformat()
 
 
 @lru_cache(maxsize=64)
-def _missing_array(markers: frozenset[str]) -> Any:
+def _missing_array(markers: frozenset[str]) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array(sorted(MISSING | markers), pa.string())
+    texts = sorted(MISSING | markers)
+    return pa.array(texts, pa.string())
 
 
-def texts_in(cells: Any, markers: frozenset[str] = frozenset()) -> list[str | None]:
+def texts_in(cells: pa.Array, markers: frozenset[str] = frozenset()) -> Texts:
     """Return the cells of an Arrow array of strings, stripped, None where missing."""
     import pyarrow as pa
 
     if pa.types.is_floating(cells.type):  # nobody was to ask for their text
-        return [text_of(number) for number in cells.to_pylist()]
+        numbers = cells.to_pylist()
+        return list(map(text_of, numbers))
     encoded = cells.dictionary_encode()
-    different = [text_of(text) for text in encoded.dictionary.to_pylist()]
-    texts = [None if text in markers else text for text in different]
-    return [texts[index] for index in encoded.indices.to_pylist()]
+    texts: Texts = []
+    for cell in encoded.dictionary.to_pylist():
+        text = text_of(cell)
+        texts.append(None if text in markers else text)
+    indices = encoded.indices.to_pylist()
+    return [texts[index] for index in indices]
 
 
 def numbers_in(
-    cells: Any,
+    cells: pa.Array,
     number_format: NumberFormat = PLAIN,
     markers: frozenset[str] = frozenset(),
-) -> tuple[NDArray[np.float64], int]:
+) -> tuple[Numbers, int]:
     """Return the numbers in an Arrow array of strings, and how many cells are others.
 
     Cells are read together where all of them are plain numbers, which is fast, and
@@ -225,7 +239,7 @@ def numbers_in(
     return numbers, n_others
 
 
-def _cast(cells: Any) -> NDArray[np.float64] | None:
+def _cast(cells: pa.Array) -> Numbers | None:
     """Numbers of plainly written cells, NaN for nulls; None if one of them is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -237,7 +251,7 @@ def _cast(cells: Any) -> NDArray[np.float64] | None:
     return np.asarray(floats.to_numpy(zero_copy_only=False))
 
 
-def _plainly_written(cells: Any, number_format: NumberFormat) -> Any:
+def _plainly_written(cells: pa.Array, number_format: NumberFormat) -> pa.Array:
     """Numbers of the format's pattern as Python writes them."""
     import pyarrow.compute as pc
 
@@ -248,9 +262,7 @@ def _plainly_written(cells: Any, number_format: NumberFormat) -> Any:
     return cells
 
 
-def _odd_numbers(
-    cells: Any, number_format: NumberFormat
-) -> tuple[NDArray[np.float64], int]:
+def _odd_numbers(cells: pa.Array, number_format: NumberFormat) -> tuple[Numbers, int]:
     """Read cells that are no plain numbers: truth values, infinities, or texts."""
     import pyarrow.compute as pc
 

@@ -15,7 +15,11 @@ from flwr_dpkmeans.data.files.records import Tally
 
 CHUNK_BYTES = 1 << 20
 COMPRESSED: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
-    {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    {
+        ".gz": gzip.open,
+        ".bz2": bz2.open,
+        ".xz": lzma.open,
+    }
 )
 """What opens a compressed file, whose bytes it decompresses, by its last suffix."""
 
@@ -48,7 +52,8 @@ def text_chunks(
                 chunk = b"\r" + chunk
             ends_with_return = chunk.endswith(b"\r")
             yield _with_line_feeds(chunk.removesuffix(b"\r"))
-    rest = _as_utf8(decoder.decode(b"", final=True), tally)
+    last = decoder.decode(b"", final=True)
+    rest = _as_utf8(last, tally)
     if ends_with_return or rest:
         yield rest + b"\n"
 
@@ -75,4 +80,5 @@ def _as_utf8(text: str, tally: Tally) -> bytes:
 def _with_line_feeds(chunk: bytes) -> bytes:
     if b"\r" not in chunk:
         return chunk
-    return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    chunk = chunk.replace(b"\r\n", b"\n")
+    return chunk.replace(b"\r", b"\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,15 @@ from flwr_dpkmeans.data.files.cells import text_of
 from flwr_dpkmeans.data.files.raw_table import RawColumn, RawTable
 from flwr_dpkmeans.errors import DataError
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
 # Of a pandas or Dask frame: its index, which has no name.
 _INDEX_COLUMNS = ("__index_level_", "__null_dask_index__")
 
 
-def frame_table(frame: Any) -> RawTable:
+def frame_table(frame: object) -> RawTable:
     """Return the columns of a mapping or a data frame.
 
     Frames are pandas, polars, and what has an Arrow stream or the interchange protocol.
@@ -41,7 +45,8 @@ def frame_table(frame: Any) -> RawTable:
     )
 
 
-def _as_arrow(frame: Any) -> Any:
+def _as_arrow(frame: object) -> pa.Table:
+    """What Arrow makes of a frame with a stream."""
     import pyarrow as pa
 
     # The stream of polars has texts that Arrow cannot take apart.
@@ -50,7 +55,7 @@ def _as_arrow(frame: Any) -> Any:
     return pa.table(frame)
 
 
-def _pandas_table(frame: Any) -> RawTable:
+def _pandas_table(frame: pd.DataFrame) -> RawTable:
     columns = []
     for index, name in enumerate(frame.columns):
         series = frame.iloc[:, index]
@@ -58,19 +63,20 @@ def _pandas_table(frame: Any) -> RawTable:
     return RawTable(Path(), tuple(columns), named=True)
 
 
-def _mapped(columns: Mapping[str, Any]) -> Any:
+def _mapped(columns: Mapping[str, object]) -> pd.DataFrame:
     """A data frame of a mapping; of lists cell by cell, or pandas chose one type."""
     import pandas as pd
 
-    series = [cells for cells in columns.values() if isinstance(cells, pd.Series)]
+    sized = [cells for cells in columns.values() if _is_sized(cells)]
+    series = [cells for cells in sized if isinstance(cells, pd.Series)]
     index = series[0].index if series else None
     try:
-        lengths = {len(cells) for cells in columns.values() if _is_sized(cells)}
+        lengths = set(map(len, sized))
         is_one_index = all(cells.index.equals(index) for cells in series)
         if len(lengths) <= 1 and is_one_index:
-            parts = {
-                name: _cell_by_cell(cells, index) for name, cells in columns.items()
-            }
+            parts = {}
+            for name, cells in columns.items():
+                parts[name] = _cell_by_cell(cells, index)
             return pd.DataFrame(parts)
     except (TypeError, ValueError):
         pass
@@ -80,20 +86,23 @@ def _mapped(columns: Mapping[str, Any]) -> Any:
     )
 
 
-def _is_sized(cells: Any) -> bool:
+def _is_sized(cells: object) -> TypeGuard[Sized]:
+    """Whether what stands for a column has a length."""
     return hasattr(cells, "__len__") and not isinstance(cells, str)
 
 
-def _cell_by_cell(cells: Any, index: Any) -> Any:
+def _cell_by_cell(cells: object, index: pd.Index | None) -> object:
+    """A list as a series of objects; all else, and floats, as they are."""
     import pandas as pd
 
-    is_list = isinstance(cells, Sequence) and not isinstance(cells, str)
-    if not is_list or set(map(type, cells)) == {float}:
+    if isinstance(cells, str) or not isinstance(cells, Sequence):
+        return cells
+    if set(map(type, cells)) == {float}:
         return cells
     return pd.Series(cells, dtype=object, index=index)
 
 
-def _pandas_column(name: str, series: Any) -> RawColumn:
+def _pandas_column(name: str, series: pd.Series) -> RawColumn:
     """Numbers as they are, all else cell by cell."""
     if type(series.dtype).__name__ == "ArrowDtype":
         # Not by way of Python, whose dates lack the year 10000.
@@ -111,12 +120,12 @@ def _pandas_column(name: str, series: Any) -> RawColumn:
     return RawColumn.of_cells(name, cells)
 
 
-def _real_part(cell: Any) -> Any:
+def _real_part(cell: complex) -> float | None:
     return cell.real if cell.imag == 0.0 else None
 
 
 def arrow_table(
-    table: Any,
+    table: pa.Table,
     path: Path,
     texts: Collection[str] = (),
 ) -> RawTable:
@@ -137,7 +146,7 @@ def arrow_table(
 
 def _arrow_column(
     name: str,
-    cells: Any,
+    cells: pa.ChunkedArray,
     path: Path,
     *,
     is_text: bool = False,
@@ -160,7 +169,7 @@ def _arrow_column(
     )
 
 
-def _arrow_values(column: Any) -> NDArray[np.float64] | None:
+def _arrow_values(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
     """The numbers of a column by its stored type; None if the type is no number."""
     import pyarrow as pa
 
@@ -182,7 +191,7 @@ def _arrow_values(column: Any) -> NDArray[np.float64] | None:
 
 
 def _arrow_text(
-    column: Any,
+    column: pa.ChunkedArray,
     name: str,
     path: Path,
 ) -> list[str | None]:
@@ -204,7 +213,7 @@ def _arrow_text(
     )
 
 
-def _arrow_written(column: Any) -> list[str | None]:
+def _arrow_written(column: pa.ChunkedArray) -> list[str | None]:
     import pyarrow as pa
 
     # An unknown time zone is an error whatever rows there are.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.data.files.frames import arrow_table
 from flwr_dpkmeans.data.files.raw_table import RawTable, block_rows
 from flwr_dpkmeans.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUFFIXES = (".parquet", ".pq")
 _BUFFER_BYTES = 1 << 16  # of each column; else whole groups of rows are in memory
@@ -90,7 +93,7 @@ def _require_plain_files(folder: Path, names: list[str]) -> None:
         )
 
 
-def parquet_schemas(path: Path) -> dict[Path, Any]:
+def parquet_schemas(path: Path) -> dict[Path, pa.Schema]:
     """Return the types of columns, by file.
 
     All files of a folder have the same columns.
@@ -101,7 +104,9 @@ def parquet_schemas(path: Path) -> dict[Path, Any]:
     if path.is_dir():
         files, _ = folder_files(path)
     schemas = {file: pq.read_schema(file) for file in files}
-    names = {frozenset(schema.names) for schema in schemas.values()}
+    names = set()
+    for schema in schemas.values():
+        names.add(frozenset(schema.names))
     if len(names) > 1:
         raise DataError(
             f"the .parquet files in {str(path)!r} do not all have the same columns:"
@@ -148,6 +153,8 @@ def _blocks(path: Path) -> Iterator[RawTable]:
                 yield arrow_table(block, path, mixed)
 
 
-def _text_columns(schema: Any, path: Path) -> frozenset[str]:
+def _text_columns(schema: pa.Schema, path: Path) -> frozenset[str]:
+    """Names of the columns whose cells are no numbers."""
     empty = arrow_table(schema.empty_table(), path)
-    return frozenset(column.name for column in empty.columns if column.values is None)
+    names = [column.name for column in empty.columns if column.values is None]
+    return frozenset(names)

@@ -11,39 +11,52 @@ from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 _BYTES_BEHIND_A_QUOTE = 64
 _QUOTE = ord('"')
 _NEWLINE = ord("\n")
+Pattern = re.Pattern[bytes]
+Bytes = NDArray[np.uint8]
+Positions = NDArray[np.intp]
 
 
-def record_pattern(separator: str) -> re.Pattern[bytes]:
+def record_pattern(separator: str) -> Pattern:
     """Return the pattern of one whole record with the end of its line."""
-    mark = re.escape(separator.encode())
+    mark = _mark(separator)
     cell = _cell_pattern(separator)
-    return re.compile(b"%b(?:%b%b)*+\n" % (cell, mark, cell))
+    more_cells = b"(?:%b%b)*+" % (mark, cell)
+    return re.compile(cell + more_cells + b"\n")
 
 
-def open_quote_pattern(separator: str) -> re.Pattern[bytes]:
+def open_quote_pattern(separator: str) -> Pattern:
     """The pattern of a record that is within quotes where the text ends.
 
     Its group is the quote.
 
     A quote at the very end may be the first of two, or the one that closes the cell.
     """
-    mark = re.escape(separator.encode())
-    cell = _cell_pattern(separator)
-    cells_before = b"(?:%b%b)*" % (cell, mark)
-    within_quotes = rb'(")(?:[^"]++|"")*+"?\Z'
-    return re.compile(cells_before + _padding(separator) + within_quotes)
-
-
-def rest_pattern(separator: str) -> re.Pattern[bytes]:
-    """The pattern of the cells of a record behind one of them."""
-    mark = re.escape(separator.encode())
+    mark = _mark(separator)
     cell = _cell_pattern(separator)
     spaces = _padding(separator)
-    return re.compile(b"%b(?:%b%b)*+\n" % (spaces, mark, cell))
+    cells_before = b"(?:%b%b)*" % (cell, mark)
+    within_quotes = rb'(")(?:[^"]++|"")*+"?\Z'
+    return re.compile(cells_before + spaces + within_quotes)
+
+
+def rest_pattern(separator: str) -> Pattern:
+    """The pattern of the cells of a record behind one of them."""
+    mark = _mark(separator)
+    cell = _cell_pattern(separator)
+    spaces = _padding(separator)
+    more_cells = b"(?:%b%b)*+" % (mark, cell)
+    return re.compile(spaces + more_cells + b"\n")
+
+
+def _mark(separator: str) -> bytes:
+    """The pattern of a separator."""
+    encoded = separator.encode()
+    return re.escape(encoded)
 
 
 def _cell_pattern(separator: str) -> bytes:
@@ -52,11 +65,13 @@ def _cell_pattern(separator: str) -> bytes:
     A cell that begins with a quote ends with one, in front of a separator or the line's
     end; quotes within it are doubled. Other cells may have quotes, as 5" has.
     """
-    mark = re.escape(separator.encode())
+    mark = _mark(separator)
     spaces = _padding(separator)
     in_quotes = rb'"(?:[^"]++|"")*+"'
-    quoted = b"%b%b%b(?=[%b\n])" % (spaces, in_quotes, spaces, mark)
-    plain = b'(?!%b")[^%b\n]*+' % (spaces, mark)
+    at_end_of_cell = b"(?=[%b\n])" % mark
+    quoted = spaces + in_quotes + spaces + at_end_of_cell
+    begins_with_quote = b'%b"' % spaces
+    plain = b"(?!%b)[^%b\n]*+" % (begins_with_quote, mark)
     return b"(?:%b|%b)" % (quoted, plain)
 
 
@@ -65,13 +80,14 @@ def _padding(separator: str) -> bytes:
     return rb"" if separator == " " else rb"[ ]*+"
 
 
-def comment_pattern(comment: str, separator: str) -> re.Pattern[bytes] | None:
+def comment_pattern(comment: str, separator: str) -> Pattern | None:
     """Return the pattern of how a line of comments begins; None if there are none."""
     if not comment:
         return None
     # A separator in front of the sign ends a cell, which a comment does not have.
-    blanks = b" \t\v\f".replace(separator.encode(), b"")
-    sign = re.escape(comment.encode())
+    encoded = separator.encode()
+    blanks = b" \t\v\f".replace(encoded, b"")
+    sign = _mark(comment)
     return re.compile(b"[%b]*+%b" % (blanks, sign))
 
 
@@ -83,8 +99,8 @@ def end_of_cell(
     """Return where a quoted cell ends that goes on somewhere in a text.
 
     That is behind its closing quote. None where the next quote that is not doubled
-    stands before anything but the end of
-    a cell: then no quote closes the cell, and the first one was a slip.
+    stands before anything but the end of a cell: then no quote closes the cell, and the
+    first one was a slip.
 
     Parameters
     ----------
@@ -94,25 +110,47 @@ def end_of_cell(
         The place, in bytes, within the quotes.
     separator : str
     """
-    mark = re.escape(separator.encode())
-    closes = re.compile(rb"%b(?:[%b\n]|\Z)" % (_padding(separator), mark))
+    mark = _mark(separator)
+    spaces = _padding(separator)
+    end_pattern = re.compile(rb"%b(?:[%b\n]|\Z)" % (spaces, mark))
     offset = 0
     rest = b""
     for chunk in chain(chunks, [b""]):
-        at_end = not chunk
         text = rest + chunk
-        position = max(0, start - offset)
         # Behind a quote it takes some bytes to see what it is.
-        last = len(text) if at_end else len(text) - _BYTES_BEHIND_A_QUOTE
-        while (quote := text.find(b'"', position, max(position, last))) >= 0:
-            if text[quote + 1 : quote + 2] == b'"':
-                position = quote + 2
-                continue
-            return offset + quote + 1 if closes.match(text, quote + 1) else None
-        start = max(start, offset + max(position, last))
-        rest = text[max(0, start - offset) :]
+        n_behind = _BYTES_BEHIND_A_QUOTE if chunk else 0
+        last = len(text) - n_behind
+        position = max(0, start - offset)
+        quote, position = _next_quote(text, position, last)
+        if quote is not None:
+            behind = quote + 1
+            if end_pattern.match(text, behind):
+                return offset + behind
+            return None
+        start = max(start, offset + position)
+        n_done = max(0, start - offset)
+        rest = text[n_done:]
         offset += len(text) - len(rest)
     return None
+
+
+def _next_quote(
+    text: bytes,
+    position: int,
+    last: int,
+) -> tuple[int | None, int]:
+    """Find the first quote, before `last`, that is not doubled.
+
+    Returns it, or None, and how far the text has been looked at.
+    """
+    while True:
+        end = max(position, last)
+        quote = text.find(b'"', position, end)
+        if quote < 0:
+            return None, end
+        if text[quote + 1 : quote + 2] != b'"':
+            return quote, position
+        position = quote + 2
 
 
 def whole_records(
@@ -125,30 +163,48 @@ def whole_records(
     0 where a quote in them is not as RFC 4180 has it, or a record is too long: then
     records are to be looked at one by one.
     """
-    end = buffer.rfind(b"\n") + 1
     if b'"' not in buffer and _has_short_lines(buffer, most_bytes):
-        return end
+        return buffer.rfind(b"\n") + 1
     data = np.frombuffer(buffer, np.uint8)
     quotes = np.flatnonzero(data == _QUOTE)
     newlines = np.flatnonzero(data == _NEWLINE)
-    is_outside = np.searchsorted(quotes, newlines) % 2 == 0
+    n_quotes_before = np.searchsorted(quotes, newlines)
+    is_outside = n_quotes_before % 2 == 0
     ends = newlines[is_outside]
-    if not len(ends) or np.diff(ends, prepend=-1).max() > most_bytes:
+    if not len(ends):
         return 0
-    quotes = quotes[quotes < ends[-1]]
+    lengths = np.diff(ends, prepend=-1)
+    last_end = int(ends[-1])
+    quotes = quotes[quotes < last_end]
+    if lengths.max() > most_bytes:
+        return 0
+    if not _are_well_quoted(data, quotes, separator):
+        return 0
+    return last_end + 1
+
+
+def _are_well_quoted(
+    data: Bytes,
+    quotes: Positions,
+    separator: str,
+) -> bool:
+    """Whether each opening quote begins a cell, and each closing one ends it.
+
+    `data` are whole records, and `quotes` the places of all quotes in them. A closing
+    quote with an opening one behind it is a doubled quote.
+    """
     opening = quotes[0::2]
     closing = quotes[1::2]
-    is_doubled = opening[1:] == closing[:-1] + 1
+    behind = closing + 1
+    is_doubled = opening[1:] == behind[:-1]
     cell_ends = (ord(separator), _NEWLINE)
-    before = np.where(opening > 0, data[opening - 1], _NEWLINE)
-    begins = np.isin(before, cell_ends)
+    before = data[opening - 1]
+    is_first = opening == 0
+    begins = is_first | np.isin(before, cell_ends)
     begins[1:] |= is_doubled
-    after = data[closing + 1]
-    closes = np.isin(after, cell_ends)
+    closes = np.isin(data[behind], cell_ends)
     closes[:-1] |= is_doubled
-    if not begins.all() or not closes.all():
-        return 0
-    return int(ends[-1]) + 1
+    return bool(begins.all() and closes.all())
 
 
 def _has_short_lines(buffer: bytes, most_bytes: int) -> bool:
@@ -157,5 +213,8 @@ def _has_short_lines(buffer: bytes, most_bytes: int) -> bool:
     Then no line is longer.
     """
     step = most_bytes // 2
-    starts = range(0, len(buffer) - step, step)
-    return all(buffer.find(b"\n", start, start + step) >= 0 for start in starts)
+    for start in range(0, len(buffer) - step, step):
+        newline = buffer.find(b"\n", start, start + step)
+        if newline < 0:
+            return False
+    return True

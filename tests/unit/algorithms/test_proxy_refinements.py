@@ -41,12 +41,10 @@ from flwr_dpkmeans.algorithms.proxy_rounds import (
     refinement_round,
 )
 from flwr_dpkmeans.kmeans.proxies import Ellipsoid
-from flwr_dpkmeans.kmeans.residuals import (
-    likely_counts,
-    next_radii,
-    pulled_together,
-    shrunk_steps,
-)
+from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
+from flwr_dpkmeans.kmeans.residuals.noisy_counts import pulled_together
+from flwr_dpkmeans.kmeans.residuals.radii import next_radii
+from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,

@@ -4,6 +4,7 @@ not show in the sums.
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -15,20 +16,16 @@ from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
-from flwr_dpkmeans.kernels.blocks import (
-    BLOCK_BYTES,
-    block_length,
-    row_blocks,
-    sum_over_blocks,
-)
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
+from flwr_dpkmeans.kernels.blocks import BLOCK_BYTES, block_length, row_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
-from flwr_dpkmeans.kernels.projected_sums import clear_labels, nearest_projected
+from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import samples_around
-from flwr_dpkmeans.kmeans.ranges import magnitude_histogram, range_histogram
+from flwr_dpkmeans.kmeans.ranges.histograms import magnitude_histogram, range_histogram
 
 WIDE = 1 << 16
 ARRAYS = 8
@@ -84,7 +81,7 @@ def test_a_step_takes_a_few_blocks_of_memory(
 
     Two threads have some of their own.
     """
-    monkeypatch.setattr(blocks.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", SMALL_BLOCK)
     n, k, d = shape
     if step in ("magnitudes", "ranges") and d > 1:

@@ -15,13 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.kernels.clipping import (
-    clip_factor,
-    clip_rows,
-    clip_vector,
-    largest_square_within,
-)
+from flwr_dpkmeans.kernels.clipping import clip_rows, largest_square_within
 from flwr_dpkmeans.kernels.grid import toward_zero
+from flwr_dpkmeans.kernels.vector_clipping import clip_factor, clip_vector
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

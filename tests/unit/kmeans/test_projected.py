@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.kernels import blocks, grid, outer_products
-from flwr_dpkmeans.kernels.outer_products import (
-    outer_product_triangle,
-    symmetric_from_triangle,
-    triangle_size,
-)
+from flwr_dpkmeans.kernels.outer_products import outer_product_triangle, triangle_size
+from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.kernels.projected_sums import (
-    clear_labels,
     clipped_together,
     means_and_indicators,
-    nearest_projected,
     sums_and_counts,
+)
+from flwr_dpkmeans.kernels.triangles import (
+    rounded_triangle,
+    symmetric_from_triangle,
+    triangle_of,
 )
 from flwr_dpkmeans.kmeans import projected
 from flwr_dpkmeans.kmeans.projected import (
@@ -445,8 +445,5 @@ def test_sums_of_blocks_make_the_triangle_of_all_rows_to_the_last_bit() -> None:
         for part in (rows[:50_000], rows[50_000:])
     ]
     expected = grid.round_to_grid(outer_product_triangle(rows)).tolist()
-    assert outer_products.rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
-    assert (
-        grid.round_to_grid(sum(map(outer_products.triangle_of, parts))).tolist()
-        != expected
-    )
+    assert rounded_triangle(sum(parts).ravel()).tolist() == expected  # type: ignore[union-attr]
+    assert grid.round_to_grid(sum(map(triangle_of, parts))).tolist() != expected

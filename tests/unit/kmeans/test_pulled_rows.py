@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.kmeans.centre_errors import WIDEST, pulled_rows
+from flwr_dpkmeans.kmeans.centre_errors.cut_rows import pulled_rows
+from flwr_dpkmeans.kmeans.centre_errors.intervals import WIDEST
 
 
 def test_nothing_is_cut_where_no_row_is_beyond_the_ball() -> None:

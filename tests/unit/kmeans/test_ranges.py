@@ -12,28 +12,30 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from flwr_dpkmeans.kmeans.ranges import (
-    BULK_DEVIATIONS,
-    COARSE_FAILURE,
-    LEVELS,
-    MOST_OUTSIDE,
+from flwr_dpkmeans.kmeans.ranges.coarse import find_coarse_ranges
+from flwr_dpkmeans.kmeans.ranges.fine import MOST_OUTSIDE, find_ranges
+from flwr_dpkmeans.kmeans.ranges.histograms import (
     N_BINS,
-    N_MAGNITUDES,
-    TAIL_DEVIATIONS,
-    WIDEST,
-    Ranges,
-    bulk_and_tails,
-    find_coarse_ranges,
-    find_ranges,
-    magnitude_edges,
     magnitude_histogram,
-    noise_threshold,
     one_vote,
-    outermost,
     range_histogram,
 )
+from flwr_dpkmeans.kmeans.ranges.magnitudes import (
+    LEVELS,
+    N_MAGNITUDES,
+    WIDEST_DOMAIN,
+    Ranges,
+    magnitude_edges,
+)
+from flwr_dpkmeans.kmeans.ranges.thresholds import COARSE_FAILURE, noise_threshold
+from flwr_dpkmeans.kmeans.ranges.windows import (
+    BULK_DEVIATIONS,
+    TAIL_DEVIATIONS,
+    bulk_and_tails,
+    outermost,
+)
 
-WIDE = ((-WIDEST,), (WIDEST,))
+WIDE = ((-WIDEST_DOMAIN,), (WIDEST_DOMAIN,))
 GRID = 2**16
 
 
@@ -57,7 +59,7 @@ def words(*counts: float) -> NDArray[np.int64]:
     ],
 )
 def test_a_value_lies_between_two_powers_of_two(value: float, edge: float) -> None:
-    edges = magnitude_edges(-WIDEST, WIDEST)
+    edges = magnitude_edges(-WIDEST_DOMAIN, WIDEST_DOMAIN)
     (place,) = np.flatnonzero(magnitude_histogram(np.array([[value]]), WIDE)[0])
     assert edges[place] == edge
     assert edges[place + 1] == 2.0 * edge
@@ -66,7 +68,7 @@ def test_a_value_lies_between_two_powers_of_two(value: float, edge: float) -> No
 
 
 def test_zero_and_tiny_values_share_the_middle_bin() -> None:
-    edges = magnitude_edges(-WIDEST, WIDEST)
+    edges = magnitude_edges(-WIDEST_DOMAIN, WIDEST_DOMAIN)
     assert (edges[LEVELS], edges[LEVELS + 1]) == (-(2.0**-20), 2.0**-20)
     counts = magnitude_histogram(
         np.array([[0.0], [1e-7], [-1e-7], [-0.0], [5e-324]]), WIDE
@@ -133,7 +135,7 @@ def tables() -> list[NDArray[np.float64]]:
 
 
 COARSE = ((-1.0, 0.0, -1e9), (1.0, 1e-3, 1e9))
-DOMAIN = ((-WIDEST, 0.0, -3.0), (WIDEST, 8.0, 3.0))
+DOMAIN = ((-WIDEST_DOMAIN, 0.0, -3.0), (WIDEST_DOMAIN, 8.0, 3.0))
 
 
 def both(points: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -346,7 +348,7 @@ def test_zeros_alone_give_a_range_next_to_zero() -> None:
     )
 
 
-NINE = ((-WIDEST,) * 9, (WIDEST,) * 9)
+NINE = ((-WIDEST_DOMAIN,) * 9, (WIDEST_DOMAIN,) * 9)
 
 
 @pytest.mark.parametrize(
@@ -374,7 +376,7 @@ def test_a_column_is_looked_for_where_the_others_are(
     assert found.ranges[0][:8] == (1.0,) * 8
     assert found.silent == ((8,) if bounds is None else ())
     assert (found.ranges[0][8], found.ranges[1][8]) == pytest.approx(
-        bounds or (-WIDEST, WIDEST)
+        bounds or (-WIDEST_DOMAIN, WIDEST_DOMAIN)
     )
 
 
@@ -458,7 +460,7 @@ def test_nothing_stands_out_at_all() -> None:
 
 def test_noise_alone_is_hardly_ever_taken_for_data() -> None:
     generator = np.random.default_rng(5)
-    domain = ((-WIDEST,) * 4, (WIDEST,) * 4)
+    domain = ((-WIDEST_DOMAIN,) * 4, (WIDEST_DOMAIN,) * 4)
     clear = sum(
         len(
             find_coarse_ranges(
@@ -600,17 +602,20 @@ def test_a_constant_column_gets_a_positive_width(value: float) -> None:
     points = np.full((5000, 1), value)
     coarse = find_coarse_ranges(magnitude_histogram(points, WIDE), WIDE, 1.0).ranges
     ranges = find_ranges(
-        range_histogram(np.clip(points, -WIDEST, WIDEST), coarse), coarse, 1.0, WIDE
+        range_histogram(np.clip(points, -WIDEST_DOMAIN, WIDEST_DOMAIN), coarse),
+        coarse,
+        1.0,
+        WIDE,
     )
-    assert -WIDEST <= ranges[0][0] < ranges[1][0] <= WIDEST
-    assert ranges[0][0] <= np.clip(value, -WIDEST, WIDEST) <= ranges[1][0]
+    assert -WIDEST_DOMAIN <= ranges[0][0] < ranges[1][0] <= WIDEST_DOMAIN
+    assert ranges[0][0] <= np.clip(value, -WIDEST_DOMAIN, WIDEST_DOMAIN) <= ranges[1][0]
 
 
 @pytest.mark.parametrize("fill", [0.0, 1.0, -1.0, 2.0**46, -(2.0**46)])
 @pytest.mark.parametrize(
     "domain",
     [
-        (-WIDEST, WIDEST),
+        (-WIDEST_DOMAIN, WIDEST_DOMAIN),
         (0.0, 8.0),
         (-8.0, 4.0),
         (5.0, 5.0000001),
@@ -638,7 +643,7 @@ def test_whatever_is_released_gives_a_box_in_the_domain(
 def test_real_ranges_are_found() -> None:
     generator = np.random.default_rng(8)
     points = generator.uniform((20.0, -3e5, 0.001), (95.0, 7e5, 0.009), (20_000, 3))
-    domain = ((-WIDEST,) * 3, (WIDEST,) * 3)
+    domain = ((-WIDEST_DOMAIN,) * 3, (WIDEST_DOMAIN,) * 3)
     noise = generator.normal(0.0, 20.0, (3, N_MAGNITUDES))
     coarse = find_coarse_ranges(
         magnitude_histogram(points, domain) + noise, domain, 20.0
@@ -700,5 +705,5 @@ def test_what_columns_share_may_be_two_octaves() -> None:
         found = find_coarse_ranges(counts, NINE, 10.0)
         assert found.silent == unheard
         assert (found.ranges[0][8], found.ranges[1][8]) == (
-            (-WIDEST, WIDEST) if unheard else (-1.0, 11.0)
+            (-WIDEST_DOMAIN, WIDEST_DOMAIN) if unheard else (-1.0, 11.0)
         )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
-from flwr_dpkmeans.kmeans.residuals import next_radii
+from flwr_dpkmeans.kmeans.residuals.radii import next_radii
 
 Floats = NDArray[np.float64]
 GRID = 2.0**16

@@ -14,12 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from flwr_dpkmeans.kmeans.residuals import (
-    adding_up,
-    likely_counts,
-    pulled_together,
-    shrunk_steps,
-)
+from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
+from flwr_dpkmeans.kmeans.residuals.noisy_counts import adding_up, pulled_together
+from flwr_dpkmeans.kmeans.residuals.shrinkage import shrunk_steps
 
 WIDE = {"counts_noise": 1.0, "axis_variance": 1.0, "radius": 100.0}
 

@@ -15,7 +15,8 @@ from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans import public_points as packing_module
 from flwr_dpkmeans.kmeans.cost import cost_per_point
-from flwr_dpkmeans.kmeans.lloyd import PostProcessing, absolute_update
+from flwr_dpkmeans.kmeans.folding import PostProcessing
+from flwr_dpkmeans.kmeans.lloyd import absolute_update
 from flwr_dpkmeans.kmeans.public_points import PackingMethod, sphere_packing
 
 SHAPES = [(1, 1), (1, 5), (2, 1), (3, 2), (15, 2), (40, 1), (10, 8), (100, 64)]

@@ -5,6 +5,7 @@ The same to the last bit, and nothing that fails is lost.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
-from flwr_dpkmeans.kernels.blocks import sum_over_blocks
+from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
@@ -40,7 +41,7 @@ def test_neither_blocks_nor_threads_show(
         return [found.sums, found.counts, found.squares]
 
     (whole,) = [statistic(slice(None))]
-    monkeypatch.setattr(blocks.os, "cpu_count", lambda: n_processors)
+    monkeypatch.setattr(os, "cpu_count", lambda: n_processors)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
     seen.clear()
     for found, expected in zip(
@@ -76,7 +77,7 @@ def test_sums_of_lloyd_and_outer_products_take_all_processors(
         ]
 
     whole = sums(POINTS)
-    monkeypatch.setattr(blocks.os, "cpu_count", lambda: n_processors)
+    monkeypatch.setattr(os, "cpu_count", lambda: n_processors)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
     rows = Watched()
     for found, expected in zip(sums(rows), whole, strict=True):

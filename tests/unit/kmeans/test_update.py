@@ -13,13 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from flwr_dpkmeans.kernels.clipping import clip_steps
 from flwr_dpkmeans.kernels.grid import round_to_grid
-from flwr_dpkmeans.kmeans.lloyd import (
-    PostProcessing,
-    absolute_update,
-    fold,
-    relative_update,
-    truncate,
-)
+from flwr_dpkmeans.kmeans.folding import PostProcessing, fold, truncate
+from flwr_dpkmeans.kmeans.lloyd import absolute_update, relative_update
 
 finite = st.floats(-1e150, 1e150, allow_nan=False)
 

@@ -1,0 +1,1 @@
+"""What users wait for, timed commit by commit."""

@@ -1,0 +1,176 @@
+"""How a run's messages travel: through Flower's, or without any.
+
+``inprocess`` uses the same strategy, ClientApp, secure-aggregation mod and records as a
+deployment. ``direct`` runs the same rounds, noise and masks without messages, for
+thousands of virtual clients.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from flwr_dpkmeans.algorithms.first_plan import first_plan
+from flwr_dpkmeans.algorithms.measure import read_evaluation
+from flwr_dpkmeans.algorithms.server_points import (
+    in_box,
+    plan_bounds,
+)
+from flwr_dpkmeans.errors import (
+    ConfigurationError,
+)
+from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.privacy.provenance import Provenance, utc_now
+from flwr_dpkmeans.privacy.report import PrivacyReport
+from flwr_dpkmeans.privacy.sentences import report_sentence
+from flwr_dpkmeans.results.federated import Federated
+from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.sums.local import run_direct
+from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.registry import Registry
+from flwr_dpkmeans.sums.round import Array, Labels, State
+from flwr_dpkmeans.sums.settings import Box, Dropout
+from flwr_dpkmeans.sums.statement import (
+    Step,
+    build_report,
+)
+from flwr_dpkmeans.threads import one_thread
+
+logger = placed_logger("flwr_dpkmeans.estimator")
+
+InOnePlace = tuple[State, Box, PrivacyReport]
+"""Centroids and counts in the scaled box, the box, and what releasing them costs."""
+
+
+def play_directly(
+    config: RunConfig,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
+) -> Federated:
+    """Run any task without messages; parameters as in `play_inprocess`."""
+    if config.dropout not in (None, Dropout.undisturbed()):
+        raise ConfigurationError(
+            "dropout is 'recover', but engine='direct' has no messages that could be"
+            " lost: leave dropout out, or use engine='inprocess'."
+        )
+    config = config.changed(dropout=Dropout.undisturbed())
+    started = utc_now()
+    shape = {
+        "n_clients": len(parts),
+        "n_features": parts[0].shape[1] - config.settings.n_beside,
+    }
+    plan, kept = first_plan(
+        config,
+        server_points,
+        run_id=secrets.randbits(62),
+        **shape,
+    )
+    with one_thread():
+        found = run_direct(
+            plan,
+            parts,
+            scale=_in_box,
+            server_points=kept,
+            labels=labels,
+            on_step=on_step,
+        )
+    unclear = found.first.discoveries.unclear
+    report = build_report(
+        found.plan,
+        found.attempts,
+        report_sentence("simulated"),
+        state=found.state,
+        unclear=unclear,
+    )
+    report = replace(
+        report,
+        provenance=Provenance.of(
+            plan.run_id,
+            "all parties",
+            found.digest,
+            started=started,
+        ),
+    )
+    evaluation = (
+        read_evaluation(found.plan, found.state)
+        if "centroids" in found.state.arrays
+        else None
+    )
+    return Federated(
+        found.plan,
+        found.state,
+        report,
+        config.feature_names,
+        tuple(found.steps),
+        evaluation,
+    )
+
+
+def _in_box(plan: Plan, points: Array) -> Array:
+    return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
+
+
+def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
+    """Run a baseline that needs all rows, (n_i, d) for each party, together."""
+    if config.settings.profile_widths:
+        raise ConfigurationError(
+            f"the schema asks for a profile, but {config.algorithm!r} has none: leave"
+            " it out."
+        )
+    try:
+        # An app's bundle has no baselines: nodes never run them.
+        from flwr_dpkmeans.baselines import fit
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"{config.algorithm!r} is for comparison only and no part of the package"
+            " alone: run it in a copy of the project, or choose 'proxy_lloyd'."
+        ) from error
+    started = utc_now()
+    n_beside = config.settings.n_beside
+    state, box, privacy = fit(
+        config, [part[:, : part.shape[1] - n_beside] for part in parts]
+    )
+    run_id, no_plan = secrets.randbits(62), b""
+    return (
+        state,
+        box,
+        replace(
+            privacy,
+            provenance=Provenance.of(
+                run_id,
+                "all parties",
+                no_plan,
+                started=started,
+            ),
+        ),
+    )
+
+
+def _play_inprocess(
+    config: RunConfig,
+    parts: Sequence[Array],
+    server_points: Array | None,
+    labels: Sequence[Labels] | None = None,
+    on_step: Callable[[Step], None] = logger.debug,
+) -> Federated:
+    """Run any task through Flower's messages, which are imported when they are used."""
+    from flwr_dpkmeans.flower.engines import play_inprocess
+
+    return play_inprocess(
+        config,
+        parts,
+        server_points,
+        labels,
+        on_step,
+    )
+
+
+ENGINES: Registry[Callable[..., Federated]] = Registry(
+    "flwr_dpkmeans.engines", "engine"
+)
+"""How a run's messages travel, by name."""
+ENGINES.add("inprocess", _play_inprocess)
+ENGINES.add("direct", play_directly)

@@ -1,0 +1,83 @@
+"""How far a mean is off as rows beyond a radius are pulled back or left out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flwr_dpkmeans.kernels.grid import GRID, FloatArray
+from flwr_dpkmeans.kernels.vectors import as_column, as_floats
+from flwr_dpkmeans.kmeans.centre_errors.intervals import WIDEST
+
+# Cut rows.
+# what pulling residuals back moves a mean by, in radii, where nothing of it is released
+_UNHEARD_CUT = 0.5
+_BEYOND = 1.5  # distance of rows that were left out, in radii
+_LIKELY_PULLED = 0.75  # part of what is cut that one of several clusters has
+_SIDEWAYS = 0.5  # of what is cut, along axes that a cluster does not lie on
+
+
+def unheard_cut(radii: FloatArray, n_features: int) -> FloatArray:
+    """Say how far pulling residuals back to their radius may move a mean, (k, 1), where
+    nothing of it is released.
+    """
+    # Columns share what is cut of a residual.
+    part = _UNHEARD_CUT / math.sqrt(n_features)
+    return as_column(part * radii)
+
+
+def dropped_rows(
+    counts: FloatArray,
+    counts_noise: float,
+    n_rows: float,
+    radius: float,
+) -> float:
+    """Estimate how far rows beyond the radius, which are in no sum and no count, would
+    move a mean.
+
+    They are what the counts lack of all rows.
+    """
+    n_clusters = len(counts)
+    noise = counts_noise * math.sqrt(n_clusters)
+    missing = n_rows - math.fsum(counts)
+    surely_missing = max(0.0, missing - noise)
+    share = surely_missing / max(n_rows, 1.0)
+    return _BEYOND * radius * min(share, 1.0)
+
+
+def pulled_rows(
+    offsets: FloatArray,
+    counts: FloatArray,
+    mean_beyond: float,
+) -> FloatArray:
+    """Say how far pulling rows back to a ball around a common point may move the means
+    of clusters, (k, d), where nothing of it is released.
+
+    Rows beyond it are in few clusters, nobody knows in which, and lie mostly where a
+    cluster's centre lies from the ball's.
+
+    Parameters
+    ----------
+    offsets : ndarray, (k, d)
+        Centres, from the ball's.
+    counts : ndarray, (k,)
+        Noisy counts of rows.
+    mean_beyond : float
+        What rows, or points like them, have beyond the ball on average.
+
+    Returns
+    -------
+    ndarray, (k, d)
+    """
+    rows = np.maximum(counts, 1.0)
+    part = _LIKELY_PULLED if len(offsets) > 1 else 1.0
+    n_features = offsets.shape[1]
+    of_all = part * mean_beyond * math.fsum(rows)
+    of_cluster = np.minimum(of_all / rows, WIDEST)
+    lengths = np.linalg.norm(offsets, axis=1, keepdims=True)
+    at_least = np.maximum(lengths, 1.0 / GRID)
+    directions = np.abs(offsets) / at_least
+    sideways = _SIDEWAYS / math.sqrt(n_features)
+    directions = np.maximum(directions, sideways)
+    return as_floats(as_column(of_cluster) * directions)
