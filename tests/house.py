@@ -522,7 +522,9 @@ def pages_words() -> tuple[int, int]:
         for path in (ROOT / folder).rglob("*.md")
     ]
     pages.append(ROOT / "README.md")
-    return sum(len(path.read_text().split()) for path in pages), len(pages)
+    words = [word for path in pages for word in path.read_text().split()]
+    # Bars of tables and marks of lists are no words.
+    return sum(any(map(str.isalnum, word)) for word in words), len(pages)
 
 
 def structure() -> list[tuple[str, str, str]]:
@@ -706,7 +708,7 @@ def table() -> list[tuple[str, str, str]]:
         ),
         ("base names that files share", str(sum(n > 1 for n in stems.values())), "0"),
         ("comments, share of lines", f"{100 * comments / len(lines):.1f}%", "-"),
-        ("README, words", str(words), "1,000"),
+        ("README, words", str(words), "700"),
     ]
 
 
