@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from flwr_dpkmeans.algorithms.lloyd_family import Schedule, cluster_radius
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import Schedule
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd_noise import cluster_radius
 from flwr_dpkmeans.errors import ConfigurationError, DataError, ProtocolError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import parse_config

@@ -64,23 +64,23 @@ PUBLIC = {
         "Spread.of",
     ): "which values a median is of, for the owner alone",
     (
-        "algorithms/lloyd_family.py",
-        "_Packed.packed_state.initial_state",
+        "algorithms/lloyd_family/packed.py",
+        "Packed.packed_state.initial_state",
     ): "FastLloyd's start, from the plan's seed",
     (
         "algorithms/proxy_plan.py",
         "Setting.generator",
     ): "samples, proxies and restarts after earlier releases",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/public_start.py",
         "ServerKMeansPlusPlusTask.start",
     ): "k-means++ on the server's points",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/packed_start.py",
         "SpherePackingTask.start",
     ): "a start by sphere packing",
     (
-        "algorithms/feddp_appendix.py",
+        "algorithms/feddp/simplification.py",
         "simplify_rounds.one_round.advance",
     ): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
@@ -107,7 +107,7 @@ PUBLIC = {
         "_leading_range",
     ): "the start of a range finder on a noisy matrix",
     (
-        "kmeans/public_points.py",
+        "kmeans/public_points/weighted_lloyd.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
     ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
@@ -451,8 +451,8 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 ) -> None:
     run("server's points", "direct")
     assert {file for file, _ in watch.seen} & {
-        "kmeans/public_points.py",
-        "algorithms/feddp_kmeans.py",
+        "kmeans/public_points/weighted_lloyd.py",
+        "algorithms/feddp/public_start.py",
     }
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")

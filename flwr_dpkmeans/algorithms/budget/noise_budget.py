@@ -6,86 +6,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
-from fractions import Fraction
+from dataclasses import replace
 
+from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily, ReleasePart
 from flwr_dpkmeans.errors import LocalMisuseError, PlanError
 from flwr_dpkmeans.privacy import release
 from flwr_dpkmeans.privacy.calibration import calibrate_scale, gaussian_noise_multiplier
-from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm, Sensitivity
-from flwr_dpkmeans.sums.config import RunConfig
+from flwr_dpkmeans.privacy.release import Block, Event, NoiseShape, Norm
 from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.round import PrivateSum
-
-
-class NoiseFamily(Enum):
-    """Noise of FedDP-KMeans: one Gaussian accounting for everything, or the paper's
-    Gaussian and Laplace mixture.
-    """
-
-    GAUSSIAN = "gaussian"
-    PAPER = "paper"
-
-
-class NoiseSchedule(Enum):
-    """How the budget grows from one Lloyd round to the next.
-
-    Centroids that are nearly right gain from less noise.
-    """
-
-    EQUAL = "equal"
-    GROWING = "growing"
-    GEOMETRIC = "geometric"
-
-    def parts(self, n_rounds: int) -> list[float]:
-        """Each round's part of the budget (of its square under joint Gaussian
-        accounting), 1 on average.
-        """
-        sizes = {
-            NoiseSchedule.EQUAL: [1.0] * n_rounds,
-            NoiseSchedule.GROWING: [1.0 + index for index in range(n_rounds)],
-            NoiseSchedule.GEOMETRIC: [2.0**index for index in range(n_rounds)],
-        }[self]
-        return [size * n_rounds / sum(sizes) for size in sizes]
-
-
-TOLERANCE = (
-    "end the rounds once no centroid moved farther, in the box [-1, 1] of the data"
-    " (distributed, central); automatic: never"
-)
-SCHEDULES = (
-    "budget of the Lloyd rounds: equal, growing as 1, 2, 3, ... or geometric as 1, 2,"
-    " 4, ..."
-)
-
-
-@dataclass(frozen=True)
-class ReleasePart:
-    """One array of one round before its noise is known.
-
-    `allocate` makes a `Block` of it.
-
-    >>> from flwr_dpkmeans.sums import PrivacyUnit
-    >>> votes = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, "one row has one vote", nonnegative=True)
-    >>> ReleasePart("votes", (3,), votes, share=1.0, entry_bound=1.0).shape
-    (3,)
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    sensitivity: Sensitivity
-    """Its norm is that of the noise: L2 for Gaussian, L1 for Laplace noise."""
-    share: float
-    """Share s_i of epsilon in the paper.
-
-    Only ratios within a plan matter: twice the share, half the noise.
-    """
-    entry_bound: float
-    """Largest magnitude that one row adds to one entry, for the proof that sums cannot
-    wrap; 1 for a count.
-    """
-
 
 PlannedSum = tuple[Sequence[ReleasePart], PrivateSum]
 """One round before its noise is known: what it releases, and the rest of it, without
@@ -198,39 +127,6 @@ def divided(
     )
 
 
-def count_norm(config: RunConfig) -> Norm:
-    """Norm of histograms, counts and indicators.
-
-    That of their noise, which is Laplace in the paper's mixture.
-    """
-    return (
-        Norm.L1
-        if getattr(config.task.options, "noise_kind", None) is NoiseFamily.PAPER
-        else Norm.L2
-    )
-
-
-def count_order(config: RunConfig) -> int:
-    """The same as a number."""
-    return 1 if count_norm(config) is Norm.L1 else 2
-
-
-def shared(
-    shares: Sequence[float],
-    total: float,
-    kind: NoiseFamily,
-) -> tuple[float, ...]:
-    """Scale shares so that their squares (joint Gaussian accounting) or they themselves
-    add up to `total`.
-    """
-    factor = (
-        total / sum(shares)
-        if kind is NoiseFamily.PAPER
-        else math.sqrt(total) / math.hypot(*shares)
-    )
-    return tuple(share * factor for share in shares)
-
-
 def _block(
     public: PublicFacts,
     part: ReleasePart,
@@ -252,11 +148,3 @@ def _block(
         multiplier,
         part.entry_bound,
     )
-
-
-def root_at_least(square: int) -> float:
-    """The square root, rounded up: a corner of the box must not exceed the bound even
-    in the last digit.
-    """
-    root = math.sqrt(square)
-    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
