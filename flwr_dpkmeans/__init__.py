@@ -24,7 +24,7 @@ _EXPORTS = {
     "algorithms.feddp.public_start": "ServerKMeansPlusPlusOptions",
     "algorithms.feddp.server_lloyd": "ServerLloydOptions",
     "algorithms.kmeans_task": "OptimalOptions",
-    "algorithms.proxy_rounds": "ProxyLloydOptions",
+    "algorithms.proxy.proxy_lloyd": "ProxyLloydOptions",
     "data.schema": "Schema",
     "estimators.dp_kmeans": "DPKMeans",
     "estimators.federated_kmeans": "FederatedKMeans",

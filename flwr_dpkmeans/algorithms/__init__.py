@@ -22,7 +22,7 @@ from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
 from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import SuLloydTask
 from flwr_dpkmeans.algorithms.moments import HistogramsTask, MomentsTask, RadiiTask
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
-from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydTask
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import ProxyLloydTask
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.task import TASKS, Task, register
 
