@@ -23,7 +23,7 @@ _EXPORTS = {
     "algorithms.feddp.packed_start": "SpherePackingOptions",
     "algorithms.feddp.public_start": "ServerKMeansPlusPlusOptions",
     "algorithms.feddp.server_lloyd": "ServerLloydOptions",
-    "algorithms.kmeans_task": "OptimalOptions",
+    "algorithms.one_place.optimal_task": "OptimalOptions",
     "algorithms.proxy.proxy_lloyd": "ProxyLloydOptions",
     "data.schema": "Schema",
     "estimators.dp_kmeans": "DPKMeans",

@@ -12,7 +12,6 @@ from flwr_dpkmeans.algorithms.feddp.public_start import (
 from flwr_dpkmeans.algorithms.feddp.server_lloyd import (
     ServerLloydOptions as ServerLloydOptions,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
 from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import (
     LloydOptions as LloydOptions,
 )
@@ -22,6 +21,9 @@ from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import (
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydOptions as GLloydOptions
 from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import (
     SuLloydOptions as SuLloydOptions,
+)
+from flwr_dpkmeans.algorithms.one_place.optimal_task import (
+    OptimalOptions as OptimalOptions,
 )
 from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import (
     ProxyLloydOptions as ProxyLloydOptions,

@@ -5,11 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from flwr_dpkmeans.algorithms.feddp.server_weights import clustered
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    PROJECTED_CENTERS,
-    SERVER_POINTS,
-    seed_of,
-)
 from flwr_dpkmeans.algorithms.proxy.entries import (
     AXES,
     CENTRE,
@@ -25,6 +20,11 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
 )
 from flwr_dpkmeans.algorithms.proxy.lengths import length_of
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.states.cluster_states import (
+    PROJECTED_CENTERS,
+    SERVER_POINTS,
+    seed_of,
+)
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.folding import truncate

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, seed_of
 from flwr_dpkmeans.algorithms.proxy.clustered_proxies import with_first_centroids
 from flwr_dpkmeans.algorithms.proxy.entries import (
     AXES,
@@ -24,6 +23,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_space import (
     inside_box,
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS, seed_of
 from flwr_dpkmeans.kmeans.folding import truncate
 from flwr_dpkmeans.kmeans.proxies.draws import normal_samples
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid

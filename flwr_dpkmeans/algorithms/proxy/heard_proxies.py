@@ -7,11 +7,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS
 from flwr_dpkmeans.algorithms.proxy.entries import CENTRE, EXTENT, PROXIES, PROXY_RADIUS
 from flwr_dpkmeans.algorithms.proxy.lengths import length_of
 from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space, inside_box
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.proxies.lone_proxies import are_lone, heard_among

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.noise_budget import private_sums
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.proxy.covariance import covariance_round
@@ -23,6 +22,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_pass import proxy_round
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import derive_plan
 from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import seeded_state
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.option_rules import Options, whole
 from flwr_dpkmeans.sums.plan import Plan
@@ -122,7 +122,7 @@ def build(public: PublicFacts, options: ProxyOptions = ProxyOptions()) -> Algori
     ]
 
     def initial_state(seed: int, server_points: Array | None = None, /) -> State:
-        state = kmeans_task.seeded_state(
+        state = seeded_state(
             np.zeros((setting.n_clusters, setting.n_features)), seed, server_points
         )
         return state.changed(**before_looks(setting, public.server)) if looks else state

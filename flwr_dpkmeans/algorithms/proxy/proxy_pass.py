@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS
 from flwr_dpkmeans.algorithms.proxy.clustered_proxies import first_centroids
 from flwr_dpkmeans.algorithms.proxy.entries import (
     AXES,
@@ -32,6 +31,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_space import (
     inside_box,
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected

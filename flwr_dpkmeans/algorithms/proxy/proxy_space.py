@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS
 from flwr_dpkmeans.algorithms.proxy.entries import AXES, CENTRE
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS
 from flwr_dpkmeans.kernels.clipping import clip_rows
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kmeans.folding import truncate

@@ -10,7 +10,6 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
-from flwr_dpkmeans.algorithms.kmeans_task import PROJECTED_CENTERS, SEED
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.proxy.entries import (
     AVERAGE_COUNTS,
@@ -27,6 +26,8 @@ from flwr_dpkmeans.algorithms.proxy.refined_centroids import (
     without_empty_clusters,
 )
 from flwr_dpkmeans.algorithms.proxy.setting import Setting, as_length
+from flwr_dpkmeans.algorithms.states.cluster_states import PROJECTED_CENTERS, SEED
+from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
@@ -212,7 +213,7 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
             np.minimum(following, setting.farthest), (0, k - used), "edge"
         )[: setting.n_radii]
         kept = state.view((SEED, SPREAD, COST_CURVE))
-        after = kmeans_task.stepped(kept, moved, counts).changed(
+        after = stepped(kept, moved, counts).changed(
             **{RADIUS: as_length(following), AVERAGE_COUNTS: round_to_grid(average)}
         )
         if setting.per_client:

@@ -10,12 +10,6 @@ import numpy as np
 
 from flwr_dpkmeans.algorithms.budget.noise_kinds import ReleasePart
 from flwr_dpkmeans.algorithms.feddp.outer_product import outer_product_rounding
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    is_near,
-    is_projection,
-    is_table,
-    seed_of,
-)
 from flwr_dpkmeans.algorithms.proxy.entries import (
     AXES,
     CENTRE,
@@ -28,6 +22,9 @@ from flwr_dpkmeans.algorithms.proxy.entries import (
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan
 from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS, client_bounds
+from flwr_dpkmeans.algorithms.states.cluster_states import seed_of
+from flwr_dpkmeans.algorithms.states.state_arrays import is_table
+from flwr_dpkmeans.algorithms.states.state_geometry import is_near, is_projection
 from flwr_dpkmeans.kernels.block_sums import in_blocks
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.vector_clipping import clip_vector

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.proxy import clustered_proxies, first_proxies, proxy_pass
 from flwr_dpkmeans.algorithms.proxy.entries import (
     CENTRE,
@@ -31,6 +30,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_pass import proxy_round
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan, derive_plan
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.algorithms.proxy.summed import ROUNDS, client_bounds
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kmeans.proxies.distances import N_DISTANCES, distance_counts

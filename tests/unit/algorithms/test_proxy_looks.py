@@ -17,7 +17,6 @@ from support.flat import flat_estimator
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans import FederatedKMeans
-from flwr_dpkmeans.algorithms.kmeans_task import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.algorithms.proxy import clustered_proxies, covariance, first_proxies
 from flwr_dpkmeans.algorithms.proxy.covariance import covariance_round
 from flwr_dpkmeans.algorithms.proxy.entries import (
@@ -36,6 +35,7 @@ from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import build
 from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
 from flwr_dpkmeans.algorithms.proxy.proxy_plan import derive_plan
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import SERVER_POINTS, cluster_state
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies.distances import (
     N_DISTANCES,

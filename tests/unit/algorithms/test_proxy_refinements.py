@@ -14,11 +14,7 @@ from numpy.typing import NDArray
 from test_proxy_formulas import SERVER, public_of
 
 from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    CENTRE_DEVIATION,
-    PROJECTED_CENTERS,
-    cluster_state,
-)
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
 from flwr_dpkmeans.algorithms.proxy import (
     covariance,
     first_proxies,
@@ -45,6 +41,10 @@ from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan
 from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space
 from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
 from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import (
+    PROJECTED_CENTERS,
+    cluster_state,
+)
 from flwr_dpkmeans.kmeans.proxies.ellipsoid import Ellipsoid
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import pulled_together
