@@ -68,7 +68,7 @@ PUBLIC = {
         "Packed.packed_state.initial_state",
     ): "FastLloyd's start, from the plan's seed",
     (
-        "algorithms/proxy_plan.py",
+        "algorithms/proxy/setting.py",
         "Setting.generator",
     ): "samples, proxies and restarts after earlier releases",
     (
