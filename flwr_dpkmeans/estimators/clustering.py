@@ -54,7 +54,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.run_metrics import metrics_of
+from flwr_dpkmeans.results.run_metrics import Entry, metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder
 from flwr_dpkmeans.results.writer import result_files
@@ -551,9 +551,7 @@ def _require_clustering(algorithm: str, *, has_server_data: bool) -> None:
     )
 
 
-def _history(
-    report: PrivacyReport, movements: tuple[float, ...]
-) -> list[dict[str, object]]:
+def _history(report: PrivacyReport, movements: tuple[float, ...]) -> list[Entry]:
     """One entry for each of the algorithm's rounds, without what discovered bounds."""
     history = []
     for entry in metrics_of(report, None, movements)["rounds"]:
