@@ -24,7 +24,8 @@ from flwr_dpkmeans.algorithms.cluster_profile import MISSING, Figure, read_profi
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, KMeansTask
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
 from flwr_dpkmeans.algorithms.server_points import is_private
-from flwr_dpkmeans.data.points import Bounds, doubtful_pairs
+from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.estimators.fitted import (
