@@ -5,7 +5,6 @@ Importing this room registers them all.
 
 from __future__ import annotations
 
-from flwr_dpkmeans.algorithms.array_sum import ArraySumTask, ExactArraySumTask
 from flwr_dpkmeans.algorithms.feddp.choose_k import FedDPChooseKTask
 from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansTask
 from flwr_dpkmeans.algorithms.feddp.packed_start import SpherePackingTask
@@ -16,13 +15,17 @@ from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import LloydTask
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
 from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
 from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import SuLloydTask
-from flwr_dpkmeans.algorithms.moments import HistogramsTask, MomentsTask, RadiiTask
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
 from flwr_dpkmeans.algorithms.one_place.not_federated import (
     NOT_FEDERATED,
     algorithm_entry,
 )
 from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import ProxyLloydTask
+from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
+from flwr_dpkmeans.algorithms.statistics.exact_array_sum import ExactArraySumTask
+from flwr_dpkmeans.algorithms.statistics.histograms_task import HistogramsTask
+from flwr_dpkmeans.algorithms.statistics.moments_task import MomentsTask
+from flwr_dpkmeans.algorithms.statistics.naive_bayes import NaiveBayesTask
+from flwr_dpkmeans.algorithms.statistics.radii_task import RadiiTask
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.task import TASKS, Task, register
 

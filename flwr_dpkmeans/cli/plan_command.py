@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import Progress
 
-from flwr_dpkmeans.algorithms.server_points import is_private
+from flwr_dpkmeans.algorithms.server.resolved_bounds import is_private
 from flwr_dpkmeans.cli.plan_options import (
     PICTURE_FILE,
     PLAN_FILE,

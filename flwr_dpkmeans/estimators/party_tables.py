@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private, resolve_bounds
+from flwr_dpkmeans.algorithms.server.resolved_bounds import (
+    PRIVATE,
+    is_private,
+    resolve_bounds,
+)
 from flwr_dpkmeans.data.classes import codes_of
 from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows

@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
-from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
+from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.reader import (

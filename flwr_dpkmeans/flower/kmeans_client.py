@@ -14,14 +14,18 @@ from typing import Any
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms.cluster_profile import read_profile
 from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, centre_half_widths
-from flwr_dpkmeans.algorithms.measure import (
-    COST_CURVE,
+from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
+from flwr_dpkmeans.algorithms.measure.evaluation_result import (
     EvaluationResult,
     read_evaluation,
 )
-from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
+from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
+from flwr_dpkmeans.algorithms.server.box_units import (
+    in_box,
+    in_callers_units,
+    plan_bounds,
+)
 from flwr_dpkmeans.data.bundled import as_classes
 from flwr_dpkmeans.data.doubts.doubtful_columns import (
     doubts_about_own_table,

@@ -21,11 +21,12 @@ from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.first_plan import first_plan
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
-from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
-from flwr_dpkmeans.algorithms.server_points import (
-    in_callers_units,
-    resolve_bounds,
+from flwr_dpkmeans.algorithms.measure.evaluation_result import (
+    EvaluationResult,
+    read_evaluation,
 )
+from flwr_dpkmeans.algorithms.server.box_units import in_callers_units
+from flwr_dpkmeans.algorithms.server.resolved_bounds import resolve_bounds
 from flwr_dpkmeans.errors import (
     CohortError,
     ConfigurationError,

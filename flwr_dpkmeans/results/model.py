@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter
 
-from flwr_dpkmeans.algorithms.cluster_profile import Figure
+from flwr_dpkmeans.algorithms.profile.profile_reading import Figure
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.files.frames import frame_table
 from flwr_dpkmeans.data.files.raw_table import RawTable

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry, clusterings
-from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ConfigurationError, nearest
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.options import own_options, read_config

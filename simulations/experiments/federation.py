@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import NOT_FEDERATED, ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private
+from flwr_dpkmeans.algorithms.server.resolved_bounds import PRIVATE, is_private
 from flwr_dpkmeans.data.partition import Partition, parse_sizes, partition_indices
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError

@@ -28,7 +28,7 @@ from flwr_dpkmeans.algorithms import ServerData, clusterings
 from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydOptions, Schedule
-from flwr_dpkmeans.algorithms.server_points import bounds_from_server
+from flwr_dpkmeans.algorithms.server.server_facts import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
 from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partition
 from flwr_dpkmeans.data.points import Bounds

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.algorithms.server_points import HeldPoints, hold_points
+from flwr_dpkmeans.algorithms.server.held_points import HeldPoints, hold_points
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import read_config
 from flwr_dpkmeans.privacy.release import Block, NoiseShape

@@ -28,6 +28,8 @@ _MOST_AT_BORDER = 0.6
 
 
 class OnServerPoints(KMeansTask):
+    """A clustering whose rounds build on the server's own points."""
+
     units = tuple(PrivacyUnit)
     server_data = ServerData.NEEDED
     trust = "distributed"

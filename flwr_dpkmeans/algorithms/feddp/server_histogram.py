@@ -15,6 +15,7 @@ def server_histogram(
     facts: ServerFacts,
     share: float,
 ) -> list[ReleasePart]:
+    """Number of rows nearest to each server point, (n_points,), as a release."""
     moved = Sensitivity(
         count_norm(public.config),
         1.0,
