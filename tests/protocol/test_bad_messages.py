@@ -52,11 +52,11 @@ from test_hostile_server import (
 
 from flwr_dpkmeans.algorithms.lloyd_family import packed
 from flwr_dpkmeans.errors import DPKMeansError, ProtocolError
-from flwr_dpkmeans.secagg.packing import MAX_BOXES
+from flwr_dpkmeans.secagg.messages.packing import MAX_BOXES
 from flwr_dpkmeans.sums import build as building
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
-from flwr_dpkmeans.sums.round import unpack_state
+from flwr_dpkmeans.sums.wire.packed_state import unpack_state
 
 SECONDS = 5.0
 """Of processor time, since the machine that runs the tests may be busy, or slow.

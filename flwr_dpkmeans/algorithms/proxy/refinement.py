@@ -31,7 +31,7 @@ from flwr_dpkmeans.algorithms.states.steps_ahead import stepped
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.projected_labels import nearest_projected
 from flwr_dpkmeans.kernels.residual_sums import residual_sums
-from flwr_dpkmeans.kmeans.centre_errors.cut_rows import unheard_cut
+from flwr_dpkmeans.kmeans.centre_errors.cut_rows import are_saturated, unheard_cut
 from flwr_dpkmeans.kmeans.centre_errors.intervals import WIDEST
 from flwr_dpkmeans.kmeans.centre_errors.noisy_means import are_faint
 from flwr_dpkmeans.kmeans.folding import truncate
@@ -138,8 +138,13 @@ def refinement_round(setting: Setting, index: int) -> PlannedSum:
         )
         of_steps = step_deviations(sums, likelier, **prior)
         likely_rows = likely_counts(likelier, noise_left, total)
-        cut = unheard_cut(np.resize(radii, used), d)
-        if has_excess:
+        of_clusters = np.resize(radii, used)
+        if not has_excess:
+            cut = unheard_cut(of_clusters, d)
+            noise_of_sums = np.resize(sums_noise * radii, used)
+            saturated = are_saturated(sums, likely_rows, of_clusters, noise_of_sums)
+            cut = np.where(saturated[:, None], WIDEST, cut)
+        else:
             squares_rows = likely_rows if owns else np.full(1, n, dtype=np.float64)
             mean_squares = released["residual_squares"][:used] / squares_rows
             fullness = np.resize(np.sqrt(np.maximum(mean_squares, 0.0)), used)

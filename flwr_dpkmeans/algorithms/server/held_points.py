@@ -11,7 +11,7 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.errors import ConfigurationError, DataError, column_names
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.plan import PublicPoints
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.public_facts import ServerData, ServerFacts
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.trust import trust_model

@@ -36,258 +36,49 @@ nor randomness but keys and noise is read here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from flwr_dpkmeans.errors import IdentityError, ProtocolError
 from flwr_dpkmeans.log import now_at
 from flwr_dpkmeans.privacy.provenance import Provenance
-from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.agreement import survivors_digest
-from flwr_dpkmeans.secagg.credentials import Signer
 from flwr_dpkmeans.secagg.keys import generate_private_key
-from flwr_dpkmeans.secagg.messages import Stage
-from flwr_dpkmeans.secagg.party import Party, changed
+from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.pins import fingerprints, require_pinned
-from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, encode
-from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.sums.aggregation import PARTIES, party_of
-from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.secagg.ring import FixedPointVector, encode
+from flwr_dpkmeans.sums.aggregation import party_of
 from flwr_dpkmeans.sums.checks import columns as tables
-from flwr_dpkmeans.sums.checks.verify import require_next, require_server_state
-from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.checks.verify import require_next
+from flwr_dpkmeans.sums.client.injected import Guard, Statistic, TableFacts
+from flwr_dpkmeans.sums.client.memory import Memory
+from flwr_dpkmeans.sums.client.request_checks import (
+    require_following,
+    require_no_plan_is_due,
+    require_planned,
+    require_size,
+)
+from flwr_dpkmeans.sums.client.state_changes import (
+    first_state,
+    next_state,
+    with_discoveries,
+    with_server_state,
+)
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source, takes_part
-from flwr_dpkmeans.sums.round import Array, State, unpack_state
 from flwr_dpkmeans.sums.statement import build_report
 from flwr_dpkmeans.sums.wire import (
     KeysReply,
+    Reply,
     Request,
     load_plan,
-    pack_fields,
     plan_digest,
     require_same_versions,
-    unpack_fields,
 )
-
-
-@dataclass(frozen=True)
-class Memory:
-    """One client's whole state in one run."""
-
-    protocol: Party
-    plan_blob: bytes = field(repr=False)
-    """The plan in force, as received."""
-    plan: Plan = field(repr=False)
-    agreed_digest: bytes
-    """Digest of the plan that was agreed on in the key phase.
-
-    Names the run in the ledger.
-    """
-    clusters: State | None
-    """None while the plan is preliminary."""
-    n_features: int
-    attempts: tuple[tuple[int, int], ...] = ()
-    """What was answered so far."""
-    discoveries: Discoveries = field(default_factory=Discoveries)
-    n_recognised: int = 0
-    """How many peers the policy's pinned identities recognised in the run's first
-    roster; 0 where none are pinned.
-    """
-    identities: tuple[tuple[int, bytes], ...] = ()
-    """Where sums are recovered: the neighbours' pinned identities, which sign what
-    survivors they heard of.
-    """
-    started: str = ""
-    cohort: tuple[str, ...] = ()
-    """For the result's provenance: when the plan came, and who was in the first roster.
-    """
-    columns: str = ""
-    """Digest of the own table's column names in the agreed order; empty if it has none.
-    """
-
-    def digest(self) -> bytes:
-        """What the tag of a reply covers: the state, or before there is one what has
-        been discovered.
-        """
-        if self.clusters is not None:
-            return self.clusters.digest
-        if self.discoveries == Discoveries():
-            return b""
-        return self.discoveries.digest()
-
-    def pack(self) -> dict[str, Any]:
-        """Write it as text and blobs, for one record that is replaced as a whole."""
-        protocol = pack_fields(self.protocol)
-        others = pack_fields(
-            self,
-            "protocol",
-            "plan_blob",
-            "plan",
-        )
-        return {**protocol, **others, "plan": self.plan_blob}
-
-    @classmethod
-    def unpack(
-        cls,
-        stored: Mapping[str, Any],
-        run_id: int,
-    ) -> Memory | None:
-        """Undo `pack`; None where it is of an earlier run."""
-        (party_name,) = PARTIES.keys() & stored.keys()
-        party = unpack_fields(PARTIES[party_name], stored)
-        if party.run_id != run_id:
-            return None
-        plan_blob = bytes(stored["plan"])
-        memory: Memory = unpack_fields(
-            cls,
-            stored,
-            protocol=party,
-            plan_blob=plan_blob,
-            plan=load_plan(plan_blob),
-        )
-        return memory
-
-
-class Guard:
-    """What the node decides, writes down and logs.
-
-    What it refuses, it refuses by an error.
-
-    This one lets everything pass, for parties that are all the caller's own.
-    """
-
-    run_id: int
-    node_id: int
-    stream: int
-    """Numbers this client's seeded noise."""
-    data_id = ""
-    min_cohort = 0
-    identity: Signer | None = None
-    pinned: Mapping[bytes, str] | None = None
-    """Identities that the policy pins, with their names; None if it pins nobody."""
-
-    def marks(self) -> frozenset[bytes]:
-        """What the server is told of the identities that this node pins."""
-        return frozenset()
-
-    def started(self) -> str:
-        """Now, for the result's provenance."""
-        return ""
-
-    def identities(self, n_recognised: int) -> str:
-        """What the report says of the others' identities."""
-        return report_sentence("simulated")
-
-    def require_in_time(self, wait: float | None) -> None:
-        """Refuse a request whose sender has given up by now.
-
-        It would be paid for nothing.
-        """
-
-    def require_approved(
-        self,
-        plan: Plan,
-        digest: bytes,
-    ) -> None:
-        """Recompute a plan, and hold it against the policy and what the data cost.
-
-        A server may lie about prices.
-        """
-
-    def require_new_run(self) -> None:
-        """Refuse a run that was charged before, as it is replayed, or whose releases
-        could not be charged.
-        """
-
-    def require_names(
-        self,
-        plan: Plan,
-        names: tuple[str, ...],
-    ) -> None:
-        """Hold the columns and their bounds against the policy."""
-
-    def require_same_history(self, memory: Memory) -> None:
-        """Refuse to go on where ledger and memory differ: one is an older copy."""
-
-    def require_open(
-        self,
-        memory: Memory,
-        request: messages.SumRequest,
-    ) -> None:
-        """Refuse what stands in the ledger, as it is replayed, and a plan that the
-        policy no longer allows.
-        """
-
-    def charge(
-        self,
-        memory: Memory,
-        index: int,
-        attempt: int,
-        n_clients: int,
-    ) -> None:
-        """Write a release into the ledger before it is sent."""
-
-    def give_shares(
-        self,
-        memory: Memory,
-        request: messages.UnmaskRequest,
-    ) -> None:
-        """Write into the ledger that key shares are given.
-
-        Refuse a second time: both shares would open a vector.
-        """
-
-    def shared(
-        self,
-        memory: Memory,
-        n_neighbours: int,
-        threshold: int,
-    ) -> None:
-        """Log that keys were shared."""
-
-    def finished(
-        self,
-        memory: Memory,
-        report: PrivacyReport,
-    ) -> None:
-        """Log the end of the run."""
-
-    def ended(self, memory: Memory) -> None:
-        """Write into the ledger that the result has been handed on."""
-
-    def stopped(
-        self,
-        memory: Memory | None,
-        sentence: str,
-    ) -> None:
-        """Log that the server has ended the run, and why."""
-
-
-class Statistic(Protocol):
-    """What knows the rows."""
-
-    def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
-        """Width of the table, its columns' names if it knows them, whether it has
-        labels, what its schema agrees to.
-        """
-
-    def compute(
-        self,
-        memory: Memory,
-        index: int,
-    ) -> Sequence[Array]:
-        """The exact statistic of one round, clipped to what the plan says."""
-
-    def deliver(self, memory: Memory, report: Callable[[], PrivacyReport]) -> bool:
-        """Take the result, and say whether it was stored, as nobody else may know."""
 
 
 class Client:
@@ -311,7 +102,7 @@ class Client:
         For audits that play all parties; never stored.
         """
 
-    def handle(self, request: Request) -> tuple[Memory | None, Any]:
+    def handle(self, request: Request) -> tuple[Memory | None, Reply]:
         """Answer a request.
 
         The memory is to be stored before the reply is sent, but where it is None.
@@ -327,24 +118,33 @@ class Client:
                 f"the message is of another run than {guard.run_id}: it is replayed or"
                 " went astray, and refused."
             )
-        if request.stage is Stage.STOP:
-            return self._stop(request), messages.StopReply()
-        # A result is welcome at any time, and costs nothing.
-        if request.stage is not Stage.FINISH:
-            # What nobody takes in any more must not cost anything.
+        message = request.body
+        if isinstance(message, messages.StopRequest):
+            return self._stop(message), messages.StopReply()
+        if not isinstance(message, messages.FinishRequest):
+            # What nobody takes in any more must not cost anything; a result is welcome
+            # at any time, and costs nothing.
             guard.require_in_time(request.wait)
-        if request.stage is Stage.KEYS:
+        if message is None:
             return self._agree(request)
-        if self._memory is None:
+        memory = self._memory
+        if memory is None:
             mend = "(it may have restarted): leave it out or start a new run."
             raise ProtocolError(f"run {guard.run_id} is unknown to this client {mend}")
-        transition = _TRANSITIONS[request.stage]
-        return transition(self, self._memory, request)
+        match message:
+            case messages.ShareRequest():
+                return self._share(memory, message)
+            case messages.SumRequest():
+                return self._sum(memory, message, request)
+            case messages.UnmaskRequest():
+                return self._unmask(memory, message)
+            case messages.FinishRequest():
+                return self._finish(memory, message)
 
-    def _stop(self, request: Request) -> Memory | None:
+    def _stop(self, message: messages.StopRequest) -> Memory | None:
         """Log why the run ended, and forget the keys."""
         memory = self._memory
-        self._guard.stopped(memory, request.body.sentence)
+        self._guard.stopped(memory, message.sentence)
         if memory is None:
             # This client refused the plan, or never saw it.
             return None
@@ -371,38 +171,28 @@ class Client:
         plan = load_plan(request.plan)
         digest = plan_digest(request.plan)
         self._require_first_plan(plan, digest)
-        n_features, names, has_labels, schema = self._statistic.describe()
-        tables.require_schema(plan, schema)
-        tables.require_width(plan, n_features)
-        tables.require_labels(plan, has_labels=has_labels)
-        columns = tables.require_columns(plan, names)
-        guard.require_names(plan, names)
+        table = TableFacts(*self._statistic.describe())
+        tables.require_schema(plan, table.schema)
+        tables.require_width(plan, table.n_features)
+        tables.require_labels(plan, has_labels=table.has_labels)
+        columns = tables.require_columns(plan, table.names)
+        guard.require_names(plan, table.names)
         min_cohort = max(plan.min_cohort, guard.min_cohort)
         private_key = generate_private_key()
-        party = party_of(
-            plan,
-            guard.node_id,
-            private_key,
-            min_cohort,
-            digest,
-        )
+        party = party_of(plan, guard.node_id, private_key, min_cohort, digest)
         memory = Memory(
             protocol=party,
             plan_blob=request.plan,
             plan=plan,
             agreed_digest=digest,
-            clusters=_initial_clusters(plan),
-            n_features=n_features,
+            clusters=first_state(plan),
+            n_features=table.n_features,
             started=guard.started(),
             columns=columns,
         )
         return memory, self._keys_reply(memory)
 
-    def _require_first_plan(
-        self,
-        plan: Plan,
-        digest: bytes,
-    ) -> None:
+    def _require_first_plan(self, plan: Plan, digest: bytes) -> None:
         """Refuse a plan of another run, one that knows too much, and what the node does
         not allow.
         """
@@ -412,7 +202,8 @@ class Client:
                 f"the plan is of run {plan.run_id}, but this is run {guard.run_id}: it"
                 " is replayed."
             )
-        if plan.preliminary and (plan.is_final or plan.box is not None):
+        knows_results = plan.is_final or plan.box is not None
+        if plan.preliminary and knows_results:
             # A server that knows beforehand what private sums will find could choose
             # it.
             raise ProtocolError(
@@ -456,54 +247,59 @@ class Client:
     def _share(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.ShareRequest,
     ) -> tuple[Memory, messages.ShareReply]:
         """Share the keys of all aggregations.
 
         Nothing of the data is in it, so nothing is charged.
         """
-        message: messages.ShareRequest = request.body
         self._guard.require_same_history(memory)
-        _require_size(memory.plan, message.roster)
+        require_size(memory.plan, message.roster)
         n_recognised = self._recognised(memory, message)
         party, reply = memory.protocol.share(message)
-        neighbours = party.neighbours if n_recognised else ()
+        neighbours = tuple(reply.boxes)
+        identities = []
+        if n_recognised > 0:
+            for node in neighbours:
+                credential = message.credentials[node]
+                identities.append((node, credential.identity))
         memory = changed(
             memory,
             protocol=party,
             n_recognised=n_recognised,
-            identities=tuple(
-                (node, message.credentials[node].identity) for node in neighbours
-            ),
+            identities=tuple(identities),
             cohort=fingerprints(message.roster, message.credentials),
         )
-        self._guard.shared(memory, len(party.neighbours), party.graph.threshold)
+        self._guard.shared(memory, len(neighbours), party.threshold)
         return memory, reply
 
     def _sum(
         self,
         memory: Memory,
+        message: messages.SumRequest,
         request: Request,
     ) -> tuple[Memory, messages.SumReply]:
         """Take the last release in, compute the next statistic, charge the ledger, mask
         and answer.
         """
-        message: messages.SumRequest = request.body
-        now_at(*message.attempt_id)
-        _require_planned(memory.plan, message)
-        memory = changed(memory, n_recognised=self._recognised(memory, message))
+        now_at(message.round_index, message.attempt)
+        require_planned(memory.plan, message)
+        n_recognised = self._recognised(memory, message)
+        memory = changed(memory, n_recognised=n_recognised)
         if message.roster is not None and not memory.cohort:
             cohort = fingerprints(message.roster, message.credentials)
             memory = changed(memory, cohort=cohort)
         if message.release is not None:
             self._require_confirmed(memory, message.confirmations)
-        party = memory.protocol
-        is_repeated = bool(memory.attempts) and message.round_index == party.round_index
-        party = party.admit(message, memory.plan.first_round, memory.plan.skips_to)
-        memory = changed(memory, protocol=party)
-        memory = self._take_in(memory, request, is_repeated=is_repeated)
+        before = memory.protocol
+        has_answered = len(memory.attempts) > 0
+        is_repeated = has_answered and message.round_index == before.round_index
+        plan = memory.plan
+        admitted = before.admit(message, plan.first_round, plan.skips_to)
+        memory = changed(memory, protocol=admitted)
+        memory = self._take_in(memory, message, request.plan, is_repeated=is_repeated)
         if message.release is not None:
-            _require_following(memory, message.release.round_index, message.round_index)
+            require_following(memory, message.release.round_index, message.round_index)
         # One (round, attempt) is answered once, even if an older memory was put back:
         # the ledger remembers. And an owner may have become stricter since the run
         # began, or another run taken the budget.
@@ -513,30 +309,27 @@ class Client:
     def _take_in(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.SumRequest,
+        next_plan: bytes | None,
         *,
         is_repeated: bool,
     ) -> Memory:
         """Read what came along with a request for a vector: a release or a state, and
         perhaps a later plan.
         """
-        message: messages.SumRequest = request.body
-        release = message.release
-        is_preliminary = release is not None and memory.plan.discovers(
-            release.round_index
-        )
-        if release is not None and is_preliminary:
-            memory = _with_discoveries(memory, release)
-        released_index = None if release is None else release.round_index
-        memory = self._with_next_plan(memory, request.plan, released_index)
+        task_release = message.release
+        released_index = None
+        if message.release is not None:
+            released_index = message.release.round_index
+            if memory.plan.discovers(released_index):
+                memory = with_discoveries(memory, message.release)
+                task_release = None
+        memory = self._with_next_plan(memory, next_plan, released_index)
         plan = memory.plan
         tables.require_agreed_columns(plan, memory.columns)
         if plan.server_advances and not plan.discovers(message.round_index):
-            return _with_server_state(
-                memory,
-                message.round_index,
-                message.state,
-                is_repeated=is_repeated,
+            return with_server_state(
+                memory, message.round_index, message.state, is_repeated=is_repeated
             )
         if message.state:
             # It could have the statistic taken where its bound does not hold, or where
@@ -545,8 +338,8 @@ class Client:
                 "a state came from the server although clients compute their own: stop"
                 " the run."
             )
-        if release is not None and not is_preliminary:
-            memory = changed(memory, clusters=_advance(memory, release))
+        if task_release is not None:
+            memory = changed(memory, clusters=next_state(memory, task_release))
         return memory
 
     def _contribute(
@@ -562,21 +355,13 @@ class Client:
         attempt_id = message.attempt_id
         planned = plan.round_at(message.round_index)
         trust = planned.model
-        announced = party.announced or party.cohort
-        shares = plan.shares_of(len(party.cohort.members), len(announced.members))
-        noise = make_noise_source(
-            plan,
-            "client",
-            guard.stream,
-            *attempt_id,
-        )
+        cohort = party.cohort
+        sharers = cohort if party.announced is None else party.announced
+        shares = plan.shares_of(len(cohort.members), len(sharers.members))
+        noise = make_noise_source(plan, "client", guard.stream, *attempt_id)
         exact = self._vector(memory, planned, attempt_id)
         vector = trust.contribute(
-            exact,
-            planned.blocks,
-            plan.fraction_bits,
-            shares,
-            noise,
+            exact, planned.blocks, plan.fraction_bits, shares, noise
         )
         self.unmasked_vector = vector.values
         party, reply = party.answer(
@@ -602,7 +387,7 @@ class Client:
         does not take part.
         """
         plan = memory.plan
-        index, _ = attempt_id
+        index, attempt = attempt_id
         arrays = self._statistic.compute(memory, index)
         flat = np.zeros(0)
         if arrays:
@@ -616,21 +401,20 @@ class Client:
         if plan.settings.client_sampling_rate < 1.0:
             # The work is the same either way, so that neither time nor a failure tells
             # who takes part.
-            coin = takes_part(plan, self._guard.stream, *attempt_id)
+            coin = takes_part(plan, self._guard.stream, index, attempt)
             encoded = encode(flat * coin, plan.fraction_bits)
         return encoded
 
     def _unmask(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.UnmaskRequest,
     ) -> tuple[Memory, messages.UnmaskReply]:
         """Give a share for each neighbour, and sign what survivors this client heard
         of.
         """
-        message: messages.UnmaskRequest = request.body
         guard = self._guard
-        now_at(*message.attempt_id)
+        now_at(message.round_index, message.attempt)
         party, reply = memory.protocol.unmask(message)
         if guard.identity is not None:
             # Neighbours compare it with what they heard, so that a server that says
@@ -638,7 +422,8 @@ class Client:
             signature = guard.identity.sign_survivors(
                 party.run_id,
                 party.node_id,
-                *message.attempt_id,
+                message.round_index,
+                message.attempt,
                 survivors_digest(message.survivors),
             )
             reply = replace(reply, signature=signature)
@@ -650,13 +435,12 @@ class Client:
     def _finish(
         self,
         memory: Memory,
-        request: Request,
+        message: messages.FinishRequest,
     ) -> tuple[Memory, messages.FinishReply]:
         """Take the last release in, hand the result on and tag the state."""
-        message: messages.FinishRequest = request.body
         release = message.release
         index = release.round_index
-        now_at(*release.attempt_id)
+        now_at(index, release.attempt)
         self._require_confirmed(memory, message.confirmations)
         memory = changed(memory, protocol=memory.protocol.finish(message))
         plan = memory.plan
@@ -667,16 +451,14 @@ class Client:
                 f"the run was finished after round {index}, but the plan has {last}."
             )
         if plan.server_advances:
-            memory = _with_server_state(
-                memory,
-                last + 1,
-                message.state,
-                is_repeated=False,
+            memory = with_server_state(
+                memory, last + 1, message.state, is_repeated=False
             )
         else:
-            memory = changed(memory, clusters=_advance(memory, release))
-        _require_following(memory, index, last + 1)
-        if self._statistic.deliver(memory, lambda: self._report(memory)):
+            memory = changed(memory, clusters=next_state(memory, release))
+        require_following(memory, index, last + 1)
+        is_stored = self._statistic.deliver(memory, partial(self._report, memory))
+        if is_stored:
             self._guard.ended(memory)
         party = memory.protocol
         tag = party.tag(index + 1, party.attempt, memory.digest())
@@ -691,8 +473,8 @@ class Client:
         if unclear:
             # Numbers of columns are those of the agreed order, which need not be that
             # of the own table.
-            _, table_names, _, _ = self._statistic.describe()
-            names = tables.agreed_names(plan, table_names)
+            table = TableFacts(*self._statistic.describe())
+            names = tables.agreed_names(plan, table.names)
         report = build_report(
             plan,
             memory.attempts,
@@ -757,8 +539,10 @@ class Client:
         """Where identities are pinned, neighbours must have signed the survivors that
         this client heard of.
         """
-        if self._guard.pinned is not None and self._guard.identity is not None:
-            memory.protocol.require_confirmed(dict(memory.identities), confirmations)
+        guard = self._guard
+        if guard.pinned is None or guard.identity is None:
+            return
+        memory.protocol.require_confirmed(dict(memory.identities), confirmations)
 
     def _with_next_plan(
         self,
@@ -771,11 +555,11 @@ class Client:
         `released` is the round that was released with it.
         """
         if blob is None:
-            _require_no_plan_is_due(memory.plan, released)
+            require_no_plan_is_due(memory.plan, released)
             return memory
         plan = load_plan(blob)
         digest = plan_digest(blob)
-        has_begun = released is not None or bool(memory.attempts)
+        has_begun = released is not None or len(memory.attempts) > 0
         require_next(
             memory.plan,
             plan,
@@ -790,175 +574,5 @@ class Client:
             protocol=memory.protocol.with_plan(digest, plan.last_round),
             plan_blob=blob,
             plan=plan,
-            clusters=_initial_clusters(plan),
+            clusters=first_state(plan),
         )
-
-
-_TRANSITIONS: Mapping[
-    Stage, Callable[[Client, Memory, Request], tuple[Memory, Any]]
-] = MappingProxyType(
-    {
-        Stage.SHARE: Client._share,
-        Stage.SUM: Client._sum,
-        Stage.UNMASK: Client._unmask,
-        Stage.FINISH: Client._finish,
-    }
-)
-
-
-def _require_no_plan_is_due(plan: Plan, released: int | None) -> None:
-    """Refuse a request without a plan where the one in force waits for a later one."""
-    if released == 0:
-        raise ProtocolError(
-            "the last preliminary sum was released, but no final plan came: stop the"
-            " run."
-        )
-    if plan.settings.private_bounds and plan.n_features is None:
-        raise ProtocolError(
-            "the plan has no histograms yet, and none of the tables' width came: stop"
-            " the run."
-        )
-
-
-def _require_planned(plan: Plan, message: messages.SumRequest) -> None:
-    """Hold a request against what the plan priced: so many attempts, and a cohort that
-    is not larger.
-    """
-    if message.attempt > plan.settings.max_retries:
-        raise ProtocolError(
-            f"attempt {message.attempt} was asked for, but the plan that was agreed on"
-            f" has {plan.settings.max_retries} retries: start a new run, or raise"
-            " max-retries."
-        )
-    if message.roster is not None:
-        _require_size(plan, message.roster)
-
-
-def _require_following(
-    memory: Memory,
-    released: int,
-    requested: int,
-) -> None:
-    """Refuse another round than the one that follows from what was released.
-
-    T + 1 is the end.
-    """
-    following = memory.plan.round_after(released, memory.clusters)
-    if requested != following:
-        end = memory.plan.last_round + 1
-        raise ProtocolError(
-            f"round {requested} was asked for after round {released}, but by what was"
-            f" released round {following} follows ({end}: the end): stop the run and"
-            " check the server."
-        )
-
-
-def _require_size(plan: Plan, roster: Roster) -> None:
-    """Refuse a roster that is larger than the plan's cohort, as shares of the noise
-    would be smaller than was priced.
-    """
-    if len(roster.members) > plan.n_clients:
-        raise ProtocolError(
-            f"the roster has {len(roster.members)} clients, but the plan that was"
-            f" agreed on has {plan.n_clients}: stop the run and check the server."
-        )
-
-
-@lru_cache(maxsize=4)
-def _initial_clusters(plan: Plan) -> State | None:
-    """The data-independent start, once the plan is final; None where it comes from the
-    server.
-
-    Made once for all virtual clients of one process.
-    """
-    if not plan.is_final or plan.server_advances:
-        return None
-    return initial_state(plan)
-
-
-def _with_server_state(
-    memory: Memory,
-    index: int,
-    blob: bytes,
-    *,
-    is_repeated: bool,
-) -> Memory:
-    """Take in what the server computed from released sums and its own points; a
-    repeated request brings none.
-    """
-    if bool(blob) == is_repeated:
-        what = "came a second time for one round" if is_repeated else "is missing"
-        raise ProtocolError(
-            f"the server's state {what}: use the same version of flwr-dpkmeans"
-            " everywhere."
-        )
-    if is_repeated:
-        return memory
-    state = unpack_state(blob, memory.plan.last_round)
-    require_server_state(memory.plan, index, state)
-    return changed(memory, clusters=state)
-
-
-def _readable(memory: Memory, release: messages.Release) -> AggregateVector:
-    """Unblind a release, of which one of another length than the plan's would be read
-    as what it is not.
-    """
-    planned = memory.plan.round_at(release.round_index)
-    if release.values.shape != (planned.length,):
-        raise ProtocolError(
-            f"the release of round {release.round_index} has {release.values.size}"
-            f" entries, but the plan has {planned.length}: stop the run."
-        )
-    return memory.protocol.unblind(release, blinded=planned.model.hides_sums())
-
-
-def _as_released(
-    plan: Plan,
-    index: int,
-    readable: AggregateVector,
-) -> ReleasedSum:
-    """A noised sum as the arrays of its round."""
-    planned = plan.round_at(index)
-    return planned.model.read(readable, planned.blocks, plan.fraction_bits)
-
-
-def _with_discoveries(memory: Memory, release: messages.Release) -> Memory:
-    """Add what a preliminary release tells."""
-    plan = memory.plan
-    index = release.round_index
-    released = _as_released(plan, index, _readable(memory, release))
-    discoveries = plan.task.take_preliminary(
-        plan,
-        index,
-        released,
-        memory.discoveries,
-    )
-    return changed(memory, discoveries=discoveries)
-
-
-def _advance(memory: Memory, release: messages.Release) -> State:
-    """The state after one of the task's own releases."""
-    if memory.clusters is None:
-        raise ProtocolError("a release came before the plan was final: stop the run.")
-    values = _readable(memory, release).values.tobytes()
-    return _next_state(
-        memory.plan,
-        release.round_index,
-        memory.clusters,
-        values,
-    )
-
-
-@lru_cache(maxsize=4)
-def _next_state(
-    plan: Plan,
-    index: int,
-    state: State,
-    values: bytes,
-) -> State:
-    """Make a costly step (eigenvectors, k-means with restarts) once for all virtual
-    clients of one process.
-    """
-    readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
-    step = build_algorithm(plan).rounds[index - 1]
-    return step.advance(state, _as_released(plan, index, readable))

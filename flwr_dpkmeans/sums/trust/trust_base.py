@@ -1,23 +1,14 @@
-"""Who adds noise and who may read a sum (a trust model), and what becomes of it where
-clients fall silent.
-
-What a plan, a client, a server, a report or a forecast does differently from one to
-another, it asks here.
-"""
+"""A trust model: who adds noise and who may read a sum."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import lru_cache
 
-from flwr_dpkmeans.errors import ConfigurationError, PlanError
+from flwr_dpkmeans.errors import PlanError
 from flwr_dpkmeans.privacy.noise import NoiseSource
 from flwr_dpkmeans.privacy.release import (
-    PROOF_PAGE,
     Block,
     NoiseShape,
     ReleasedSum,
@@ -25,63 +16,8 @@ from flwr_dpkmeans.privacy.release import (
     draw_noise,
     theorem,
 )
-from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector, Ring
-from flwr_dpkmeans.sums.registry import Registry
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How many clients add noise shares, and how many may be silent or collude."""
-
-    n_clients: int
-    """Clients in the attempt's roster, M."""
-    max_silent: int
-    """t.
-
-    The guarantee counts on M - max(1, t) shares, since whoever looks at the sum knows
-    its own.
-    """
-    max_lost: int = 0
-    """Where sums are recovered: how many may be missing from the sum after they drew
-    their shares, or be said to be by a server that works with t others as well; they
-    are not counted on either.
-    """
-
-    @property
-    def n_honest(self) -> int:
-        """Shares that are counted on."""
-        honest = self.n_clients - max(1, self.max_silent) - self.max_lost
-        if honest < 1:
-            raise PlanError(
-                f"max_silent is {self.max_silent}, but only {self.n_clients} clients"
-                " take part and at least one must be honest: lower max_silent or start"
-                " more clients."
-            )
-        return honest
-
-    @property
-    def factor(self) -> float:
-        """Factor on the standard deviation of one share, rounded up.
-
-        Squared, those counted on add up to at least 1.
-        """
-        return _share_factor(self.n_honest)
-
-    @property
-    def excess(self) -> float:
-        """Standard deviation of all shares together over that of those that are counted
-        on.
-        """
-        return math.sqrt(self.n_clients / self.n_honest)
-
-
-@lru_cache(maxsize=16)
-def _share_factor(n_honest: int) -> float:
-    factor = 1.0 / math.sqrt(n_honest)
-    while n_honest * Fraction(factor) ** 2 < 1:
-        factor = math.nextafter(factor, math.inf)
-    return factor
+from flwr_dpkmeans.sums.trust.shares import Shares
 
 
 @dataclass(frozen=True)
@@ -105,6 +41,7 @@ class TrustModel(ABC):
 
     Examples
     --------
+    >>> from flwr_dpkmeans.sums.trust import Distributed, Shares
     >>> class Notary(Distributed):
     ...     name, proofs = "notary", "our page, row 1"
     ...     def guarantee(self, shares):
@@ -169,15 +106,8 @@ class TrustModel(ABC):
         """
         if not self.shared_noise:
             return vector
-        return FixedPointVector(
-            vector.values
-            + self.draw(
-                blocks,
-                source,
-                fraction_bits,
-                share=shares.factor,
-            )
-        )
+        noise = self.draw(blocks, source, fraction_bits, share=shares.factor)
+        return FixedPointVector(vector.values + noise)
 
     def broadcast(
         self,
@@ -189,9 +119,9 @@ class TrustModel(ABC):
         """Server half: add noise if the clients have not, and read the result where the
         server may.
         """
-        # Whoever adds the noise knows it, so with the noised sum it would know the
-        # exact one.
         if self.blinded and not aggregate.blinded:
+            # Whoever adds the noise knows it, so with the noised sum it would know the
+            # exact one.
             raise PlanError(
                 f"a readable sum reached the server under {self.name!r}: the run is"
                 " stopped."
@@ -200,10 +130,10 @@ class TrustModel(ABC):
         if not self.shared_noise:
             # Readable or not: modulo 2^64.
             values = values + self.draw(blocks, source, fraction_bits)
-        return Broadcast(
-            values,
-            as_released(values, blocks, fraction_bits) if self.server_reads else None,
-        )
+        released = None
+        if self.server_reads:
+            released = as_released(values, blocks, fraction_bits)
+        return Broadcast(values, released)
 
     def read(
         self,
@@ -296,15 +226,12 @@ class TrustModel(ABC):
 
         No counted share may be missing.
         """
-        return (
-            max(least, n_clients - max(1, max_silent)) if self.shared_noise else least
-        )
+        if not self.shared_noise:
+            return least
+        n_uncounted = max(1, max_silent)
+        return max(least, n_clients - n_uncounted)
 
-    def theorem(
-        self,
-        block: Block,
-        sampling_rate: float,
-    ) -> str:
+    def theorem(self, block: Block, sampling_rate: float) -> str:
         """Why an array is private under this model, for the report.
 
         See `privacy.release.theorem`.
@@ -312,99 +239,3 @@ class TrustModel(ABC):
         return theorem(
             block, shared_noise=self.shared_noise, sampling_rate=sampling_rate
         )
-
-
-class Oblivious(TrustModel):
-    """The server knows the noise, so it must never see the noised sum.
-
-    Key authors' streams stay on it.
-    """
-
-    name = "oblivious"
-    blinded = True
-    server_reads = False
-    shared_noise = False
-    proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
-
-    def guarantee(self, shares: Shares) -> str:
-        return report_sentence("oblivious")
-
-
-class Central(TrustModel):
-    """Masks still hide each client's statistic from the server, which is trusted with
-    the sum.
-    """
-
-    name = "central"
-    blinded = False
-    server_reads = True
-    shared_noise = False
-    proofs = f"{PROOF_PAGE}, rows T4, T5"
-
-    def guarantee(self, shares: Shares) -> str:
-        return report_sentence("central")
-
-
-class Curator(Central):
-    """One party holds all rows and draws the noise once.
-
-    Nothing travels, so there is nothing to mask.
-    """
-
-    name = "curator"
-    alone = True
-    proofs = f"{PROOF_PAGE}, row T6"
-
-    def guarantee(self, shares: Shares) -> str:
-        return report_sentence("curator")
-
-
-class Distributed(TrustModel):
-    """Shares of variance sigma^2/(M - max(1, t)).
-
-    Those of the honest clients already carry the planned noise.
-
-    Where sums are recovered, others may be lost after they drew theirs, or be left out
-    by a server that tells clients different survivors (`Plan.shares_of`): t of up to 32
-    clients, sigma^2/(M - max(1, t) - t), and more of many.
-    """
-
-    name = "distributed"
-    blinded = False
-    server_reads = True
-    shared_noise = True
-    proofs = f"{PROOF_PAGE}, rows T3, T5"
-
-    def guarantee(self, shares: Shares) -> str:
-        lost = report_sentence("lost", n=shares.max_lost) if shares.max_lost else ""
-        return report_sentence(
-            "distributed",
-            max_silent=shares.max_silent,
-            n_clients=shares.n_clients,
-            lost=lost,
-        )
-
-
-TRUST_MODELS: Registry[TrustModel] = Registry("flwr_dpkmeans.trust_models", "trust")
-"""Every trust model that a plan may name."""
-trust_model = TRUST_MODELS.find
-"""``trust_model(name)``: one of them."""
-
-
-def register_trust(model: TrustModel) -> TrustModel:
-    """Make a trust model known by its name.
-
-    One without an attribute, or another one of that name, is refused.
-    """
-    missing = [name for name in TrustModel.__annotations__ if not hasattr(model, name)]
-    if missing:
-        raise ConfigurationError(
-            f"the trust model {type(model).__name__} has no {missing[0]!r}: give it"
-            " one, as TrustModel says."
-        )
-    TRUST_MODELS.add(model.name, model)
-    return model
-
-
-for _model in (Oblivious(), Central(), Distributed(), Curator()):
-    register_trust(_model)
