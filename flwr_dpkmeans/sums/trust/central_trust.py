@@ -6,13 +6,14 @@ from flwr_dpkmeans.privacy.release import (
     PROOF_PAGE,
 )
 from flwr_dpkmeans.privacy.sentences import report_sentence
-from flwr_dpkmeans.sums.trust.shares import Shares
+from flwr_dpkmeans.sums.trust.noise_shares import Shares
 from flwr_dpkmeans.sums.trust.trust_base import TrustModel
 
 
 class Central(TrustModel):
-    """Masks still hide each client's statistic from the server, which is trusted with
-    the sum.
+    """The server is trusted with the sum.
+
+    Masks still hide each client's statistic from it.
     """
 
     name = "central"
