@@ -99,6 +99,7 @@ class Virtual(Guard, Statistic):
         return points, beside
 
     def describe(self) -> tuple[int, tuple[str, ...], bool, str]:
+        """See `Statistic.describe`; names and schema are those of the plan."""
         points, _ = self._table()
         _, n_features = points.shape
         settings = self._settings
@@ -111,6 +112,7 @@ class Virtual(Guard, Statistic):
         memory: Memory,
         index: int,
     ) -> Sequence[Array]:
+        """See `Statistic.compute`."""
         plan = memory.plan
         points, beside = self._table()
         task = plan.task

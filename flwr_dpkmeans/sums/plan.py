@@ -154,10 +154,12 @@ class Plan:
 
     @cached_property
     def settings(self) -> Settings:
+        """What every run has, whatever it computes."""
         return self.config.settings
 
     @cached_property
     def task(self) -> Task:
+        """What the run computes."""
         return self.config.task
 
     @cached_property
@@ -167,6 +169,7 @@ class Plan:
 
     @cached_property
     def is_final(self) -> bool:
+        """Whether nothing is left to find out, so that the rounds are planned."""
         return bool(self.rounds)
 
     @cached_property
@@ -264,6 +267,7 @@ class Plan:
 
     @cached_property
     def dropout(self) -> Dropout:
+        """What happens when clients fall silent."""
         return self.settings.dropout_of(self.n_clients)
 
     @cached_property
@@ -332,6 +336,7 @@ class Plan:
 
     @cached_property
     def all_rounds(self) -> tuple[PlannedRound, ...]:
+        """Preliminary rounds, then the task's own."""
         return (*self.preliminary, *self.rounds)
 
     def released_std(

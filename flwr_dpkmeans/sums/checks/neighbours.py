@@ -1,4 +1,4 @@
-"""A check for whoever writes a round: does its statistic keep its bound?
+"""A check for whoever writes a round: whether its statistic keeps its bound.
 
 It looks for a counterexample by brute force and proves nothing: `Sensitivity.because`
 says what does.

@@ -23,6 +23,7 @@ class Central(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T4, T5"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         return report_sentence("central")
 
 
@@ -37,4 +38,5 @@ class Curator(Central):
     proofs = f"{PROOF_PAGE}, row T6"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         return report_sentence("curator")

@@ -27,6 +27,7 @@ class Distributed(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T3, T5"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         lost = ""
         if shares.max_lost > 0:
             lost = report_sentence("lost", n=shares.max_lost)

@@ -23,4 +23,5 @@ class Oblivious(TrustModel):
     proofs = f"{PROOF_PAGE}, rows T1, T2, T5"
 
     def guarantee(self, shares: Shares) -> str:
+        """See `TrustModel.guarantee`."""
         return report_sentence("oblivious")
