@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plain(Party):
-    """A client without masks, for experiments with many virtual ones: whoever runs this
-    sees every vector.
+    """A client without masks, for experiments with many virtual ones.
+
+    Whoever runs this sees every vector.
     """
 
     @property
@@ -43,8 +44,9 @@ class Plain(Party):
 
 
 class PlainSession(RetrySession):
-    """The server's side: it adds up, and no key author hides anything from it, whatever
-    the trust model says.
+    """The server's side of sums without masks.
+
+    It adds up, and no key author hides anything from it, whatever the trust model says.
     """
 
     def authors(self) -> frozenset[int]:

@@ -40,9 +40,11 @@ class Recovered(Repeated):
     trips = 2
 
     def party(self, plan: Plan, start: PartyStart) -> Party:
+        """See `Repeated.party`; masks are always there."""
         return Recover(**start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
+        """See `Repeated.session`."""
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:
@@ -65,6 +67,7 @@ class Recovered(Repeated):
         _ = plan.slots
 
     def assumptions(self, plan: Plan) -> tuple[str, ...]:
+        """Say how many may collude or fall silent, and what neighbours hold."""
         n_clients = plan.n_clients
         max_silent = plan.max_silent
         graph = recovery_graph(n_clients, max_silent)
