@@ -40,12 +40,9 @@ from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
 from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.reader import (
-    is_clustered,
-    open_table,
-    source_files,
-    whole_frame,
-)
+from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.files.sources import is_clustered, source_files
+from flwr_dpkmeans.data.files.whole_tables import whole_frame
 from flwr_dpkmeans.data.partition import (
     MIXTURE,
     MixtureClients,

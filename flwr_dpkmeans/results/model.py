@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans.algorithms.cluster_profile import Figure
 from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.columns.column_kind import Kind
-from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.formats.frames import frame_table
+from flwr_dpkmeans.data.files.located import locate_file
 from flwr_dpkmeans.data.files.raw_table import RawColumn, RawTable
-from flwr_dpkmeans.data.files.reader import locate_file
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.table_labels import (
