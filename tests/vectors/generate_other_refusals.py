@@ -43,6 +43,7 @@ from generate_refusals import (
     stored,
     top,
     vector_cases,
+    with_numbers,
 )
 
 from flwr_dpkmeans.secagg.messages.packed_parts import unpack_boxes, unpack_nodes
@@ -381,6 +382,12 @@ def unmasked_sum_cases() -> Changed:
             roster=roster(members_at(kind, 1)),
         ),
         headed(kind, "the round again", "a pair twice", round=1),
+        case(
+            "a retry that is not smaller",
+            "two vectors under the masks of one cohort",
+            header=with_numbers(kind, 1, 1),
+            vector=None,
+        ),
         headed(kind, "another release", ASTRAY, release_round=2),
         headed(kind, "a release of a retry", ASTRAY, release_attempt=1),
         headed(kind, "an early end", "a result that is none", stage="finish"),
