@@ -21,7 +21,7 @@ from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO
-from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
 from flwr_dpkmeans.sums.paired import Awaited, Paired
@@ -116,8 +116,7 @@ class Virtual(Guard, Statistic):
             discoveries = memory.discoveries
             return task.preliminary_statistic(plan, index, points, discoveries)
         assert memory.clusters is not None
-        algorithm = build_algorithm(plan)
-        step = algorithm.rounds[index - 1]
+        step = task_round(plan, index)
         scaled = self._scaled(plan, points)
         state = memory.clusters.view(step.reads)
         return step.arrays_of(scaled, state, self._labels, beside)

@@ -45,6 +45,8 @@ FIRST_TASK_ROUND = 1
 
 Those before it find out what the plan still lacks.
 """
+LAST_PRELIMINARY_ROUND = FIRST_TASK_ROUND - 1
+"""Index of the one after which the plan is final, where there are any."""
 MAX_CLIENTS = 2**20
 SECONDS_PER_ROUND_TRIP = 6.0
 """Of a deployment, measured on a SuperLink with SuperNodes on one machine.

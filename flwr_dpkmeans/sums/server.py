@@ -48,11 +48,16 @@ from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import PartOfSum, Silence, require_equal_tags
 from flwr_dpkmeans.sums.aggregation import Session, session_of
-from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.build import initial_state, task_round
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
+from flwr_dpkmeans.sums.plan import (
+    LAST_PRELIMINARY_ROUND,
+    Plan,
+    PlannedRound,
+    make_noise_source,
+)
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast
@@ -320,6 +325,21 @@ class Server:
         stops the run with a sentence.
         """
         agreed = self._agreed(answers)
+        self._require_cohort(agreed)
+        agreed_plan = self.plan
+        self._take_schema(agreed)
+        self._take_credentials(agreed)
+        public_keys = {node: reply.public_key for node, reply in agreed.items()}
+        roster = Roster.of(0, public_keys)
+        self._cohort = fingerprints(roster, self._credentials)
+        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
+        self.due = self._session.due
+        if self.due is Stage.SUM:
+            # No keys are shared before the first round.
+            self._to_open = self.plan.first_round
+
+    def _require_cohort(self, agreed: Mapping[int, KeysReply]) -> None:
+        """Refuse to go on with too few clients, or another plan than the one sent."""
         missing = sorted(set(self.joined) - agreed.keys())
         if missing:
             logger.warning(
@@ -339,20 +359,15 @@ class Server:
                     f"node {node} agreed to another plan than the one sent: stop and"
                     " check it."
                 )
-        agreed_plan = self.plan
-        self._take_schema(agreed)
+
+    def _take_credentials(self, agreed: Mapping[int, KeysReply]) -> None:
+        """Relay what clients signed, unless one of them would refuse another."""
         credentials = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
         require_known_peers(credentials, marks, self.plan.run_id)
         for node, credential in credentials.items():
             if credential is not None:
                 self._credentials[node] = credential
-        public_keys = {node: reply.public_key for node, reply in agreed.items()}
-        roster = Roster.of(0, public_keys)
-        self._cohort = fingerprints(roster, self._credentials)
-        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
-        self.due = self._session.due
-        self._to_open = self.plan.first_round if self.due is Stage.SUM else None
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
         """Who agreed to the plan; a node that refuses it, or speaks another version,
@@ -549,14 +564,9 @@ class Server:
         if plan.discovers(index):
             self._discover(index, released)
         elif self.clusters is not None:
-            step = build_algorithm(plan).rounds[index - 1]
-            self.clusters = step.advance(self.clusters, released)
+            self.clusters = task_round(plan, index).advance(self.clusters, released)
 
-    def _discover(
-        self,
-        index: int,
-        released: ReleasedSum,
-    ) -> None:
+    def _discover(self, index: int, released: ReleasedSum) -> None:
         """Add what a preliminary sum tells, of which the last makes the plan final."""
         plan = self.plan
         discoveries = plan.task.take_preliminary(
@@ -565,7 +575,7 @@ class Server:
         self._discoveries = discoveries
         if COUNT in released.arrays:
             logger.info("private count: about %d rows", discoveries.n_examples)
-        if index == 0:
+        if index == LAST_PRELIMINARY_ROUND:
             final = redraft_plan(
                 plan,
                 n_features=plan.n_features,
@@ -578,16 +588,9 @@ class Server:
         """Learn the tables' width and columns, which must be equal, if they were not
         declared.
         """
-        widths = {reply.n_features for reply in agreed.values()}
-        if len(widths) > 1:
-            listed = ", ".join(
-                f"node {node}: {agreed[node].n_features}" for node in sorted(agreed)
-            )
-            raise RefusalError(
-                f"the clients' tables have different numbers of features ({listed}):"
-                " use the same."
-            )
+        widths = {node: reply.n_features for node, reply in agreed.items()}
         columns = {node: reply.columns for node, reply in agreed.items()}
+        width = _common_width(widths)
         digest = _common_columns(
             columns, allow_unnamed=self.plan.settings.allow_unnamed
         )
@@ -596,11 +599,11 @@ class Server:
                 "the clients' tables have no column names: columns are matched by"
                 " position"
             )
-        is_news = bool(digest) and not self.plan.columns_digest
-        if self.plan.n_features is not None and not is_news:
+        are_columns_new = digest != "" and self.plan.columns_digest == ""
+        if self.plan.n_features is not None and not are_columns_new:
             return
-        plan = redraft_plan(self.plan, n_features=widths.pop(), columns=digest)
-        if plan.is_final or plan.settings.private_bounds or is_news:
+        plan = redraft_plan(self.plan, n_features=width, columns=digest)
+        if plan.is_final or plan.settings.private_bounds or are_columns_new:
             # Histograms are as wide as the tables, so clients need the width before the
             # first of them; and each compares the columns before it is charged.
             self._next_plan(plan)
@@ -608,12 +611,7 @@ class Server:
             # The width joins the plan together with the count.
             self.plan = replace(self.plan, n_features=plan.n_features)
 
-    def _next_plan(
-        self,
-        plan: Plan,
-        *,
-        announce: bool = True,
-    ) -> None:
+    def _next_plan(self, plan: Plan, *, announce: bool = True) -> None:
         """Put a plan in force; a later one is announced with the next request."""
         if announce:
             self._new_plan = dump_plan(plan)
@@ -632,7 +630,7 @@ class Server:
         if index is None:
             reads = plan.task.result_arrays(plan.config)
         else:
-            reads = build_algorithm(plan).rounds[index - 1].reads
+            reads = task_round(plan, index).reads
         return self.clusters.view(reads).packed
 
 
@@ -643,6 +641,18 @@ def _log_refusal(
 ) -> None:
     """Log what a node refused, or what was refused of it."""
     logger.warning("%s", error, extra=event("refused", by=str(node), kind=kind))
+
+
+def _common_width(widths: Mapping[int, int]) -> int:
+    """The number of features that all clients' tables have."""
+    distinct = set(widths.values())
+    if len(distinct) > 1:
+        listed = ", ".join(f"node {node}: {widths[node]}" for node in sorted(widths))
+        raise RefusalError(
+            f"the clients' tables have different numbers of features ({listed}):"
+            " use the same."
+        )
+    return distinct.pop()
 
 
 def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:

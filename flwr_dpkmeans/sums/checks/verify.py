@@ -10,10 +10,10 @@ from functools import lru_cache
 from flwr_dpkmeans.errors import (
     ProtocolError,
 )
-from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import LAST_PRELIMINARY_ROUND, Plan
 from flwr_dpkmeans.sums.round import State
 
 
@@ -169,7 +169,7 @@ def require_next(
     sees. `released` is the round that was released with it; a run has `begun` once a
     vector was asked for.
     """
-    is_counted = released == 0
+    is_counted = released == LAST_PRELIMINARY_ROUND
     if is_counted and discoveries.n_examples not in (None, later.n_examples):
         raise ProtocolError(
             f"the final plan has N = {later.n_examples}, but the private count released"
@@ -217,7 +217,7 @@ def require_server_state(
     """
     step = None
     if index <= plan.last_round:
-        step = build_algorithm(plan).rounds[index - 1]
+        step = task_round(plan, index)
     if not plan.task.admits(plan, step, state):
         raise ProtocolError(
             f"the server's state for round {index} does not fit the plan: stop the run."

@@ -6,12 +6,12 @@ from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.client.memory import Memory
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import LAST_PRELIMINARY_ROUND, Plan
 
 
 def require_no_plan_is_due(plan: Plan, released: int | None) -> None:
     """Refuse a request without a plan where the one in force waits for a later one."""
-    if released == 0:
+    if released == LAST_PRELIMINARY_ROUND:
         raise ProtocolError(
             "the last preliminary sum was released, but no final plan came: stop the"
             " run."

@@ -11,7 +11,7 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.secagg import messages
 from flwr_dpkmeans.secagg.party import changed
 from flwr_dpkmeans.secagg.ring import AggregateVector
-from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.sums.build import initial_state, task_round
 from flwr_dpkmeans.sums.checks.verify import require_server_state
 from flwr_dpkmeans.sums.client.memory import Memory
 from flwr_dpkmeans.sums.plan import Plan
@@ -115,5 +115,5 @@ def _advance_once(
     clients of one process.
     """
     readable = AggregateVector(np.frombuffer(values, dtype=np.uint64), blinded=False)
-    step = build_algorithm(plan).rounds[index - 1]
-    return step.advance(state, as_arrays(plan, index, readable))
+    released = as_arrays(plan, index, readable)
+    return task_round(plan, index).advance(state, released)
