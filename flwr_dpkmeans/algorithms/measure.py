@@ -397,7 +397,7 @@ def read_evaluation(
         cell_noise,
         plan.n_clients if n_clients is None else n_clients,
     )
-    table = _Table(
+    table = CellTable(
         cells,
         cell_noise,
         units,
@@ -443,7 +443,7 @@ def read_evaluation(
 
 
 @dataclass(frozen=True, repr=False)
-class _Table:
+class CellTable:
     """The released cells, and what sums are divided by.
 
     Noise is followed to first order.

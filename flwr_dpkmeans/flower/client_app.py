@@ -248,7 +248,7 @@ def node_settings(context: Context) -> NodeSettings:
             )
     data_id = str(config.get("data-id") or config.get("data-path") or "default")
     ledger = Path(
-        str(config.get("ledger") or _default_ledger(context, data_id))
+        str(config.get("ledger") or default_ledger(context, data_id))
     ).expanduser()
     identity = (
         Identity.load(Path(str(config["identity"])).expanduser())
@@ -264,7 +264,7 @@ def node_settings(context: Context) -> NodeSettings:
     )
 
 
-def _default_ledger(context: Context, data_id: str) -> Path:
+def default_ledger(context: Context, data_id: str) -> Path:
     """A simulated client's ledger lies beside its results.
 
     a deployed node's in the home folder, one per data set.
@@ -758,7 +758,7 @@ def client_app(
         return (
             data
             if isinstance(data, KMeansClient)
-            else _client_of(data, output_folder(context))
+            else client_of(data, output_folder(context))
         )
 
     def serve(message: Message, context: Context) -> Message:
@@ -778,7 +778,7 @@ def client_app(
     return app
 
 
-def _client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
+def client_of(data: ArrayLike | Encoded, folder: Path) -> KMeansClient:
     """A client with the rows of a table that are finite numbers, or that a schema has
     encoded.
     """

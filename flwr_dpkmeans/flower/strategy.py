@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
+from flwr.serverapp import Grid, PrivacySpent
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.supercore.privacy_accounting import PrivacySpent
 
 from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import algorithm_entry
@@ -346,7 +345,7 @@ class PrivateKMeans(Strategy):
             step.round_index,
             step.epsilon,
         )
-        return self._arrays(), _step_metrics(step)
+        return self._arrays(), step_metrics(step)
 
     configure_evaluate = configure_train
 
@@ -928,7 +927,8 @@ def _result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
     return "int64" if keeps_whole else "float64"
 
 
-def _step_metrics(step: Step) -> MetricRecord:
+def step_metrics(step: Step) -> MetricRecord:
+    """Metrics of one aggregation, as the result of a strategy lists them."""
     metrics: dict[str, Any] = {
         "epsilon": step.epsilon,
         "n-clients": step.n_clients,

@@ -417,7 +417,7 @@ def _read(value: Any) -> Task:
     return task
 
 
-def _require_own_names(name: str, task: type[Task]) -> None:
+def require_free_names(name: str, task: type[Task]) -> None:
     """Refuse a task of another name, or whose options have names of a run's settings.
 
     These would overwrite them.
@@ -439,7 +439,7 @@ def _require_own_names(name: str, task: type[Task]) -> None:
 
 
 TASKS: Registry[type[Task]] = Registry(
-    "flwr_dpkmeans.tasks", "algorithm", _require_own_names
+    "flwr_dpkmeans.tasks", "algorithm", require_free_names
 )
 """Every task that a plan may name."""
 

@@ -39,8 +39,8 @@ from flwr_dpkmeans.flower.client_app import (
     OutputFiles,
     SecureAggregation,
     Wrapped,
-    _client_of,
-    _default_ledger,
+    client_of,
+    default_ledger,
     mixture_of,
     node_settings,
     output_folder,
@@ -89,12 +89,12 @@ def test_a_virtual_clients_results_and_ledger_lie_where_the_run_says(
     )
     assert output_folder(deployed) == home / "run-3" / "client-987"
     assert (
-        _default_ledger(virtual, "rows")
+        default_ledger(virtual, "rows")
         == tmp_path / "out" / "run-3" / "ledgers" / "client-987.jsonl"
     )
     assert (tmp_path / "out" / "run-3" / "ledgers").is_dir()
     first, same, other = (
-        _default_ledger(deployed, name) for name in ("rows", "rows", "other rows")
+        default_ledger(deployed, name) for name in ("rows", "rows", "other rows")
     )
     assert first == same != other
     assert {path.parent for path in (first, other)} == {home}
@@ -260,13 +260,13 @@ def test_rows_with_a_gap_are_left_out_and_nobody_but_the_log_hears_it(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client = _client_of(data, tmp_path)
-    assert (client._points.tolist(), client._points.shape[1], client._output_dir) == (
+    client = client_of(data, tmp_path)
+    assert (client.points.tolist(), client.points.shape[1], client.output_dir) == (
         rows,
         2,
         tmp_path,
     )
-    assert client._feature_names == (
+    assert client.feature_names == (
         ("a", "b") if isinstance(data, pd.DataFrame) else ()
     )
     assert [record.getMessage()[: len(told)] for record in caplog.records] == [
@@ -281,10 +281,10 @@ def test_tables_that_are_none_are_refused_as_ever(tmp_path: Path) -> None:
         np.array([["a"]]),
     ):
         with pytest.raises(DataError):
-            _client_of(wrong, tmp_path)
+            client_of(wrong, tmp_path)
     schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 100)}})
     encoded = schema.encode(pd.DataFrame({"age": [0.0, 50.0]}))
-    assert _client_of(encoded, tmp_path).schema == schema
+    assert client_of(encoded, tmp_path).schema == schema
 
 
 def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:

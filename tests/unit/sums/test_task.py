@@ -16,12 +16,11 @@ import pytest
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.closeness import SAME
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.option_rules import Options, whole
 from flwr_dpkmeans.sums.public_facts import MAX_SERVER_POINTS, PublicFacts, ServerFacts
 from flwr_dpkmeans.sums.round import Algorithm, State
-from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
+from flwr_dpkmeans.sums.settings import Settings
 from flwr_dpkmeans.sums.task import Task
 
 BOX = ((-1.0,), (1.0,))
@@ -119,39 +118,6 @@ def test_a_task_that_says_nothing_has_defaults() -> None:
         with pytest.raises(ConfigurationError, match="'bare' has none: leave"):
             make(config, 2.0)
     assert task.result(config, State({"mean": np.ones(1)}))["mean"].tolist() == [1.0]
-
-
-@pytest.mark.parametrize(
-    ("needs", "alike", "unit", "counts"),
-    [
-        (True, True, PrivacyUnit.RECORD, True),
-        (True, True, PrivacyUnit.CLIENT, False),
-        (True, False, PrivacyUnit.CLIENT, True),
-        (False, False, PrivacyUnit.RECORD, False),
-        (False, True, PrivacyUnit.CLIENT, False),
-    ],
-)
-def test_where_the_number_of_rows_must_be_known(
-    needs: bool, alike: bool, unit: PrivacyUnit, counts: bool
-) -> None:
-    kind = type(
-        "Kind", (Bare,), {"needs_n_examples": needs, "weighs_clients_alike": alike}
-    )
-    assert kind.counts(unit) is counts
-
-
-@pytest.mark.parametrize(
-    ("evaluation", "n_classes"), [("none", 0), ("private", 3), ("exact", 3)]
-)
-def test_classes_are_looked_at_where_there_is_an_evaluation(
-    evaluation: str, n_classes: int
-) -> None:
-    assert (
-        Bare().n_classes(
-            Settings(bounds=BOX, n_classes=3, evaluation=EvaluationKind(evaluation))
-        )
-        == n_classes
-    )
 
 
 def test_options_of_a_run_are_read_and_changed_by_their_flat_names() -> None:

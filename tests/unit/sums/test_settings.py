@@ -21,7 +21,7 @@ from flwr_dpkmeans.sums.option_rules import (
     rule_of,
     whole,
 )
-from flwr_dpkmeans.sums.settings import Dropout, Settings
+from flwr_dpkmeans.sums.settings import Settings
 
 ONE: Any = ((-1.0,), (1.0,))
 TWO: Any = ((-1.0, 0.0), (1.0, 2.0))
@@ -34,23 +34,6 @@ BOTH = PROFILED | {"gap_columns": (3, -1, 0, -1)}
 
 def settings_of(**values: Any) -> Settings:
     return Settings(**({"bounds": ONE} | values))
-
-
-@pytest.mark.parametrize(
-    ("n_clients", "masked", "recovers"),
-    [(100, True, False), (101, True, True), (101, False, False)],
-)
-def test_large_cohorts_recover_sums_unless_told_otherwise(
-    n_clients: int, masked: bool, recovers: bool
-) -> None:
-    usual = Dropout.RECOVER if recovers else Dropout.RETRY
-    assert (
-        Dropout.usual(n_clients, masked=masked)
-        is settings_of(masking=masked).dropout_of(n_clients)
-        is usual
-    )
-    assert settings_of(dropout="recover").dropout_of(2) is Dropout.RECOVER
-    assert settings_of(dropout="retry").dropout_of(n_clients) is Dropout.RETRY
 
 
 # -- one option ------------------------------------------------------------------------
@@ -332,32 +315,6 @@ QUARTERS: dict[str, Any] = {
     "evaluation_share": 0.25,
 } | PROFILED
 FOUR: dict[str, Any] = QUARTERS | {"private_bounds": True, "evaluation": "private"}
-
-
-@pytest.mark.parametrize(
-    ("values", "before", "after"),
-    [
-        (QUARTERS, 0.25, 0.25),
-        (QUARTERS | {"n_examples": 9}, 0.0, 0.25),
-        (QUARTERS | {"evaluation": "exact"}, 0.25, 0.25),
-        (QUARTERS | {"evaluation": "private"}, 0.25, 0.5),
-        (QUARTERS | {"private_bounds": True}, 0.5, 0.25),
-        (FOUR | {"profile_widths": (), "profile_share": 0.05}, 0.5, 0.25),
-        (QUARTERS | {"profile_widths": (), "gap_columns": (-1,)}, 0.25, 0.25),
-        (FOUR | {"n_examples": 9}, 0.25, 0.5),
-    ],
-)
-def test_shares_of_the_budget_that_are_not_the_tasks_own(
-    values: dict[str, Any], before: float, after: float
-) -> None:
-    settings = settings_of(**values)
-    assert (settings.preliminary_share(counts=True), settings.closing_share) == (
-        before,
-        after,
-    )
-    assert settings.reserved_share(counts=True) == before + after
-    without = before if settings.n_examples is not None else before - 0.25
-    assert settings.reserved_share(counts=False) == without + after
 
 
 def test_shares_leave_the_task_a_part_of_the_budget() -> None:

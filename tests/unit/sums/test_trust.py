@@ -18,9 +18,7 @@ from flwr_dpkmeans.privacy.release import (
     PrivacyUnit,
     Sensitivity,
 )
-from flwr_dpkmeans.secagg.messages import Release
 from flwr_dpkmeans.secagg.ring import AggregateVector, FixedPointVector
-from flwr_dpkmeans.sums.aggregation import Plain
 from flwr_dpkmeans.sums.trust import Central, Shares, trust_model
 
 
@@ -65,38 +63,6 @@ def test_a_share_and_all_of_them_together() -> None:
             <= shares.n_honest * Fraction(shares.factor) ** 2
             < 1 + Fraction(1, 10**14)
         )
-
-
-def test_the_report_speaks_of_lost_shares_where_some_may_be_lost() -> None:
-    said = trust_model("distributed").guarantee
-    assert said(Shares(9, 2)).endswith(
-        "up to 2 of 9 clients: their shares are not counted on."
-    )
-    assert said(Shares(9, 2, 3)).endswith(
-        "not counted on, nor are those of 3 more that may be lost or left out of a sum."
-    )
-
-
-@pytest.mark.parametrize("name", ["oblivious", "central", "curator", "distributed"])
-def test_what_follows_from_who_adds_noise(name: str) -> None:
-    """One party's noise is the planned one.
-
-    Of ten shares nine are counted on, and the tenth is there all the same.
-    """
-    model, shares = trust_model(name), Shares(10, 1)
-    split = name == "distributed"
-    assert model.counted_shares(shares) == (9 if split else 1)
-    assert model.drawn_factor(shares) == (pytest.approx(1 / 3) if split else 1.0)
-    assert model.released_factor(shares) == (
-        pytest.approx((10 / 9) ** 0.5) if split else 1.0
-    )
-    assert model.can_add(NoiseShape.GAUSSIAN)
-    assert model.can_add(NoiseShape.LAPLACE) is not split
-    assert (model.hides_sums(), model.server_has_result()) == (
-        name == "oblivious",
-        name != "oblivious",
-    )
-    assert model.publishes() is (name in ("curator", "distributed"))
 
 
 @pytest.mark.parametrize(
@@ -168,17 +134,6 @@ def test_a_sum_that_the_server_could_read_gets_no_noise_that_it_knows() -> None:
         trust_model("oblivious").broadcast(
             readable, (), 16, SeededNoise(np.random.default_rng(5))
         )
-
-
-@pytest.mark.parametrize("blinded", [True, False])
-def test_a_release_of_clients_without_masks_can_be_read(blinded: bool) -> None:
-    party = Plain(1, 2, bytes(32), 2, 0, True, b"plan")
-    assert (
-        party.unblind(
-            Release(1, 0, np.arange(3, dtype=np.uint64)), blinded=blinded
-        ).blinded
-        is False
-    )
 
 
 @pytest.mark.parametrize(

@@ -22,25 +22,6 @@ PLAN: Any = SimpleNamespace(
 )
 
 
-@pytest.mark.parametrize(
-    ("n_asked", "n_sharers", "max_lost"),
-    [(6, None, 1), (5, 6, 0), (4, 6, 0), (7, 7, 1)],
-)
-def test_shares_may_be_lost_down_to_the_fewest_that_open_a_sum(
-    n_asked: int, n_sharers: int, max_lost: int
-) -> None:
-    """Of six, five open it.
-
-    Counting on a lost share would leave less noise than the report says.
-    """
-    shares = RECOVERED.shares(PLAN, n_asked, n_sharers)
-    assert (shares.n_clients, shares.max_silent, shares.max_lost) == (
-        n_asked,
-        1,
-        max_lost,
-    )
-
-
 def test_bytes_of_key_shares_tickets_and_survivors() -> None:
     """A box: who, its length, 28 of encryption, 3 x 3 words of 32.
 
@@ -53,30 +34,6 @@ def test_bytes_of_key_shares_tickets_and_survivors() -> None:
         assert up == boxes + 250 + 2 * 96 + n_sums * (
             5 * (12 + 32) + 5 * (12 + 96) + 80
         )
-
-
-@pytest.mark.parametrize(
-    ("n_clients", "recovered", "repeated"),
-    [
-        (4, 1, 0),
-        (16, 2, 0),
-        (32, 4, 0),
-        (33, 4, 3),
-        (39, 4, 3),
-        (40, 5, 4),
-        (199, 24, 19),
-        (500, 62, 20),
-    ],
-)
-def test_usual_numbers_of_silent_clients(
-    n_clients: int, recovered: int, repeated: int
-) -> None:
-    """An eighth, at least one.
-
-    And where each repetition costs budget none of up to 32, then a tenth, at most 20.
-    """
-    assert RECOVERED.usual_max_silent(n_clients) == recovered
-    assert AGGREGATORS["retry"].usual_max_silent(n_clients) == repeated
 
 
 def test_recovery_takes_masks() -> None:
