@@ -98,7 +98,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Client, Memory
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import LOCAL
 from flwr_dpkmeans.sums.task import Task

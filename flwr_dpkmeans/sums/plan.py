@@ -48,6 +48,11 @@ Those before it find out what the plan still lacks.
 """
 LAST_PRELIMINARY_ROUND = FIRST_TASK_ROUND - 1
 """Index of the one after which the plan is final, where there are any."""
+FIRST_NODE_ID = 2
+"""Id of the first client of a simulated run, by whatever engine.
+
+Seeded noise depends on a client's id; Flower's node 1 is the SuperLink.
+"""
 MAX_CLIENTS = 2**20
 SECONDS_PER_ROUND_TRIP = 6.0
 """Of a deployment, measured on a SuperLink with SuperNodes on one machine.

@@ -64,7 +64,7 @@ from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import Request
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")

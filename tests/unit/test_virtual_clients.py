@@ -24,7 +24,7 @@ from flwr_dpkmeans.flower.client_app import (
 )
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 
 def context(node_config: dict[str, Any], **run: Any) -> Context:

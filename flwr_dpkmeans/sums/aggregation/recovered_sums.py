@@ -10,17 +10,16 @@ from flwr_dpkmeans.secagg.graph import least_survivors, recovery_graph
 from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.party import Party
 from flwr_dpkmeans.secagg.recover import Recover
-from flwr_dpkmeans.secagg.recover_session import RecoverSession
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.aggregation.repeated_sums import (
     PartyStart,
     Repeated,
-    Session,
     SessionLimits,
 )
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
     from flwr_dpkmeans.sums.plan import Plan
 
 _RECOVERED_PART = 8
@@ -45,6 +44,8 @@ class Recovered(Repeated):
 
     def session(self, agreed: Plan, roster: Roster, limits: SessionLimits) -> Session:
         """See `Repeated.session`."""
+        from flwr_dpkmeans.secagg.recover_session import RecoverSession
+
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:

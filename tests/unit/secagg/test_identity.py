@@ -31,7 +31,7 @@ from flwr_dpkmeans.secagg.pins import (
     require_known_peers,
     require_pinned,
 )
-from flwr_dpkmeans.secagg.retry import RetrySession
+from flwr_dpkmeans.secagg.retry_session import RetrySession
 from flwr_dpkmeans.secagg.roster import Roster
 
 ALICE, BOB, CAROL = (Identity(letter * 32) for letter in (b"a", b"b", b"c"))
