@@ -117,7 +117,7 @@ class PlannedRound:
         """Number of entries of its vector."""
         return release.vector_length(self.blocks)
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Its trust model."""
         return trust_model(self.trust)
@@ -201,7 +201,7 @@ class Plan:
     def task(self) -> Task:
         return self.config.task
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Trust model of the task's own rounds."""
         return trust_model(self.settings.trust)
