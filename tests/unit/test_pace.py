@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import runpy
-import sys
 import time
 
 import pytest
 from flwr.supernode import start_client_internal
+from support.machine import type_command
 
 from flwr_dpkmeans.flower.strategy import FastLloyd, announce
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -67,6 +67,6 @@ def test_a_supernode_looks_three_times_as_often_as_flower_does(
         monkeypatch.setattr(
             start_client_internal, name, getattr(start_client_internal, name)
         )
-    monkeypatch.setattr(sys, "argv", ["supernode", "--eager"])
+    type_command(monkeypatch, ["supernode", "--eager"])
     runpy.run_module("flwr_dpkmeans.deploy.supernode", run_name="__main__")
     assert slept == [1.0]
