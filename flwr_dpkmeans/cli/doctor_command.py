@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from flwr_dpkmeans import __version__
 from flwr_dpkmeans.cli.node import PAGE_PORT
-from flwr_dpkmeans.deploy import FIRST_PORT, FLOWER_TRIED, N_PORTS
+from flwr_dpkmeans.deploy import FIRST_PORT, N_PORTS
 from flwr_dpkmeans.deploy.findings import (
     HOST,
     Finding,
@@ -25,6 +25,7 @@ from flwr_dpkmeans.deploy.findings import (
     require_writable,
 )
 from flwr_dpkmeans.errors import ConfigurationError, listed
+from flwr_dpkmeans.flower._private import TRIED, is_tried
 
 PACKAGE = "flwr-dpkmeans"
 OLDEST_PYTHON, FIRST_UNTRIED_PYTHON = (3, 11), (3, 14)
@@ -82,10 +83,8 @@ def _python() -> str:
 
 def _flower() -> str:
     flower = _version_of("flwr")
-    if flower.rpartition(".")[0] not in FLOWER_TRIED:
-        raise NoteError(
-            f"Flower {flower} was not tried: {' and '.join(FLOWER_TRIED)} were"
-        )
+    if not is_tried(flower):
+        raise NoteError(f"Flower {flower} was not tried: {' and '.join(TRIED)} were")
     return f"Flower {flower}, tried"
 
 

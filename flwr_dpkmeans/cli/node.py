@@ -26,11 +26,11 @@ Apps = Annotated[
         "--apps", help="Isolation 'process': the part that runs apps, as its own user."
     ),
 ]
-Eager = Annotated[
+Patient = Annotated[
     bool,
     typer.Option(
-        "--eager",
-        help="Look every second instead of every 3; wait to be let in again.",
+        "--wait",
+        help="Wait to be let in again, and while the clock is wrong.",
     ),
 ]
 DryRun = Annotated[
@@ -98,7 +98,7 @@ class InitOptions(FileFormat):
     start: Annotated[
         bool, typer.Option("--start", help="Then wait for all others, and start.")
     ] = False
-    eager: Eager = False
+    wait: Patient = False
 
 
 @node.command("init", cls=Command, rich_help_panel=_SET_UP)
@@ -122,7 +122,7 @@ def init(options: InitOptions) -> int:
         max_epsilon_total=options.max_epsilon_total,
         app=options.app,
     )
-    return node_command.make_node(new, start=options.start, eager=options.eager)
+    return node_command.make_node(new, start=options.start, patient=options.wait)
 
 
 @node.command("pin", cls=Command, rich_help_panel=_SET_UP)
@@ -158,7 +158,7 @@ def start(
     file: NodeFile,
     *,
     apps: Apps = False,
-    eager: Eager = False,
+    wait: Patient = False,
     dry_run: DryRun = False,
 ) -> int:
     """Look at everything, then run flower-supernode with the guard, or say what is
@@ -169,7 +169,7 @@ def start(
     return node_command.start_node(
         file,
         apps=apps,
-        eager=eager,
+        patient=wait,
         dry_run=dry_run,
     )
 

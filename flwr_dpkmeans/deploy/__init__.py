@@ -2,5 +2,3 @@
 
 FIRST_PORT, N_PORTS = 8000, 1000
 """Among which a server looks for a free one."""
-FLOWER_TRIED = ("1.41", "1.42")
-"""Versions of Flower that a federation was tried with."""

@@ -21,9 +21,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from flwr_dpkmeans.deploy.app_guard import GuardError, digest_of
+from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
+from flwr_dpkmeans.deploy.guard.refusal import GuardError
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
+from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.log import printable
 
 HOST = "127.0.0.1"
@@ -126,6 +128,23 @@ def found(item: str, look: Callable[[], str]) -> Finding:
         )
 
 
+def require_tried_flower(*, allow_untested: bool) -> str:
+    """Refuse a minor version of Flower that no federation was tried with.
+
+    Note it where the operator allows that.
+    """
+    flower = _private.flower_version()
+    if _private.is_tried(flower):
+        return f"Flower {flower}"
+    sentence = f"Flower {flower} was not tried: {' and '.join(_private.TRIED)} were"
+    if allow_untested:
+        raise NoteError(f"{sentence}; allow-untested-flower takes it all the same")
+    raise ConfigurationError(
+        f"{sentence}: pip install 'flwr=={_private.TRIED[-1]}.*', or say"
+        " allow-untested-flower = true."
+    )
+
+
 def require_writable(folder: Path) -> str:
     """Say that files can be made in a folder, or in the one that it would be made in."""
     there = existing(folder)
@@ -168,10 +187,8 @@ def app_hash(app: Path) -> str:
     """Return the hash of an app: of a FAB, or of what Flower makes of a project's
     folder.
     """
-    from flwr.cli.build import build_fab_from_disk
-
     try:
-        return digest_of(build_fab_from_disk(app) if app.is_dir() else app.read_bytes())
+        return digest_of(_private.packed_app(app) if app.is_dir() else app.read_bytes())
     except (GuardError, OSError, ValueError) as error:
         raise ConfigurationError(
             f"{app} is no Flower app ({error}): --app is a project or .fab file."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flwr_dpkmeans.deploy.app_guard import ANSWERED, RECEIVED
+from flwr_dpkmeans.deploy.guard.app_program import ANSWERED, RECEIVED
 from flwr_dpkmeans.flower.progress import Outcome, RunProgress
 
 LONGEST_ANSWER = 600.0

@@ -25,19 +25,10 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.common.config import parse_config_args
-from flwr.proto.fleet_pb2 import ActivateNodeRequest
-from flwr.supercore.error import ApiErrorCode, FlowerError
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.version import package_version
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from packaging.version import Version
 
 from flwr_dpkmeans.data.files.reader import is_clustered
 from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Schema
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated, look_by_schema
-from flwr_dpkmeans.deploy import app_guard, supernode
 from flwr_dpkmeans.deploy.findings import (
     Finding,
     NoteError,
@@ -49,13 +40,16 @@ from flwr_dpkmeans.deploy.findings import (
     require_pairs,
     require_room,
     require_secret,
+    require_tried_flower,
     require_unchangeable,
     require_writable,
 )
+from flwr_dpkmeans.deploy.guard.private_folder import require_private
 from flwr_dpkmeans.deploy.invitation import Invitation, plain_certificates
 from flwr_dpkmeans.deploy.last_message import LastMessage, utc
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
+from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.log import LogOptions
@@ -68,7 +62,6 @@ from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 
-OLDEST_FLOWER = "1.41"
 MOST_CLOCK_SECONDS = 2.0
 """Flower lets a node be 5 s ahead of its SuperLink, and 305 s behind.
 
@@ -114,48 +107,36 @@ def ask(options: NodeOptions) -> Answer:
         if options.key
         else ec.generate_private_key(ec.SECP384R1())
     )
-    request = ActivateNodeRequest(
-        public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=0.0
-    )
-    where, authority = (
-        f"superlink {options.superlink}",
-        str(options.root_certificates or "") or None,
-    )
-    connect, signs = (
-        FleetHttpClient.from_server_address,
-        [NodeAuthHttpInterceptor(key, key.public_key())],
-    )
+    request = _private.impossible_activation(key.public_key())
+    where = f"superlink {options.superlink}"
+    authority = str(options.root_certificates) if options.root_certificates else None
     try:
-        with connect(
-            options.superlink,
-            options.insecure,
-            authority,
-            signs,
+        with _private.fleet_client(
+            options.superlink, authority, key, insecure=options.insecure
         ) as client:
             before = time.time()
             try:
                 client.ActivateNode(request)
                 raise ValueError("it takes what Flower refuses")
             except httpx.HTTPStatusError as error:
-                after, said, refusal = (
-                    time.time(),
-                    error.response,
-                    FlowerError.from_json(error.response.text),
-                )
-                sent = email.utils.parsedate_to_datetime(
-                    said.headers.get("date", "")
-                ).timestamp()
-                line = said.extensions["network_stream"].get_extra_info("ssl_object")
+                after, response = time.time(), error.response
+                is_flowers, knows_key = _private.refusal_in(response.text)
+                date = response.headers.get("date", "")
+                sent = email.utils.parsedate_to_datetime(date).timestamp()
+                stream = response.extensions["network_stream"]
+                line = stream.get_extra_info("ssl_object")
                 certificate = {} if line is None else line.getpeercert()
-                if refusal is None and said.is_server_error:  # of what stands before it
+                if not is_flowers and response.is_server_error:
+                    # It is of what stands before the SuperLink.
                     raise UnansweredError(
-                        f"{where} does not answer (HTTP {said.status_code}): have it"
-                        " started."
+                        f"{where} does not answer (HTTP {response.status_code}): have"
+                        " it started."
                     ) from error
-                if refusal is None and said.status_code != httpx.codes.UNAUTHORIZED:
+                is_unauthorized = response.status_code == httpx.codes.UNAUTHORIZED
+                if not is_flowers and not is_unauthorized:
                     # To a clock that is wrong.
                     raise ValueError(
-                        f"it says HTTP {said.status_code}, and nothing of Flower's"
+                        f"it says HTTP {response.status_code}, and nothing of Flower's"
                     ) from error
     except (httpx.HTTPError, ValueError) as error:
         if "SSL" in str(error) or not isinstance(
@@ -177,8 +158,7 @@ def ask(options: NodeOptions) -> Answer:
         if certificate
     ]
     return Answer(
-        refusal is not None
-        and refusal.code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL,
+        knows_key,
         max(0.0, before - sent - _DATE_SECONDS) + min(0.0, after - sent),
         tuple(datetime.datetime.fromtimestamp(one, datetime.UTC) for one in times),
     )
@@ -220,7 +200,7 @@ def stated_run(text: str) -> dict[str, Any]:
     """Read what the server's operator will type."""
     require_pairs("run-config", text)
     try:
-        stated: dict[str, Any] = parse_config_args([text]) if text else {}
+        stated: dict[str, Any] = _private.parsed_settings([text]) if text else {}
     except (click.ClickException, OSError, ValueError) as error:
         raise ConfigurationError(
             f"run-config is {text!r}, which cannot be read ({error}): correct it."
@@ -300,18 +280,20 @@ class NodeCheck:
         return f"allows {len(allowed)} app(s): {', '.join(app[:16] for app in allowed)}"
 
     def _flower(self) -> str:
-        old = (
-            ["is too old"] if Version(package_version) < Version(OLDEST_FLOWER) else []
-        )
-        seams = [*app_guard.missing_seams(), *supernode.missing_seams()]
-        if missing := old or [f"has no {seam} for the guard" for seam in seams]:
+        flower = _private.flower_version()
+        missing = [
+            *_private.missing_app_seams(_private.CLIENT_APP),
+            *_private.missing_node_seams(),
+        ]
+        if missing:
             raise ConfigurationError(
-                f"Flower {package_version} {missing[0]}: pip install"
-                f" 'flwr=={OLDEST_FLOWER}.0'."
+                f"Flower {flower} has no {missing[0]} for the guard: pip install"
+                f" 'flwr=={_private.TRIED[0]}.0'."
             )
+        require_tried_flower(allow_untested=self.options.allow_untested_flower)
         return (
-            "the guard stands before the installation of apps of Flower"
-            f" {package_version}; a SuperLink names none"
+            f"the guard stands before the installation of apps of Flower {flower}; a"
+            " SuperLink names none"
         )
 
     def _port(self) -> str:
@@ -568,7 +550,7 @@ class NodeCheck:
     def _home(self) -> str:
         home, stated = self.options.home, os.environ.get("FLWR_HOME", "")
         if os.path.lexists(home):
-            app_guard.require_private(home)
+            require_private(home)
         require_writable(home)
         if stated and Path(stated).absolute() != home:
             raise NoteError(

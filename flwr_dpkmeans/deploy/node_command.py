@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from flwr_dpkmeans.deploy import app_guard
 from flwr_dpkmeans.deploy.findings import (
     GUARDED,
     Verdict,
@@ -26,6 +25,10 @@ from flwr_dpkmeans.deploy.findings import (
     guard_errors_as_mistakes,
     leave_no_core,
 )
+from flwr_dpkmeans.deploy.guard.app_guard import Guard
+from flwr_dpkmeans.deploy.guard.guarded_programs import SUPEREXEC, write_programs
+from flwr_dpkmeans.deploy.guard.private_folder import require_private
+from flwr_dpkmeans.deploy.guard.refusal import GuardError
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.last_message import forget
 from flwr_dpkmeans.deploy.node_check import (
@@ -38,17 +41,20 @@ from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.deploy.node_setup import SETTINGS_FILE, NewNode, init, pin
 from flwr_dpkmeans.deploy.owner_commands import owner_sees, without_infinities
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower._private import CLIENT_APP
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.results.page import CONSOLE, rendered
 
-SUPERNODE = (sys.executable, "-I", str(Path(__file__).with_name("supernode.py")))
+SUPERNODE = (
+    sys.executable,
+    "-I",
+    str(Path(__file__).with_name("guard") / "supernode_program.py"),
+)
 """Flower's SuperNode with what stands before it.
 
 It parses approved apps only, and ends when it cannot answer.
 """
-EAGER = (*SUPERNODE, "--eager")
-"""The same with shorter waits: only where that is asked for."""
 _CONFIG, _PREFIX = "node-config.toml", "flwr-dpkmeans-"
 _LOOK_SECONDS = 0.05
 
@@ -58,14 +64,14 @@ def make_node(
     new: NewNode,
     *,
     start: bool,
-    eager: bool,
+    patient: bool,
 ) -> int:
     """Make a party's folder, and start its node if that is asked for."""
     path = init(new)
     print(f"wrote {path}, and {new.name} into {new.invitation}")
     if not start:
         return 0
-    return _node(path, start=True, eager=eager)
+    return _node(path, start=True, patient=patient)
 
 
 @guard_errors_as_mistakes()
@@ -87,7 +93,7 @@ def start_node(
     path: Path,
     *,
     apps: bool,
-    eager: bool,
+    patient: bool,
     dry_run: bool,
 ) -> int:
     """Become Flower's SuperNode if nothing is wrong; 1 if something is."""
@@ -96,7 +102,7 @@ def start_node(
         file,
         start=True,
         apps=apps,
-        eager=eager,
+        patient=patient,
         dry=dry_run,
     )
 
@@ -150,15 +156,13 @@ def _node(
     *,
     start: bool,
     apps: bool = False,
-    eager: bool = False,
+    patient: bool = False,
     dry: bool = False,
 ) -> int:
     """Look, and start if nothing is wrong."""
     options = NodeOptions.from_toml(path)
     if apps and options.isolation is Isolation.SUBPROCESS:
-        raise app_guard.GuardError(
-            "--apps is for isolation = 'process' only: leave it out."
-        )
+        raise GuardError("--apps is for isolation = 'process' only: leave it out.")
     if start and not dry:
         _wait(options, apps=apps)
     findings = check(
@@ -176,7 +180,7 @@ def _node(
         command = (
             apps_command(options)
             if apps
-            else supernode_command(options, config, eager=eager)
+            else supernode_command(options, config, patient=patient)
         )
         if dry:
             print(shlex.join(command))
@@ -311,11 +315,12 @@ def supernode_command(
     options: NodeOptions,
     config: Path,
     *,
-    eager: bool = False,
+    patient: bool = False,
 ) -> list[str]:
     """Flower's command line for a node."""
     command = [
-        *((*EAGER, "--wait") if eager else SUPERNODE),
+        *SUPERNODE,
+        *(["--wait"] if patient else []),
         "--allowed-apps",
         ",".join(options.allowed_apps),
         "--superlink",
@@ -343,7 +348,7 @@ def apps_command(options: NodeOptions) -> list[str]:
     """Flower's command line for the program that starts apps, where it is not the
     SuperNode that does.
     """
-    guarded = options.home / GUARDED / app_guard.SUPEREXEC
+    guarded = options.home / GUARDED / SUPEREXEC
     command = [
         str(guarded),
         "--insecure",
@@ -359,7 +364,7 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
     if options.isolation is Isolation.PROCESS and not apps:
         return own | {"PATH": os.devnull}  # this half starts nothing
     options.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    app_guard.require_private(options.home)
+    require_private(options.home)
     forget(options.home)
     return (
         own
@@ -371,13 +376,13 @@ def _environment(options: NodeOptions, *, apps: bool) -> Mapping[str, str]:
 def guarded_environment(
     home: Path,
     allowed: frozenset[str],
-    app: str = app_guard.CLIENT_APP,
+    app: str = CLIENT_APP,
 ) -> dict[str, str]:
     """Write guarded programs for apps into a private home, and return the variables
     with which Flower uses them.
     """
-    guard = app_guard.Guard(allowed, home / "guarded-apps", home / "alerts.log")
-    return app_guard.write_programs(guard, home / GUARDED, app)
+    guard = Guard(allowed, home / "guarded-apps", home / "alerts.log")
+    return write_programs(guard, home / GUARDED, app)
 
 
 def settings_text(settings: Mapping[str, str | int | float | bool]) -> str:

@@ -246,6 +246,8 @@ class NodeOptions(SettingsFile):
     """Where they are written as well."""
     verbose: bool = False
     """Also sizes, timings and phases."""
+    allow_untested_flower: bool = False
+    """Start with a minor version of Flower that no federation was tried with."""
 
     @model_validator(mode="after")
     def _fits(self) -> NodeOptions:

@@ -22,20 +22,8 @@ from typing import Any
 
 import click
 import httpx
-from flwr.cli.constant import (
-    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE,
-    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY,
-)
-from flwr.cli.flower_config import read_superlink_connection
-from flwr.common.config import (
-    get_fused_config_from_dir,
-    get_project_config,
-    parse_config_args,
-)
-from flwr.proto.control_pb2 import ListNodesRequest
 
 from flwr_dpkmeans.data.bundled import BUNDLED
-from flwr_dpkmeans.deploy.app_guard import SERVER_APP
 from flwr_dpkmeans.deploy.findings import (
     GUARDED,
     HOST,
@@ -49,6 +37,14 @@ from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError, listed
+from flwr_dpkmeans.flower._private import (
+    SERVER_APP,
+    app_config,
+    is_local_superlink,
+    parsed_settings,
+    registered_nodes,
+    server_component,
+)
 from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
@@ -74,10 +70,6 @@ _GOES_ON = (
     " stop {}'"
 )
 _OPEN = "stopped before Flower named a run: 'flwr list' says whether one was started"
-_LOCAL = (
-    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE,
-    LOCAL_SUPERLINK_ADDRESS_MAGIC_VALUE_IN_MEMORY,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +124,7 @@ def run_app(request: RunRequest) -> int:
     options = ServerOptions.load(request.server)
     require_proposed(Path(request.app), options.invitation)
     try:
-        settings = parse_config_args(list(request.run_config))
+        settings = parsed_settings(request.run_config)
     except click.ClickException as error:
         raise ConfigurationError(error.message) from error
     require_started(options)
@@ -163,16 +155,16 @@ def check(request: RunRequest) -> None:
     if not is_own(request.app):
         return
     try:
-        stated = parse_config_args(list(request.run_config))
-        federation = parse_config_args(list(request.federation_config))
+        stated = parsed_settings(request.run_config)
+        federation = parsed_settings(request.federation_config)
         n_nodes = int(federation.get("num-supernodes", 0))
-        simulated = read_superlink_connection(request.superlink).address in _LOCAL
+        simulated = is_local_superlink(request.superlink)
     except (click.ClickException, OSError, KeyError, ValueError):
         return  # Flower has sentences for files of its own
     require_known(stated)
     if simulated:  # of another SuperLink nobody knows here whether it simulates
         checked_strategy(
-            get_fused_config_from_dir(Path(request.app).expanduser(), stated),
+            app_config(Path(request.app).expanduser(), stated),
             n_nodes,
             simulated=True,
         )
@@ -193,7 +185,7 @@ def planned(
     require_known(stated)
     settings = options.run_settings(stated)
     try:
-        own = get_fused_config_from_dir(app, {})
+        own = app_config(app, {})
     except (click.ClickException, ValueError) as error:
         raise ConfigurationError(
             f"the configuration of {app} cannot be read ({error}): correct it."
@@ -243,7 +235,7 @@ def require_parties(options: ServerOptions, n_clients: int) -> None:
     """
     try:
         with options.client() as client:
-            nodes = client.ListNodes(ListNodesRequest()).nodes_info
+            nodes = registered_nodes(client)
     except httpx.TransportError as error:
         raise PeerError(
             f"the SuperLink does not answer at {HOST}:{options.port} ({error}): start"
@@ -263,12 +255,10 @@ def require_parties(options: ServerOptions, n_clients: int) -> None:
 def is_own(app: str) -> bool:
     """Whether an app is this package's, whose configuration is known here."""
     try:
-        components = get_project_config(Path(app).expanduser())["tool"]["flwr"]["app"][
-            "components"
-        ]
+        component = server_component(Path(app).expanduser())
     except (click.ClickException, OSError, KeyError, ValueError):
         return False
-    return not app.startswith("@") and bool(components["serverapp"] == _OWN_APP)
+    return not app.startswith("@") and component == _OWN_APP
 
 
 def _streamed(

@@ -24,25 +24,15 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from flwr.common.config import get_fused_config_from_dir
-from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest
-from flwr.proto.node_pb2 import NodeInfo
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.version import package_version
 from pydantic import TypeAdapter, ValidationError
 
-from flwr_dpkmeans.deploy import FIRST_PORT, FLOWER_TRIED, N_PORTS
-from flwr_dpkmeans.deploy.app_guard import (
-    SERVER_APP,
-    missing_seams,
-    require_private,
-)
+from flwr_dpkmeans.deploy import FIRST_PORT, N_PORTS
 from flwr_dpkmeans.deploy.certificates import write_certificates
 from flwr_dpkmeans.deploy.findings import (
     HOST,
@@ -60,9 +50,11 @@ from flwr_dpkmeans.deploy.findings import (
     require_proposed,
     require_room,
     require_secret,
+    require_tried_flower,
     require_unchangeable,
     require_writable,
 )
+from flwr_dpkmeans.deploy.guard.private_folder import require_private
 from flwr_dpkmeans.deploy.invitation import Invitation, Name, Party
 from flwr_dpkmeans.deploy.last_message import answers_of
 from flwr_dpkmeans.deploy.node_command import guarded_environment
@@ -71,12 +63,25 @@ from flwr_dpkmeans.deploy.run_command import is_own, listed_runs, planned
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.deploy.server_options import FILE, ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
+from flwr_dpkmeans.flower._private import (
+    SERVER_APP,
+    TRIED,
+    app_config,
+    flower_version,
+    key_bytes,
+    missing_app_seams,
+    register_node,
+    registered_nodes,
+)
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.options import AUTO
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.writer import PAGE_FILE, REPORT_FILE
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.flower._private import NodeInfo
 
 _VALID_DAYS, _LONGEST_NAME = 365, 80
 _MOST_RUNS = 100
@@ -352,10 +357,7 @@ def let_in(options: ServerOptions) -> list[str]:
     """
     invited = Invitation.from_toml(options.invitation).parties
     with options.client() as client:
-        known = {
-            node.public_key: node.name
-            for node in client.ListNodes(ListNodesRequest()).nodes_info
-        }
+        known = {node.public_key: node.name for node in registered_nodes(client)}
         new = {
             name: key
             for name, party in invited.items()
@@ -369,7 +371,7 @@ def let_in(options: ServerOptions) -> list[str]:
                 file=sys.stderr,
             )
         for name, key in new.items():
-            client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+            register_node(client, key, name)
     return list(new)
 
 
@@ -377,7 +379,7 @@ def _key(party: Party) -> bytes:
     """A party's key as Flower has it."""
     key = load_ssh_public_key((party.key or "").encode())
     assert isinstance(key, ec.EllipticCurvePublicKey)
-    return public_key_to_bytes(key)
+    return key_bytes(key)
 
 
 def _in_background(folder: Path, options: ServerOptions) -> int:
@@ -451,7 +453,7 @@ def check(
     """
     checks: dict[str, Callable[[], str]] = {
         "file": lambda: _file(path),
-        "flower": _flower,
+        "flower": lambda: _flower(options),
         "tls": lambda: _tls(options),
         "state": lambda: _state(options),
         "app": lambda: require_proposed(options.app, options.invitation),
@@ -470,17 +472,14 @@ def _file(path: Path) -> str:
     return f"{path} is complete, and nobody else can change it"
 
 
-def _flower() -> str:
-    if missing := missing_seams(SERVER_APP):
+def _flower(options: ServerOptions) -> str:
+    missing = missing_app_seams(SERVER_APP)
+    if missing:
         raise ConfigurationError(
-            f"Flower {package_version} has no {missing[0]} for the guard: install"
-            f" {FLOWER_TRIED[0]}.0."
+            f"Flower {flower_version()} has no {missing[0]} for the guard: install"
+            f" {TRIED[0]}.0."
         )
-    if package_version.rpartition(".")[0] not in FLOWER_TRIED:
-        raise NoteError(
-            f"Flower {package_version} was not tried: {' and '.join(FLOWER_TRIED)} were"
-        )
-    return f"Flower {package_version}"
+    return require_tried_flower(allow_untested=options.allow_untested_flower)
 
 
 def _tls(options: ServerOptions) -> str:
@@ -565,7 +564,7 @@ def _run(options: ServerOptions) -> str:
             "not looked at: only an app of this package in its own folder says what it"
             " runs"
         )
-    own = get_fused_config_from_dir(options.app, {})
+    own = app_config(options.app, {})
     try:
         _, plan = planned(
             options,
@@ -657,15 +656,15 @@ def _user() -> str:
 
 def status(options: ServerOptions) -> dict[str, Any]:
     """Who is there, by name, and each run with its sentence."""
-    is_up, nodes = is_healthy(options.port, options.authority), dict[bytes, NodeInfo]()
+    is_up, nodes = (
+        is_healthy(options.port, options.authority),
+        dict[bytes, "NodeInfo"](),
+    )
     parties: list[dict[str, Any]] = []
     if is_up:
         try:
             with options.client() as client:
-                nodes = {
-                    node.public_key: node
-                    for node in client.ListNodes(ListNodesRequest()).nodes_info
-                }
+                nodes = {node.public_key: node for node in registered_nodes(client)}
         except httpx.TransportError:  # killed at this moment
             is_up = False
     for name, party in Invitation.from_toml(options.invitation).parties.items():

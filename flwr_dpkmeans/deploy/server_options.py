@@ -9,15 +9,10 @@ import secrets
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors.http.runtime_version import (
-    RuntimeVersionHttpInterceptor,
-)
 from pydantic import Field
 
-from flwr_dpkmeans.deploy.app_guard import SUPEREXEC
 from flwr_dpkmeans.deploy.findings import (
     GUARDED,
     HOST,
@@ -25,10 +20,15 @@ from flwr_dpkmeans.deploy.findings import (
     program,
     search_path,
 )
+from flwr_dpkmeans.deploy.guard.guarded_programs import SUPEREXEC
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.node_options import LocalPath, SettingsFile
 from flwr_dpkmeans.errors import ConfigurationError
+from flwr_dpkmeans.flower._private import superlink_client
 from flwr_dpkmeans.node.identity import write_new
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.flower._private import ControlHttpClient
 
 FILE = "server.toml"
 LEAST_PARTIES = 3
@@ -61,6 +61,8 @@ class ServerOptions(SettingsFile):
     """
     results: LocalPath = Path("results")
     """Folder in which each run makes its own."""
+    allow_untested_flower: bool = False
+    """Start with a minor version of Flower that no federation was tried with."""
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -177,13 +179,5 @@ class ServerOptions(SettingsFile):
 
     def client(self) -> closing[ControlHttpClient]:
         """The SuperLink's operator."""
-        interceptor = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
         authority = self.authority.read_bytes()
-        return closing(
-            ControlHttpClient.from_server_address(
-                f"{HOST}:{self.port}",
-                False,
-                authority,
-                [interceptor],
-            )
-        )
+        return superlink_client(f"{HOST}:{self.port}", authority)

@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run as FlowerRun
-from flwr.supercore.task_identity import TaskIdentity
 
 from flwr_dpkmeans.errors import (
     ConfigurationError,
 )
+from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
@@ -41,6 +39,9 @@ from flwr_dpkmeans.sums.statement import (
     Step,
 )
 from flwr_dpkmeans.threads import one_thread
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.flower._private import Run
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
@@ -145,7 +146,7 @@ class InProcessGrid(Grid):
         run_config: Mapping[str, Any] | None = None,
     ) -> None:
         self._nodes = dict(enumerate(nodes, start=FIRST_NODE_ID))
-        self._run = FlowerRun.create_empty(run_id)
+        self._run = _private.empty_run(run_id)
         self.contexts = {
             node_id: Context(
                 run_id,
@@ -160,11 +161,11 @@ class InProcessGrid(Grid):
         self._pending: dict[str, list[Message]] = {}
 
     @property
-    def run(self) -> FlowerRun:
+    def run(self) -> Run:
         """The run."""
         return self._run
 
-    def set_run(self, run: FlowerRun) -> None:
+    def set_run(self, run: Run) -> None:
         self._run = run
 
     @contextmanager
@@ -174,19 +175,8 @@ class InProcessGrid(Grid):
 
         Runs of other threads wait for their turn.
         """
-        with _ONE_RUN:
-            saved = (TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id)
-            TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = (
-                1,
-                self._run.run_id,
-                1,
-            )
-            try:
-                yield self
-            finally:
-                TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = (
-                    saved
-                )
+        with _ONE_RUN, _private.process_of_run(self._run.run_id):
+            yield self
 
     def create_message(
         self,
@@ -241,7 +231,7 @@ class InProcessGrid(Grid):
         if node_id not in self._nodes:
             return [
                 Message(
-                    Error(ErrorCode.NODE_UNAVAILABLE, "the node does not exist"),
+                    Error(_private.no_such_node(), "the node does not exist"),
                     reply_to=message,
                 )
             ]
@@ -262,7 +252,7 @@ class InProcessGrid(Grid):
             reason = f"{type(exception)}:<'{exception}'>"
             return [
                 Message(
-                    Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason),
+                    Error(code=_private.app_has_failed(), reason=reason),
                     reply_to=message,
                 )
             ]

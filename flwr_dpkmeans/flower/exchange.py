@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.utils import get_flwr_home
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError
+from flwr_dpkmeans.flower._private import flower_home
 from flwr_dpkmeans.log import event, name_nodes, placed_logger
 from flwr_dpkmeans.node.durable_files import lock
 from flwr_dpkmeans.secagg.messages import Stage
@@ -260,7 +260,7 @@ def turn(grid: Grid, *, concurrent: bool) -> Iterator[None]:
     if concurrent or not is_deployed(grid):
         yield
         return
-    with (get_flwr_home() / TURN_FILE).open("a") as file:
+    with (flower_home() / TURN_FILE).open("a") as file:
         start, told = time.monotonic(), -math.inf
         while not lock(file.fileno(), wait=False):
             if (now := time.monotonic()) - told >= _REMIND_SECONDS:

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
-from flwr.app.exception import AppExitException
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.exit import ExitCode
 
 from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
@@ -39,6 +37,7 @@ from flwr_dpkmeans.errors import (
     nearest,
     require_positive,
 )
+from flwr_dpkmeans.flower._private import ended_run_error
 from flwr_dpkmeans.flower.client_app import (
     OutputFiles,
     mixture_of,
@@ -77,24 +76,17 @@ logger = placed_logger("flwr_dpkmeans.server")
 app = ServerApp()
 
 
-class EndedError(AppExitException):
-    """A run that ended with a sentence of this package, which Flower shows with the run
-    (``flwr list``) and its log.
-    """
+EndedError = ended_run_error()
+"""A run that ended with a sentence, which Flower shows with the run and its log."""
 
-    exit_code = ExitCode.SERVERAPP_STRATEGY_AGGREGATION_ERROR
-    __traceback__: Any = property(lambda _: None, lambda *_: None)
-    """None: Flower logs what an app raises, and lines of code below a sentence look
-    like a mistake in the program.
-    """
 
-    def __init__(self, error: Exception) -> None:
-        own = isinstance(error, DPKMeansError)
-        super().__init__(
-            f"{type(error).__name__}: {named(str(error))}"
-            if own
-            else where_raised(error)
-        )
+def ended_by(error: Exception) -> Exception:
+    """What to raise where a run ends by an error: its sentence, if it is of this
+    package.
+    """
+    if isinstance(error, DPKMeansError):
+        return EndedError(f"{type(error).__name__}: {named(str(error))}")
+    return EndedError(where_raised(error))
 
 
 @app.main()
@@ -118,7 +110,7 @@ def main(grid: Grid, context: Context) -> None:
                     context.run_config,
                 )
         except Exception as error:
-            ended = EndedError(error)
+            ended = ended_by(error)
             if not isinstance(error, DPKMeansError):
                 # Its text may hold what was released.
                 logger.error("the run has ended: %s", ended)

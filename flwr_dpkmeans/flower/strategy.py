@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.serverapp import Grid
+from flwr.serverapp import Grid, PrivacySpent
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.supercore.privacy_accounting import PrivacySpent
 
 from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import algorithm_entry

@@ -61,7 +61,7 @@ class Task(Options, ABC):
     Examples
     --------
     The smallest is `algorithms.moments.HistogramsTask`;
-    ``flwr_dpkmeans/sums/A_METHOD.md`` goes through a whole package.
+    ``flwr_dpkmeans/docs/how-to/add_a_method.md`` goes through a whole package.
 
     >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
     >>> HistogramsTask(options=HistogramsOptions(bins=5)).options.bins

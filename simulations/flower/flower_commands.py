@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flwr_dpkmeans.deploy.findings import program
-from flwr_dpkmeans.deploy.node_command import EAGER, settings_text
+from flwr_dpkmeans.deploy.node_command import SUPERNODE, settings_text
 from simulations.flower.relay import HOST
 
 __all__ = [
@@ -55,7 +55,7 @@ def supernode_command(
     key: Path | None,
 ) -> list[str]:
     """A SuperNode's command line."""
-    command = [*EAGER, "--superlink", f"{HOST}:{superlink_port}"]
+    command = [*SUPERNODE, "--superlink", f"{HOST}:{superlink_port}"]
     if credentials is None:
         command += ["--insecure"]
     else:

@@ -190,7 +190,7 @@ class Federation:
             "node",
             "start",
             str(self.folder / name),
-            "--eager",
+            "--wait",
         ]
         with log.open("ab") as out:
             self.nodes[name] = subprocess.Popen(

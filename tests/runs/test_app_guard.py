@@ -4,12 +4,10 @@ nobody prepared.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -25,25 +23,21 @@ from unittest.mock import MagicMock
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.app.metadata import Metadata
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
-from flwr.common.serde import context_from_proto, message_from_proto
+from flwr.common.serde import context_from_proto
+from flwr.proto.runtime_pb2 import PushTaskOutputRequest
 from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
-from flwr.supercore.inflatable import inflatable_utils
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.runtime import run_clientapp
 from support.apps import THIEF, app_files, packed, pyproject
 
-from flwr_dpkmeans.deploy import app_guard as guards
-from flwr_dpkmeans.deploy.app_guard import (
-    Guard,
-    GuardError,
-    digest_of,
-    put_before_flower,
-    write_programs,
-)
+from flwr_dpkmeans.deploy.guard import app_guard, app_program, guarded_programs
+from flwr_dpkmeans.deploy.guard.app_guard import Guard
+from flwr_dpkmeans.deploy.guard.app_program import put_before_flower
+from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
+from flwr_dpkmeans.deploy.guard.guarded_programs import write_programs
+from flwr_dpkmeans.deploy.guard.refusal import GuardError
+from flwr_dpkmeans.flower import _private
 
 VERSIONS = (
     *(
@@ -89,11 +83,10 @@ def everything(folder: Path) -> set[Path]:
 @pytest.fixture
 def flower(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts Flower's own functions and paths back afterwards."""
-    for name in (*guards._SEAMS, *guards._WRAPPED):
-        monkeypatch.setattr(run_clientapp, name, getattr(run_clientapp, name))
-    for name in guards._SEAMS[:-1]:
-        monkeypatch.setattr(RUN_SERVERAPP, name, getattr(RUN_SERVERAPP, name))
-    monkeypatch.setattr(RUN_SERVERAPP, guards._SEAMS[-1], None, raising=False)
+    for module in (run_clientapp, RUN_SERVERAPP):
+        for name, function in vars(module).items():
+            if callable(function):
+                monkeypatch.setitem(vars(module), name, function)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "counted", None)
     monkeypatch.delitem(sys.modules, "counted")
@@ -192,7 +185,7 @@ def test_a_symbolic_link_in_an_app_is_refused(tmp_path: Path) -> None:
 
 def test_bytecode_that_came_with_an_app_is_refused_even_if_it_was_approved() -> None:
     with pytest.raises(GuardError, match="is compiled, so nobody can review it"):
-        guards.digest_of(
+        digest_of(
             packed(app_files() | {"__pycache__/counted.cpython-311.pyc": "secret"})
         )
 
@@ -255,13 +248,13 @@ def test_what_is_hashed_is_what_is_unpacked(
     good, other = packed(app_files()), packed(app_files(mark="x" * 10))
     held = bytearray(good)
     guard = guard_for(tmp_path, good)
-    whole = guards.require_plain
+    whole = app_guard.require_plain
 
     def swap(content: bytes) -> None:
         whole(content)
         held[:] = other
 
-    monkeypatch.setattr(guards, "require_plain", swap)
+    monkeypatch.setattr(app_guard, "require_plain", swap)
     target = guard.unpack(held)  # type: ignore[arg-type]
     assert (target / "counted.py").read_text() == app_files()["counted.py"]
 
@@ -283,7 +276,7 @@ def test_an_app_that_comes_after_an_approved_one_is_checked_too(tmp_path: Path) 
 def test_a_server_runs_approved_apps_only(tmp_path: Path) -> None:
     """Whoever reaches the SuperLink's port may ask for any app there."""
     good, other = packed(app_files()), packed(app_files(answer=THIEF))
-    put_before_flower(guard_for(tmp_path, good), guards.SERVER_APP)
+    put_before_flower(guard_for(tmp_path, good), _private.SERVER_APP)
     target = RUN_SERVERAPP.install_from_fab(good, skip_prompt=True)
     assert (
         RUN_SERVERAPP.get_project_dir("somebody/counted", "../../x", "0" * 64) == target
@@ -293,91 +286,8 @@ def test_a_server_runs_approved_apps_only(tmp_path: Path) -> None:
         match=f"only approved apps run here.* .SHA-256 {sha256(other)}.: ask who",
     ):
         RUN_SERVERAPP.install_from_fab(other, skip_prompt=True)
-    assert guards.missing_seams(guards.SERVER_APP) == guards.missing_seams() == []
-
-
-@pytest.mark.usefixtures("flower")
-def test_an_app_that_is_killed_is_answered_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """By what a fork wrote down before it unpacked anything."""
-    monkeypatch.setattr(TaskIdentity, "_node_id", 7)
-    monkeypatch.setattr(TaskIdentity, "_task_id", 3)
-    monkeypatch.setattr(TaskIdentity, "_run_id", 1)
-    asked = Message.__new__(Message)
-    asked.__dict__["_metadata"] = Metadata(1, "asked", 0, 7, "", "", 1.0, 60.0, "train")
-    asked.__dict__["_content"], asked.__dict__["_error"] = RecordDict(), None
-    pulled, said = (asked, SimpleNamespace(node_id=7), "run", "fab"), list[Any]()
-    monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: pulled)
-    (heard, answer), (_, begun) = os.pipe(), os.pipe()
-    put_before_flower(guard_for(tmp_path), reporter=guards.Reporter(answer, begun))
-    assert run_clientapp.pull_task_input(None) == pulled  # type: ignore[arg-type]
-    with os.fdopen(heard, "rb") as pipe:
-        prepared = pipe.read()
-    client = MagicMock()
-    client.PushMessages.side_effect = lambda asked: (
-        said.append(asked)
-        or SimpleNamespace(
-            session_id="s",
-            objects_to_push=[tree.object_id for tree in asked.message_object_trees],
-        )
-    )
-    client.PushObject.side_effect = lambda asked: (
-        said.append(asked) or SimpleNamespace(stored=True)
-    )
-    client.PushTaskOutput.side_effect = said.append
-    monkeypatch.setattr(
-        RuntimeHttpClient,
-        "from_server_address",
-        lambda *given, **_: said.append(given) or client,
-    )
-    words = [
-        "--runtime-api-address",
-        "127.0.0.1:9",
-        "--token",
-        "ab",
-        "--insecure",
-        "--parent-pid",
-        "1",
-    ]
-    monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: pulled)
-    guards._report(guards.CLIENT_APP, words, prepared, "SIGKILL")
-    (address, insecure, root, _), pushed, stored, output = said
-    assert (address, insecure, root) == ("127.0.0.1:9", True, None)
-    assert (stored.node.node_id, stored.run_id, stored.session_id) == (7, 1, "s")
-    (reply,) = [message_from_proto(one) for one in pushed.messages_list]
-    assert (
-        reply.error.code,
-        reply.metadata.reply_to_message_id,
-        reply.metadata.dst_node_id,
-    ) == (8, "asked", 0)
-    assert (output.sub_status, output.details[:37]) == (
-        "failed",
-        "its app was killed (SIGKILL); what no",
-    )
-    del said[:]
-    guards._report(
-        guards.CLIENT_APP, words, b"", "SIGKILL"
-    )  # before it had asked for its message
-    assert (
-        said[1].messages_list[0].metadata.reply_to_message_id,
-        said[3].sub_status,
-    ) == ("asked", "failed")
-    monkeypatch.setattr(
-        run_clientapp, "pull_task_input", MagicMock(side_effect=RuntimeError)
-    )
-    del said[:]
-    with pytest.raises(
-        RuntimeError
-    ):  # then Flower misses its signs of life, and answers
-        guards._report(guards.CLIENT_APP, words, b"", "SIGKILL")
-    assert len(said) == 1
-    del said[:]
-    guards._report(
-        guards.SERVER_APP, [*words[:4], "--root-certificates", "ca.crt"], b"", "SIGSEGV"
-    )
-    assert said[0][:3] == ("127.0.0.1:9", False, "ca.crt")
-    assert [type(one).__name__ for one in said[1:]] == ["PushTaskOutputRequest"]
+    for app in (_private.CLIENT_APP, _private.SERVER_APP):
+        assert _private.missing_app_seams(app) == []
 
 
 @pytest.mark.usefixtures("flower")
@@ -389,45 +299,40 @@ def test_what_an_app_remembers_is_saved_with_its_reply(
 
     Too little for a busy machine.
     """
-    done, client = list[Any](), MagicMock()
-    client.PushTaskOutput.side_effect = done.append
-    monkeypatch.setattr(run_clientapp, "push_message", lambda *_: done.append("reply"))
-    monkeypatch.setattr(
-        run_clientapp, "push_task_output", lambda **_: done.append("end")
-    )
-    read, begun = os.pipe()
-    put_before_flower(
-        guard_for(tmp_path), reporter=guards.Reporter(os.dup(begun), begun)
-    )
-    context = Context(7, 3, {}, RecordDict({"seen": ConfigRecord({"round": 9})}), {})
-    run_clientapp.push_message(
-        client, SimpleNamespace(has_error=lambda: failed), context
-    )  # type: ignore[arg-type]
-    run_clientapp.push_task_output(
-        client=client, context=context, sub_status="completed", details=""
-    )
-    # From then on nobody else answers, and its owner sees when it answered.
-    assert os.read(read, 10) == b"1"
-    assert time.time() - (tmp_path / "answered").stat().st_mtime < 600.0
-    if failed:
-        assert done == ["reply", "end"]  # with Flower's own words
-    else:
-        reply, saved = done
-        assert (reply, saved.sub_status) == ("reply", "completed")
-        assert context_from_proto(saved.context).state["seen"]["round"] == 9
-
-
-@pytest.mark.usefixtures("flower")
-def test_a_message_is_asked_for_when_the_process_of_the_one_before_has_ended(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    held = (
-        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file,"
-        " fcntl.LOCK_EX); print(); input()"
-    )
-    monkeypatch.setattr(run_clientapp, "pull_task_input", lambda _: "pulled")
+    steps: list[object] = []
+    client = MagicMock()
+    client.PushTaskOutput.side_effect = steps.append
+    monkeypatch.setattr(run_clientapp, "push_message", lambda *_: steps.append("reply"))
     put_before_flower(guard_for(tmp_path))
-    words = [sys.executable, "-I", "-c", held, str(tmp_path / "turn.lock")]
+    context = Context(7, 3, {}, RecordDict({"seen": ConfigRecord({"round": 9})}), {})
+    message: Any = SimpleNamespace(has_error=lambda: failed)
+    run_clientapp.push_message(client, message, context)
+    n_steps = 1 if failed else 2
+    assert len(steps) == n_steps
+    # Its owner sees when it answered.
+    assert time.time() - (tmp_path / "answered").stat().st_mtime < 600.0
+    run_clientapp.push_task_output(
+        client=client, context=context, sub_status="at the end", details=""
+    )
+    reply, output = steps
+    assert reply == "reply"
+    assert isinstance(output, PushTaskOutputRequest)
+    # An error's words are Flower's own, at its process's end.
+    assert output.sub_status == ("at the end" if failed else "completed")
+    assert context_from_proto(output.context).state["seen"]["round"] == 9
+
+
+_HOLDS = (
+    "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX);"
+    " print(flush=True); input()"
+)
+
+
+def test_a_message_is_asked_for_when_the_process_of_the_one_before_has_ended(
+    tmp_path: Path,
+) -> None:
+    lock = tmp_path / "turn.lock"
+    words = [sys.executable, "-I", "-c", _HOLDS, str(lock)]
     with (
         subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -437,67 +342,26 @@ def test_a_message_is_asked_for_when_the_process_of_the_one_before_has_ended(
         assert before.stdin is not None
         assert before.stdout is not None
         before.stdout.readline()
-        asked = pool.submit(run_clientapp.pull_task_input, MagicMock())
-        assert not wait([asked], timeout=0.3).done
+        turn = pool.submit(app_program.wait_for_turn, lock)
+        assert not wait([turn], timeout=0.3).done
         before.stdin.close()
-        assert asked.result(timeout=180.0) == "pulled"
+        turn.result(timeout=9.0)
 
 
 def test_a_process_that_never_ends_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(guards, "_TURN_SECONDS", 0.1)
-    monkeypatch.setattr(guards, "_locked", lambda *_: False)
-    assert guards._in_turn(lambda _: "pulled", tmp_path / "turn.lock")(None) == "pulled"
-
-
-_WAITS = """
-import runpy, sys
-guard = runpy.run_path(sys.argv[1])
-file = open(sys.argv[2], "w")
-guard["_locked"](file.fileno(), 1)
-print("waits", flush=True)
-input()
-"""
-
-
-def test_content_that_never_comes_is_waited_for_until_a_later_message_is_here(
-    tmp_path: Path,
-) -> None:
-    asked: list[str] = []
-
-    def pull(name: str) -> bytes:
-        asked.append(name)
-        if len(asked) % 3:
-            raise inflatable_utils.ObjectUnavailableError(name)
-        return b"content"
-
-    def inflate(tree: str, pull: Callable[[str], bytes], **waits: Any) -> bytes:
-        return inflatable_utils.pull_objects(
-            [tree], pull, **{**waits, "initial_backoff": 0.01}
-        )[tree]
-
-    inflated = guards._unless_late(inflate, tmp_path / "turn.lock")
-    assert inflated("x", pull) == b"content"
-    words = [
-        sys.executable,
-        "-I",
-        "-c",
-        _WAITS,
-        guards.__file__,
-        str(tmp_path / "turn.lock"),
-    ]
+    monkeypatch.setattr(app_program, "_TURN_SECONDS", 0.1)
+    lock = tmp_path / "turn.lock"
+    words = [sys.executable, "-I", "-c", _HOLDS, str(lock)]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as later:
-        assert later.stdout is not None
-        assert later.stdout.readline() == b"waits\n"
-        with pytest.raises(
-            inflatable_utils.ObjectPullError, match="a later message is here"
-        ):
-            inflated("x", pull)
-        later.kill()
-    assert asked == ["x"] * 4
+    ) as before:
+        assert before.stdout is not None
+        before.stdout.readline()
+        app_program.wait_for_turn(lock)
+        assert before.poll() is None
+        before.kill()
 
 
 @pytest.mark.parametrize(
@@ -511,59 +375,27 @@ def test_a_message_is_asked_for_where_nothing_can_be_locked(
     The ledger refuses what comes twice.
     """
     make(tmp_path / "turn.lock")
-    assert guards._in_turn(lambda _: "pulled", tmp_path / "turn.lock")(None) == "pulled"
+    app_program.wait_for_turn(tmp_path / "turn.lock")
     assert "turn.lock cannot be locked" in capfd.readouterr().err
     assert not (tmp_path / "elsewhere").exists()
 
 
-_STOOD_BY = """
-import os, pathlib, runpy, signal, sys
-guard = runpy.run_path(sys.argv[1])
-guard["_stood_by"].__globals__["_report"] = lambda *given: print(*given, flush=True)
-reporter = guard["_stood_by"]("flwr-serverapp", ["--token", "1"], pathlib.Path(sys.argv[3]), os.dup(0))
-os.write(reporter.answer, b"answer")
-os.close(reporter.answer)
-if sys.argv[4] == "began":
-    os.write(reporter.begun, b"1")
-print("computes", flush=True)
-os.kill(os.getpid(), int(sys.argv[2])) if sys.argv[2] != "0" else sys.exit(3)
-"""
-
-
-@pytest.mark.parametrize(
-    ("number", "began", "said"),
-    [
-        (0, "", ""),
-        (signal.SIGKILL, "", "flwr-serverapp ['--token', '1'] b'answer' SIGKILL\n"),
-        # A second answer would be left in the SuperNode, which then takes it for that
-        # of its next message.
-        (signal.SIGKILL, "began", ""),
-    ],
-)
-def test_what_an_app_was_forked_from_sees_how_it_ends(
-    tmp_path: Path, number: int, began: str, said: str
+@pytest.mark.usefixtures("flower")
+def test_content_that_never_comes_is_not_asked_for_longer_than_a_server_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered = tmp_path / "answered"
-    words = [
-        sys.executable,
-        "-I",
-        "-c",
-        _STOOD_BY,
-        guards.__file__,
-        str(int(number)),
-        str(answered),
-        began,
-    ]
-    done = subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=180.0,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"computes\n{said}", "")
-    assert answered.exists() == bool(said)
+    """Such as of a run that has ended in between."""
+    waits: list[float] = []
+
+    def inflate(*_: object, max_time: float, **__: object) -> str:
+        waits.append(max_time)
+        return "message"
+
+    monkeypatch.setattr(run_clientapp, "pull_and_inflate_object_from_tree", inflate)
+    put_before_flower(guard_for(tmp_path))
+    inflated: Any = run_clientapp.pull_and_inflate_object_from_tree
+    assert inflated(None, None, None, return_type=Message) == "message"
+    assert waits == [600.0]
 
 
 @pytest.mark.usefixtures("flower")
@@ -634,22 +466,20 @@ def test_every_program_that_flower_starts_is_a_guarded_one(tmp_path: Path) -> No
     guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
     (tmp_path / "programs").mkdir()
     (tmp_path / "programs" / "flwr-clientapp").write_text("prepared")
-    for app in (guards.CLIENT_APP, guards.SERVER_APP):
+    for app in (_private.CLIENT_APP, _private.SERVER_APP):
         path = write_programs(guard, tmp_path / "programs", app)["PATH"]
         for name in [*TASK_TYPE_TO_COMMAND.values(), "flower-superexec"]:
             found = Path(str(shutil.which(name, path=path)))
             assert found.parent == tmp_path / "programs"
-            assert ("a" * 64 in found.read_text()) == (
-                name in (app, "flower-superexec")
-            )
-            assert str(Path(guards.__file__)) in found.read_text()
+            assert ("a" * 64 in found.read_text()) == (name == app)
+            assert str(app_program.__file__) in found.read_text()
 
 
 def test_a_node_does_not_start_where_programs_cannot_be_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard = Guard(frozenset({"a" * 64}), tmp_path / "apps", tmp_path / "alerts.log")
-    monkeypatch.setattr(guards.shutil, "which", lambda name, path: None)
+    monkeypatch.setattr(guarded_programs.shutil, "which", lambda name, path: None)
     with pytest.raises(GuardError, match="noexec"):
         write_programs(guard, tmp_path / "programs")
     (tmp_path / "link").symlink_to(tmp_path)
@@ -693,101 +523,44 @@ def test_a_guarded_program_takes_nothing_from_variables_and_the_working_folder(
     assert completed.returncode == 0, completed.stderr
     assert "--token" in completed.stdout
     assert not (tmp_path / "ran").exists()
-    # The app's own copy of this package would not be imported beside one that is there
-    # already.
-    assert (
-        re.findall(
-            r"^\s*(?:from|import) flwr_dpkmeans",
-            Path(guards.__file__).read_text(),
-            re.MULTILINE,
-        )
-        == []
-    )
 
 
-_TWINS = """
-import pathlib, runpy, sys, time, zipfile
-guard = runpy.run_path(sys.argv[1])
-guard["_forked"].__globals__["_EARLY"] = ("no_such_module", "colorsys")
-forked = guard["_forked"](pathlib.Path(sys.argv[2]))
-if forked is None:
-    print("started", flush=True)
-    time.sleep(60.0)
-import os, signal
-words, bytecode = forked
-if len(words) > 2:
-    words.append(len(bytecode.known))
-    bytecode.write("a" * 64, pathlib.Path(words[2]), zipfile.ZipFile(words[3]))
-print(words, "colorsys" in sys.modules, signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL, os.getpid(), flush=True)
+_IMPORTS = """
+import runpy, sys
+sys.argv = [sys.argv[1], *sys.argv[2:]]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit:
+    pass
+print(sorted(name for name in sys.modules if name.startswith("flwr_dpkmeans")))
 """
 
 
-def test_the_process_of_each_message_is_a_fork_that_ends_with_what_starts_apps(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["app_program.py", "flwr-clientapp", "flwr-clientapp", "a" * 64, "f", "a"],
+        ["app_program.py", "flower-superexec", "flwr-clientapp", "", "f", "a"],
+        ["supernode_program.py"],
+    ],
+)
+def test_a_guarded_program_imports_nothing_of_this_project(
+    tmp_path: Path, words: list[str]
 ) -> None:
-    messages = tmp_path / "messages"
-    assert not guards._handed_over(messages, ["--token", "1"])
-    os.mkfifo(messages)
-    # Nobody is there who could take it: the message's process starts by itself.
-    assert not guards._handed_over(messages, ["--token", "1"])
-    command = [sys.executable, "-I", "-c", _TWINS, guards.__file__, str(messages)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as superexec:
-        assert superexec.stdout is not None
-        # As soon as what starts apps goes on: the twin, which still imports, takes it
-        # when it is there.
-        assert superexec.stdout.readline() == "started\n"
-        assert guards._handed_over(messages, ["--token", "1"])
-        assert guards._handed_over(messages, ["--token", "a b\n"])
-        said = [superexec.stdout.readline().rpartition(" ") for _ in range(2)]
-        assert sorted(line for line, _, _ in said) == [
-            "['--token', '1'] True True",
-            "['--token', 'a b\\n'] True True",
-        ]
-        assert len({*(process for _, _, process in said), str(superexec.pid)}) == 3
-        # What the first fork compiled, the twin gives to later ones. Files that lie
-        # about are never asked: even in the first one they may have been changed since
-        # they were unpacked.
-        for number, mark in enumerate(("reviewed", "poison")):
-            target = tmp_path / mark
-            target.mkdir()
-            (target / "counted.py").write_text("MARK = 'poison'")
-            with zipfile.ZipFile(hashed := tmp_path / f"{mark}.fab", "w") as archive:
-                archive.writestr("counted.py", f"MARK = {mark!r}")
-                archive.writestr("no_python.py", "(")
-            deadline = time.monotonic() + 180.0
-            while True:
-                assert guards._handed_over(
-                    messages, ["--token", "2", str(target), str(hashed)]
-                )
-                *_, known = ast.literal_eval(
-                    superexec.stdout.readline().rpartition("] ")[0] + "]"
-                )
-                if known == number:
-                    break
-                assert time.monotonic() < deadline
-            read = [
-                sys.executable,
-                "-I",
-                "-B",
-                "-c",
-                (
-                    "import sys; sys.path[0:0] = sys.argv[1:]; import counted as c;"
-                    " print(c.MARK)"
-                ),
-            ]
-            assert (
-                subprocess.check_output([*read, str(target)], text=True) == "reviewed\n"
-            )
-        superexec.kill()
-        # The twin has the other end of this pipe, too.
-        assert superexec.stdout.read() == ""
-    assert not guards._handed_over(messages, ["--token", "1"])
+    """The app's own copy would not be imported beside one that is there already."""
+    program = Path(app_program.__file__).with_name(words[0])
+    command = [sys.executable, "-I", "-c", _IMPORTS, program, *words[1:], "--help"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "usage:" in done.stdout, done.stderr
+    assert done.stdout.endswith("\n[]\n")
 
 
 def test_alerts_do_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guards, "_LONGEST_ALERTS", 500)
+    monkeypatch.setattr(app_guard, "_LONGEST_ALERTS", 500)
     guard = guard_for(tmp_path)
     for index in range(10):
         with pytest.raises(GuardError):

@@ -18,7 +18,7 @@ import pytest
 from flwr.cli.build import build_fab_from_disk
 from support.apps import app_files, write_app
 
-from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.node_command import settings_text
 from flwr_dpkmeans.errors import ConfigurationError
 from simulations.flower import deployment, flower_commands
@@ -167,7 +167,7 @@ def test_every_node_is_guarded_and_runs_one_app_only(
     )
     for module in (deployment, flower_commands):
         monkeypatch.setattr(module, "program", lambda name: program)
-    monkeypatch.setattr(flower_commands, "EAGER", (program,))
+    monkeypatch.setattr(flower_commands, "SUPERNODE", (program,))
     monkeypatch.setattr(deployment, "is_healthy", lambda port, credentials: True)
     app = write_app(tmp_path / "app", app_files())
     with deployed(tmp_path / "federation", [{}, {}], app=app) as there:

@@ -39,12 +39,13 @@ from support.machine import replace_rights, replace_room, replace_user
 from support.superlink_stand_in import UNKNOWN, StandIn, standing_in
 
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.deploy import certificates, findings, node_check, supernode
-from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy import certificates, findings, node_check
 from flwr_dpkmeans.deploy.findings import Verdict
+from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation, Party
 from flwr_dpkmeans.deploy.node_check import check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
+from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
@@ -612,14 +613,14 @@ FAULTS: dict[str, tuple[Callable[[Place], object], str, Verdict, str]] = {
         "knows no key by this clock",
     ),
     "version": (
-        lambda place: place.patch.setattr(node_check, "package_version", "1.40.2"),
+        lambda place: place.patch.setattr(_private, "flower_version", lambda: "1.43.0"),
         "flower",
         WRONG,
-        "Flower 1.40.2 is too old: pip install",
+        "Flower 1.43.0 was not tried: 1.41 and 1.42 were: pip install .*, or say",
     ),
     "version without seams": (
         lambda place: place.patch.setattr(
-            node_check.app_guard, "missing_seams", lambda: ["install_app"]
+            _private, "missing_app_seams", lambda _: ["install_app"]
         ),
         "flower",
         WRONG,
@@ -828,9 +829,9 @@ def test_a_node_that_was_killed_waits_until_the_superlink_has_missed_it(
         return asked
 
     place.patch.setattr(FleetHttpClient, "ActivateNode", activate)
-    place.patch.setattr(supernode, "time", SimpleNamespace(sleep=waits.append))
+    place.patch.setattr(_private, "time", SimpleNamespace(sleep=waits.append))
     authority = str(options.root_certificates)
-    with supernode.PatientClient.from_server_address(
+    with _private.patient_client().from_server_address(
         options.superlink, False, authority, []
     ) as client:
         assert client.ActivateNode(request) is request
@@ -868,9 +869,9 @@ def test_a_node_whose_clock_jumps_says_so_and_waits_until_it_is_set(
         return asked["request"]
 
     place.patch.setattr(ProtobufClient, "_unary_unary", answer)
-    place.patch.setattr(supernode, "time", SimpleNamespace(sleep=waits.append))
+    place.patch.setattr(_private, "time", SimpleNamespace(sleep=waits.append))
     authority = str(options.root_certificates)
-    with supernode.PatientClient.from_server_address(
+    with _private.patient_client().from_server_address(
         options.superlink, False, authority, []
     ) as client:
         client.ActivateNode(

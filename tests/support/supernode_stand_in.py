@@ -36,8 +36,10 @@ from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeStateFactory
 from flwr.supernode.servicer.runtime import runtime_handlers
 
-from flwr_dpkmeans.deploy.app_guard import Guard, write_programs
-from flwr_dpkmeans.deploy.supernode import Watch, guarded_config
+from flwr_dpkmeans.deploy.guard.app_guard import Guard
+from flwr_dpkmeans.deploy.guard.approved_config import guarded_config
+from flwr_dpkmeans.deploy.guard.guarded_programs import write_programs
+from flwr_dpkmeans.deploy.guard.node_watch import Watch
 
 NODE_ID = 7
 WORDS = ("--insecure", "--runtime-api-address")
@@ -180,40 +182,28 @@ def apps_of(
 
 
 def kill_app(starter: int) -> None:
-    """Kill the process that runs an app: the one farthest from what starts apps, behind
-    what it was forked from.
-    """
-    process = _killed_descendant(starter)
+    """Kill the process that runs an app, which the program that starts apps began."""
+    process = _killed_child(starter)
     for _ in range(1000):
         if _state(process) in ("", "Z"):
             return
         time.sleep(0.01)
 
 
-def _killed_descendant(starter: int) -> int:
-    """The process that was killed.
+def _killed_child(process: int) -> int:
+    """The child that was killed.
 
     One that ended as it was looked at was a helper of the app's.
     """
+    children = Path(f"/proc/{process}/task/{process}/children")
     for _ in range(100):
-        depth, process = max(_descendants(starter))
-        with contextlib.suppress(ProcessLookupError):
-            if depth == 3:
-                os.kill(process, signal.SIGKILL)
-                return process
+        for child in map(int, children.read_text().split()):
+            with contextlib.suppress(ProcessLookupError):
+                if _state(child) not in ("", "Z"):
+                    os.kill(child, signal.SIGKILL)
+                    return child
         time.sleep(0.01)
     raise AssertionError("no app is there to be killed")
-
-
-def _descendants(process: int, depth: int = 0) -> Iterator[tuple[int, int]]:
-    """Each living one with its distance."""
-    yield depth, process
-    with contextlib.suppress(FileNotFoundError):
-        for child in map(
-            int, Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        ):
-            if _state(child) not in ("", "Z"):
-                yield from _descendants(child, depth + 1)
 
 
 def _state(process: int) -> str:

@@ -38,7 +38,7 @@ from flwr_dpkmeans.flower import client_app as flower_node
 from flwr_dpkmeans.flower.exchange import recall
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.progress import Progress
-from flwr_dpkmeans.flower.server_app import EndedError
+from flwr_dpkmeans.flower.server_app import ended_by
 from flwr_dpkmeans.flower.strategy import round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
@@ -709,7 +709,7 @@ def test_nodes_are_called_by_their_names_in_lines_and_sentences_but_not_in_paths
             (ward,),
             None,
         )
-        sentence = EndedError(
+        sentence = ended_by(
             CohortError(f"look at the logs of nodes [{ward}, {clinic}], not round 3.")
         ).args[0]
         shown = [LineFormatter(kind).format(record) for kind in LogFormat]

@@ -29,9 +29,9 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli.app import COMMANDS
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import load_stated
-from flwr_dpkmeans.deploy import app_guard, findings, node_check, node_command
-from flwr_dpkmeans.deploy.app_guard import digest_of
+from flwr_dpkmeans.deploy import findings, node_check, node_command
 from flwr_dpkmeans.deploy.findings import NoteError, Verdict
+from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, check
 from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, RefusalError
@@ -420,7 +420,7 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
     assert isinstance(command, list)
     assert isinstance(environment, dict)
     # The file itself, whatever is installed: it imports nothing of this project.
-    own = str(Path(app_guard.__file__).with_name("supernode.py"))
+    own = str(Path(node_command.__file__).parent / "guard" / "supernode_program.py")
     assert command[:5] == [sys.executable, "-I", own, "--allowed-apps", SOME_APP]
     assert started["program"] == sys.executable
     assert "--insecure" in command
@@ -443,18 +443,18 @@ def test_start_becomes_flowers_supernode_with_guarded_programs_only(
         in (tmp_path / "home" / "guarded-programs" / "flwr-clientapp").read_text()
     )
     assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
-    # Where it is asked for, Flower's program with shorter waits, and the same words.
+    # Where it is asked for, one that waits, and the same words.
     with pytest.raises(Started):
-        main(["node", "start", str(file), "--eager"])
-    eager = started["command"]
-    assert isinstance(eager, list)
-    assert eager[:5] == [sys.executable, "-I", own, "--eager", "--wait"]
-    assert eager[5:] == command[3:]
+        main(["node", "start", str(file), "--wait"])
+    patient = started["command"]
+    assert isinstance(patient, list)
+    assert patient[:4] == [sys.executable, "-I", own, "--wait"]
+    assert patient[4:] == command[3:]
     # What it would be is printed by itself, and nothing is waited for or started.
     started.clear()
     capsys.readouterr()
-    assert main(["node", "start", str(file), "--eager", "--dry-run"]) == 0
-    assert shlex.split(capsys.readouterr().out) == eager
+    assert main(["node", "start", str(file), "--wait", "--dry-run"]) == 0
+    assert shlex.split(capsys.readouterr().out) == patient
     assert not started
 
 

@@ -19,8 +19,8 @@ from support.apps import app_files, packed
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy import node_command, node_setup
-from flwr_dpkmeans.deploy.app_guard import digest_of
 from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
+from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation, Party
 from flwr_dpkmeans.deploy.node_check import Answer, NodeCheck, UnansweredError
 from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
@@ -31,7 +31,8 @@ from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
-PAGE = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "deploy" / "README.md"
+DOCS = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "docs"
+PAGE = DOCS / "tutorials" / "three_machines.md"
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-import runpy
-import time
 
 import pytest
-from flwr.supernode import start_client_internal
-from support.machine import type_command
 
 from flwr_dpkmeans.flower.strategy import FastLloyd, announce
 from flwr_dpkmeans.sums.draft import draft_plan
@@ -42,31 +38,3 @@ def test_rounds_that_follow_from_a_count_are_left_open(
     with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
         announce(plan(None, 5))
     assert "each of 3 round trips and of the rounds that follow" in caplog.text
-
-
-def test_a_supernode_looks_three_times_as_often_as_flower_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Where Flower asks each three: it still waits there, and by nothing but the
-    module's own clock.
-    """
-    slept: list[float] = []
-    waits = start_client_internal.start_client_internal.__code__
-    assert {"time", "sleep"} <= {*waits.co_names}
-    assert 3 in waits.co_consts
-    monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(start_client_internal, "time", time)
-    monkeypatch.setattr(
-        "flwr.supernode.cli.flower_supernode",
-        lambda: start_client_internal.time.sleep(3),
-    )
-    for name in (
-        "get_fused_config_from_fab",
-        "_push_messages",
-    ):  # which the program replaces
-        monkeypatch.setattr(
-            start_client_internal, name, getattr(start_client_internal, name)
-        )
-    type_command(monkeypatch, ["supernode", "--eager"])
-    runpy.run_module("flwr_dpkmeans.deploy.supernode", run_name="__main__")
-    assert slept == [1.0]

@@ -34,7 +34,6 @@ from support.superlink_stand_in import standing_in
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy import findings, run_command, server_command
-from flwr_dpkmeans.deploy.app_guard import digest_of
 from flwr_dpkmeans.deploy.certificates import write_certificates, write_node_key
 from flwr_dpkmeans.deploy.findings import (
     NoteError,
@@ -42,6 +41,7 @@ from flwr_dpkmeans.deploy.findings import (
     app_hash,
     require_outside_apps,
 )
+from flwr_dpkmeans.deploy.guard.approved_fab import digest_of
 from flwr_dpkmeans.deploy.invitation import Invitation
 from flwr_dpkmeans.deploy.server_options import ServerOptions
 from flwr_dpkmeans.errors import ConfigurationError, PeerError
@@ -149,7 +149,8 @@ def test_a_new_folder_is_complete_and_its_owners_alone(
     # Every key of the file is there with what it is for, and all of them are read back.
     text = (office / "server.toml").read_text().splitlines()
     keys = [line.removeprefix("# ").split(" = ")[0] for line in text if " = " in line]
-    assert keys == list(ServerOptions.model_fields)
+    fields = [name.replace("_", "-") for name in ServerOptions.model_fields]
+    assert keys == fields
 
 
 @pytest.mark.parametrize(
@@ -359,7 +360,6 @@ def test_no_superlink_runs_without_what_starts_apps(
     assert apps.path == options.home / "guarded-programs"
     for name, allowed in (
         ("flwr-serverapp", True),
-        ("flower-superexec", True),
         ("flwr-simulation", False),
     ):
         assert (digest_of(FAB) in (apps.path / name).read_text()) is allowed

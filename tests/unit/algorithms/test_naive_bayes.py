@@ -50,7 +50,8 @@ from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-PAGE = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
+DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
+PAGE = DOCS / "how-to" / "add_a_method.md"
 BOUNDS = (-6.0, 6.0)
 NOWHERE = 1e6
 """An epsilon at which noise is a step of the grid or so."""
