@@ -323,9 +323,10 @@ class SecureAggregation:
         anybody's.
 
     Notes
-    ----- Exceptions never reach Flower, which would send their text to the server: the
-    reply carries a fixed code and a sentence of public values, and the detail stays in
-    the client's log.
+    -----
+    Exceptions never reach Flower, which would send their text to the server: the reply
+    carries a fixed code and a sentence of public values, and the detail stays in the
+    client's log.
     """
 
     def __init__(

@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import (
-    feddp_kmeans,
-    proxy_plan,
-    proxy_rounds,
+from flwr_dpkmeans.algorithms.feddp import (
+    centred_rows,
+    outer_product,
+    projected_statistics,
+    server_weights,
 )
+from flwr_dpkmeans.algorithms.proxy import look, setting
+from flwr_dpkmeans.algorithms.proxy.setting import Setting
 from flwr_dpkmeans.kernels import (
     clipping,
     cluster_sums,
@@ -58,18 +61,18 @@ def rows_in_two_bins_of_distance(patch: pytest.MonkeyPatch) -> None:
 
     a row counts in its own bin and in the next.
     """
-    counted = proxy_rounds.numerics.distance_counts
+    counted = look.distance_counts
 
     def twice(points: Array, centre: Array) -> Array:
         counts = counted(points, centre)
         return counts + np.roll(counts, 1)
 
-    patch.setattr(proxy_rounds.numerics, "distance_counts", twice)
+    patch.setattr(look, "distance_counts", twice)
 
 
 def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
     """At client level: the histogram of all rows as it is, not a mean that is clipped."""
-    sent = proxy_plan.Setting.sent
+    sent = Setting.sent
 
     def unclipped(setting: Any, arrays: Any, n_rows: int, parts: Any) -> Any:
         found = sent(setting, arrays, n_rows, parts)
@@ -78,7 +81,7 @@ def shares_of_distances_not_divided_by_rows(patch: pytest.MonkeyPatch) -> None:
             for array, own, part in zip(arrays, found, parts, strict=True)
         ]
 
-    patch.setattr(proxy_plan.Setting, "sent", unclipped)
+    patch.setattr(Setting, "sent", unclipped)
 
 
 def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
@@ -93,7 +96,7 @@ def no_radius_in_the_second_round(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_a_client(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_kmeans, proxy_plan):
+    for module in (outer_product, server_weights, setting):
         patch.setattr(
             module, "clip_vector", lambda vector, *_, **__: grid.toward_zero(vector)
         )
@@ -104,7 +107,9 @@ def no_clip_of_means(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_clip_of_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feddp_kmeans, "clip_rows", lambda rows, _: rows)
+    patch.setattr(outer_product, "clip_rows", lambda rows, _: rows)
+    patch.setattr(projected_statistics, "clip_rows", lambda rows, _: rows)
+    patch.setattr(centred_rows, "clip_rows", lambda rows, _: rows)
 
 
 def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
@@ -133,7 +138,7 @@ def rounded_away_from_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_slack_for_the_rounded_triangle(patch: pytest.MonkeyPatch) -> None:
-    for module in (feddp_kmeans, proxy_plan):
+    for module in (outer_product, setting):
         patch.setattr(module, "outer_product_rounding", lambda _: 0.0)
 
 
@@ -148,7 +153,8 @@ def laplace_noise_for_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
 
 def client_clipped_in_the_euclidean_norm(patch: pytest.MonkeyPatch) -> None:
     """Beside Laplace noise, which needs the sum of magnitudes."""
-    patch.setattr(feddp_kmeans.noise_budget, "count_order", lambda _: 2)
+    for module in (server_weights, projected_statistics):
+        patch.setattr(module, "count_order", lambda _: 2)
 
 
 Sums = tuple[Array, Array]
@@ -208,10 +214,10 @@ def empty_clusters_sent_as_one(patch: pytest.MonkeyPatch) -> None:
     """Only the counts that are sent: no neighbour moves them further, but who has no
     rows is seen.
     """
-    sums_and_counts = feddp_kmeans.sums_and_counts
+    sums_and_counts = projected_sums.sums_and_counts
 
     def at_least_one(*args: Any) -> tuple[Array, Array]:
         sums, counts = sums_and_counts(*args)
         return sums, np.maximum(counts, 1.0)
 
-    patch.setattr(feddp_kmeans, "sums_and_counts", at_least_one)
+    patch.setattr(projected_statistics, "sums_and_counts", at_least_one)

@@ -23,10 +23,10 @@ from flwr_dpkmeans.secagg import blinding, ciphers, keys
 from flwr_dpkmeans.secagg.keys import digest
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
-from flwr_dpkmeans.sums import client as client_module
 from flwr_dpkmeans.sums import local as direct
 from flwr_dpkmeans.sums import plan as plan_module
 from flwr_dpkmeans.sums.client import Client
+from flwr_dpkmeans.sums.client import transitions as client_module
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.trust import Broadcast, Central, Oblivious
 from support.messages import RECORD

@@ -13,14 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from test_proxy_formulas import SERVER, public_of
 
-from flwr_dpkmeans.algorithms import proxy_rounds
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    CENTRE_DEVIATION,
-    PROJECTED_CENTERS,
-    cluster_state,
-)
-from flwr_dpkmeans.algorithms.noise_budget import PlannedSum
-from flwr_dpkmeans.algorithms.proxy_plan import (
+from flwr_dpkmeans.algorithms.budget.noise_budget import PlannedSum
+from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION
+from flwr_dpkmeans.algorithms.proxy.covariance import covariance_round
+from flwr_dpkmeans.algorithms.proxy.entries import (
     AVERAGE_COUNTS,
     AXES,
     CENTRE,
@@ -28,14 +24,16 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
     RADIUS,
     SHAPE,
     SPREAD,
-    ProxyOptions,
-    ProxyPlan,
-    Setting,
 )
-from flwr_dpkmeans.algorithms.proxy_rounds import (
-    covariance_round,
-    location_round,
-    refinement_round,
+from flwr_dpkmeans.algorithms.proxy.location import location_round
+from flwr_dpkmeans.algorithms.proxy.proxy_options import ProxyOptions
+from flwr_dpkmeans.algorithms.proxy.proxy_plan import ProxyPlan
+from flwr_dpkmeans.algorithms.proxy.proxy_space import in_proxy_space
+from flwr_dpkmeans.algorithms.proxy.refinement import refinement_round
+from flwr_dpkmeans.algorithms.proxy.setting import Setting
+from flwr_dpkmeans.algorithms.states.cluster_states import (
+    PROJECTED_CENTERS,
+    cluster_state,
 )
 from flwr_dpkmeans.kmeans.residuals.likely_values import likely_counts
 from flwr_dpkmeans.kmeans.residuals.noisy_counts import pulled_together
@@ -191,8 +189,8 @@ def test_rows_are_projected_around_the_centre() -> None:
         np.array([[0.5, 0.25, 1.0], [0.0, 0.5, -1.0]]),
         state_of(3, **{CENTRE: [0.25, -0.5, 0.5]}),
     )
-    assert proxy_rounds.in_proxy_space(points, state).tolist() == points.tolist()
-    found = proxy_rounds.in_proxy_space(points, state.changed(**{AXES: TURN[:, :2]}))
+    assert in_proxy_space(points, state).tolist() == points.tolist()
+    found = in_proxy_space(points, state.changed(**{AXES: TURN[:, :2]}))
     assert found == pytest.approx(
         (points - [0.25, -0.5, 0.5]) @ [[0.6, 0.8], [0.8, -0.6], [0.0, 0.0]],
         abs=3 / GRID,
