@@ -80,7 +80,7 @@ class PlannedRound:
         """Number of entries of its vector."""
         return release.vector_length(self.blocks)
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Its trust model."""
         return trust_model(self.trust)
@@ -167,7 +167,7 @@ class Plan:
         """What the run computes."""
         return self.config.task
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Trust model of the task's own rounds."""
         return trust_model(self.settings.trust)

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from support.machine import replace_sync
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.errors import ConfigurationError, IdentityError, ProtocolError
@@ -88,7 +89,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
     def no_space(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", no_space)
+    replace_sync(monkeypatch, no_space)
     with pytest.raises(ConfigurationError, match="No space left on device"):
         ALICE.save(tmp_path / "key")
     assert list(tmp_path.iterdir()) == []
@@ -97,7 +98,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
         (tmp_path / "key").unlink()
         no_space(_)
 
-    monkeypatch.setattr(os, "fsync", taken_away)
+    replace_sync(monkeypatch, taken_away)
     with pytest.raises(ConfigurationError, match="No space left on device"):
         ALICE.save(tmp_path / "key")
 
