@@ -37,9 +37,9 @@ from flwr_dpkmeans.data.files.raw_table import (
     values_of,
 )
 from flwr_dpkmeans.data.files.reader import ColumnUse, OpenTable, open_table
-from flwr_dpkmeans.data.points import require_names
 from flwr_dpkmeans.data.rows import Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once
+from flwr_dpkmeans.data.table_labels import require_names
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 
 _IN_MEMORY = Store()

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private, resolve_bounds
+from flwr_dpkmeans.data.bounds.stated_bounds import read_ranges
 from flwr_dpkmeans.data.classes import codes_of
 from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
-from flwr_dpkmeans.data.points import (
-    Bounds,
-    column_labels,
-    frame_columns,
-    read_ranges,
+from flwr_dpkmeans.data.points import Bounds
+from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
+from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.data.table_labels import column_labels, frame_columns
+from flwr_dpkmeans.data.validated import (
     validate_columns,
     validate_labels,
     validate_points,
 )
-from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
-from flwr_dpkmeans.data.schema import Encoded, Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
+from flwr_dpkmeans.estimators.inputs import PartyTables
 from flwr_dpkmeans.estimators.made_tables import MadeTables
 from flwr_dpkmeans.estimators.party_checks import (
     check_of_party,
@@ -34,7 +34,7 @@ from flwr_dpkmeans.estimators.party_checks import (
 )
 from flwr_dpkmeans.estimators.schema_cautions import schema_cautions
 from flwr_dpkmeans.kernels.blocks import row_blocks
-from flwr_dpkmeans.options import build_config
+from flwr_dpkmeans.options import FlatOptions, build_config
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import MAX_CLIENTS
 from flwr_dpkmeans.sums.round import Array, Labels
@@ -87,7 +87,7 @@ class Tables:
     @classmethod
     def of(
         cls,
-        X: Any,
+        X: PartyTables,
         argument: str = "X",
         groups: ArrayLike | None = None,
         schema: Schema | None = None,
@@ -363,7 +363,7 @@ class Tables:
 
     def run(
         self,
-        options: Mapping[str, Any],
+        options: FlatOptions,
         server_data: ArrayLike | None = None,
     ) -> tuple[RunConfig, Array | None]:
         """The run over these tables that flat options describe, and the server's

@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.array_sum import ArraySumTask
+from flwr_dpkmeans.data.arrays_of import as_array
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.files.reader import (
@@ -52,9 +53,9 @@ from flwr_dpkmeans.data.partition import (
     parse_sizes,
     partition_indices,
 )
-from flwr_dpkmeans.data.points import as_array, frame_columns
 from flwr_dpkmeans.data.rows import Rows, Store
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
+from flwr_dpkmeans.data.table_labels import frame_columns
 from flwr_dpkmeans.data.tables import Layout, Table, load_stated
 from flwr_dpkmeans.errors import (
     ConfigurationError,
@@ -323,9 +324,10 @@ class SecureAggregation:
         anybody's.
 
     Notes
-    ----- Exceptions never reach Flower, which would send their text to the server: the
-    reply carries a fixed code and a sentence of public values, and the detail stays in
-    the client's log.
+    -----
+    Exceptions never reach Flower, which would send their text to the server: the reply
+    carries a fixed code and a sentence of public values, and the detail stays in the
+    client's log.
     """
 
     def __init__(

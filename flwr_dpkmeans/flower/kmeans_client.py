@@ -27,16 +27,12 @@ from flwr_dpkmeans.data.doubts.doubtful_columns import (
     doubts_about_own_table,
     sentences_about,
 )
-from flwr_dpkmeans.data.points import (
-    Bounds,
-    frame_columns,
-    require_names,
-    validate_labels,
-    validate_points,
-)
+from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.table_labels import frame_columns, require_names
 from flwr_dpkmeans.data.tables import Table
+from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised

@@ -16,7 +16,8 @@ from flwr_dpkmeans.privacy.release import (
     Event,
     round_events,
 )
-from flwr_dpkmeans.sums.plan import Plan, PublicPoints
+from flwr_dpkmeans.sums.plan import FIRST_TASK_ROUND, Plan
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import (
     closing_multiplier,
 )
@@ -30,6 +31,11 @@ from flwr_dpkmeans.threads import one_thread
 def build_algorithm(plan: Plan) -> Algorithm:
     """Build the algorithm's rounds, functions included, from a plan's public values."""
     return _built(public_facts(plan))
+
+
+def task_round(plan: Plan, index: int) -> PrivateSum:
+    """One of the task's own rounds, functions included, by its index in the plan."""
+    return build_algorithm(plan).rounds[index - FIRST_TASK_ROUND]
 
 
 def initial_state(plan: Plan, server_points: Array | None = None) -> State:

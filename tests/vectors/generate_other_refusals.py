@@ -45,7 +45,7 @@ from generate_refusals import (
     vector_cases,
 )
 
-from flwr_dpkmeans.secagg.packing import unpack_boxes, unpack_nodes
+from flwr_dpkmeans.secagg.messages.packing import unpack_boxes, unpack_nodes
 
 ASTRAY = "a state that goes astray"
 CHOSEN = "a plan that does not follow from what was released"
@@ -245,7 +245,7 @@ def share_cases() -> Changed:
     entries = sorted(members.items())
     swapped = [entries[1], entries[0], *entries[2:]]
     others = {node: key for node, key in members.items() if node != NODE}
-    three = {node: key for node, key in members.items() if node in (NODE, PEER, 5)}
+    two = {node: key for node, key in members.items() if node in (NODE, PEER)}
     whole = roster(members)
     cases = [
         case("no roster", few, roster=None),
@@ -254,7 +254,7 @@ def share_cases() -> Changed:
         case("an unsorted roster", "a client twice", roster=roster_bytes(swapped)),
         case("the own node is missing", played, roster=roster(others)),
         case("another own key", played, roster=roster(members | {NODE: ANOTHER_KEY})),
-        case("a roster of three", few, roster=roster(three)),
+        case("a roster of two", few, roster=roster(two)),
         case(
             "one key of two nodes",
             "a server that knows the masks of others",

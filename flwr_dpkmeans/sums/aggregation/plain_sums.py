@@ -1,0 +1,52 @@
+"""Adding up without masks, on one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flwr_dpkmeans.secagg.messages import Release, SumRequest
+from flwr_dpkmeans.secagg.party import Party, Phase, changed
+from flwr_dpkmeans.secagg.retry import RetrySession
+from flwr_dpkmeans.secagg.ring import AggregateVector
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Plain(Party):
+    """A client without masks, for experiments with many virtual ones: whoever runs this
+    sees every vector.
+    """
+
+    @property
+    def public_key(self) -> bytes:
+        """A name only, as nobody agrees on a key with it."""
+        return self.private_key
+
+    def admit(
+        self, request: SumRequest, first_round: int, closing_round: int = 0
+    ) -> Plain:
+        """Take any request in: no masks are there that a second answer gives away."""
+        return changed(
+            self,
+            phase=Phase.ADMITTED,
+            roster=self.roster if request.roster is None else request.roster,
+            round_index=request.round_index,
+            attempt=request.attempt,
+        )
+
+    def unblind(self, release: Release, *, blinded: bool) -> AggregateVector:
+        """Nothing is blinded."""
+        return AggregateVector(release.values, blinded=False)
+
+
+class PlainSession(RetrySession):
+    """The server's side: it adds up, and no key author hides anything from it, whatever
+    the trust model says.
+    """
+
+    def authors(self) -> frozenset[int]:
+        """Nobody seals a group key."""
+        return frozenset()
