@@ -928,7 +928,7 @@ def _result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
 
 
 def step_metrics(step: Step) -> MetricRecord:
-    """Metrics of one aggregation, as the result of a strategy lists them."""
+    """Make the metrics that Flower keeps of a step."""
     metrics: dict[str, Any] = {
         "epsilon": step.epsilon,
         "n-clients": step.n_clients,
