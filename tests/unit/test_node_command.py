@@ -27,8 +27,8 @@ from support.node_files import SOME_APP, write_node
 
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.cli.app import COMMANDS
+from flwr_dpkmeans.data.loading.declared_tables import load_stated
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.tables import load_stated
 from flwr_dpkmeans.deploy import findings, node_check, node_command
 from flwr_dpkmeans.deploy.findings import NoteError, Verdict
 from flwr_dpkmeans.deploy.guard.approved_fab import digest_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from flwr_dpkmeans.data.files.cells import plain_number, text_of
+from flwr_dpkmeans.data.files.cell_numbers import plain_number
+from flwr_dpkmeans.data.files.cells import text_of
 
 Value = str | bool | int | float
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flwr_dpkmeans.data.files.formats.parquet import (
-    folder_files,
-)
+from flwr_dpkmeans.data.files.formats.parquet_folder import folder_files
 
 
 def is_clustered(source: object) -> bool:

@@ -11,11 +11,8 @@ from typing import Any
 
 from flwr_dpkmeans.data.files.cells import text_of
 from flwr_dpkmeans.data.files.open_table import ColumnUse, OpenTable
-from flwr_dpkmeans.data.files.raw_table import (
-    RawColumn,
-    RawTable,
-    joined_column,
-)
+from flwr_dpkmeans.data.files.raw_column import RawColumn, joined_column
+from flwr_dpkmeans.data.files.raw_table import RawTable
 
 
 def whole_frame(
