@@ -37,9 +37,10 @@ from flwr_dpkmeans.data.columns.seen import (
 from flwr_dpkmeans.data.columns.stated import Stated
 from flwr_dpkmeans.data.columns.treatment import Missing, Outside
 from flwr_dpkmeans.data.files.dialect import UNSTATED, Dialect
-from flwr_dpkmeans.data.files.frames import frame_table
+from flwr_dpkmeans.data.files.formats.frames import frame_table
+from flwr_dpkmeans.data.files.open_table import ColumnUse
 from flwr_dpkmeans.data.files.raw_table import RawTable, source_name
-from flwr_dpkmeans.data.files.reader import ColumnUse, open_table
+from flwr_dpkmeans.data.files.reader import open_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.validated import validate_points
 from flwr_dpkmeans.errors import ConfigurationError, DataError, nearest

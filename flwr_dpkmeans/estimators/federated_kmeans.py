@@ -19,10 +19,11 @@ from flwr_dpkmeans.algorithms.server.box_widths import squared_unit
 from flwr_dpkmeans.data.schema import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, InputWarning, warn
 from flwr_dpkmeans.estimators.clustering import PrivateClustering
-from flwr_dpkmeans.estimators.fitted import n_rows_of, require_no_others
 from flwr_dpkmeans.estimators.inputs import Answer, Answers, PartyLabels, PartyTables
 from flwr_dpkmeans.estimators.party_tables import Tables
+from flwr_dpkmeans.estimators.refusals import require_no_others
 from flwr_dpkmeans.estimators.run_engines import ENGINES
+from flwr_dpkmeans.estimators.table_lists import n_rows_of
 from flwr_dpkmeans.options import ClientLevel, Cohort, FlatOptions
 from flwr_dpkmeans.results.run_result import ClusterChoice
 from flwr_dpkmeans.sums.settings import Settings

@@ -38,25 +38,27 @@ from flwr_dpkmeans import errors
 from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.statistics.array_sum import ArraySumTask
 from flwr_dpkmeans.data.arrays_of import as_array
-from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_source_once
+from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.reader import (
-    is_clustered,
-    open_table,
-    source_files,
-    whole_frame,
-)
+from flwr_dpkmeans.data.files.reader import open_table
+from flwr_dpkmeans.data.files.sources import is_clustered, source_files
+from flwr_dpkmeans.data.files.whole_tables import whole_frame
+from flwr_dpkmeans.data.frame_names import frame_columns
+from flwr_dpkmeans.data.loading.class_labels import as_classes
+from flwr_dpkmeans.data.loading.declared_tables import load_stated
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.source import load_source_once
+from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.mixture import MixtureClients
 from flwr_dpkmeans.data.partition import (
     MIXTURE,
-    MixtureClients,
     Partition,
     parse_sizes,
     partition_indices,
 )
-from flwr_dpkmeans.data.rows import Rows, Store
+from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
-from flwr_dpkmeans.data.table_labels import frame_columns
-from flwr_dpkmeans.data.tables import Layout, Table, load_stated
+from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -101,7 +103,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Client, Memory
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import LOCAL
 from flwr_dpkmeans.sums.task import Task

@@ -20,22 +20,19 @@ from flwr_dpkmeans.algorithms.measure.evaluation_result import (
     EvaluationResult,
     read_evaluation,
 )
-from flwr_dpkmeans.algorithms.profile.profile_reading import read_profile
 from flwr_dpkmeans.algorithms.server.box_units import (
     in_box,
     in_callers_units,
     plan_bounds,
 )
-from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.doubts.doubtful_columns import (
-    doubts_about_own_table,
-    sentences_about,
-)
+from flwr_dpkmeans.data.doubts.doubt import sentences_about
+from flwr_dpkmeans.data.doubts.doubtful_columns import doubts_about_own_table
+from flwr_dpkmeans.data.frame_names import frame_columns, require_names
+from flwr_dpkmeans.data.loading.class_labels import as_classes
+from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.data.table_labels import frame_columns, require_names
-from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.data.validated import validate_labels, validate_points
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
 from flwr_dpkmeans.kernels.blocks import row_blocks

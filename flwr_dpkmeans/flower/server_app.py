@@ -20,16 +20,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from flwr_dpkmeans import foreign_names
 from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
-from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
-from flwr_dpkmeans.data.partition import (
-    COLUMN_KINDS,
-    MIXTURE,
-    MIXTURE_BOUNDS,
-    Partition,
-    parse_sizes,
-)
+from flwr_dpkmeans.data.bundled import BUNDLED
+from flwr_dpkmeans.data.loading.layout import Layout
+from flwr_dpkmeans.data.loading.server_table import load_server_table
+from flwr_dpkmeans.data.loading.source import require_source
+from flwr_dpkmeans.data.loading.table import Table
+from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
+from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, Partition, parse_sizes
 from flwr_dpkmeans.data.schema import schema_of
-from flwr_dpkmeans.data.tables import Layout, Table
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DPKMeansError,

@@ -33,9 +33,9 @@ from flwr_dpkmeans.results.cautions.clear_centres import (
     Radius,
     distances_to_others,
 )
+from flwr_dpkmeans.results.cautions.shades import column_shades
 from flwr_dpkmeans.results.cautions.sureness import (
     APART,
-    column_shades,
     noise_in_units,
     unsure_columns,
 )

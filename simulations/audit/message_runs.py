@@ -36,9 +36,8 @@ from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import trust_model

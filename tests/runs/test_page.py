@@ -38,13 +38,10 @@ from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
 from flwr_dpkmeans.results import page as page_module
 from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.cautions.centre_noise import centre_noise
+from flwr_dpkmeans.results.cautions.closeness import closeness_cautions
 from flwr_dpkmeans.results.cautions.drowned_columns import drowned_cautions
-from flwr_dpkmeans.results.cautions.sureness import (
-    closeness_cautions,
-    column_cautions,
-    column_shades,
-    unsure_columns,
-)
+from flwr_dpkmeans.results.cautions.shades import column_shades
+from flwr_dpkmeans.results.cautions.sureness import column_cautions, unsure_columns
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.results.number_texts import number_text, number_texts
 from flwr_dpkmeans.results.page import (

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.machine import replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
 from flwr_dpkmeans.algorithms.measure.evaluated_state import COST_CURVE
@@ -416,9 +417,7 @@ def test_a_disk_without_room_for_a_result_is_told_and_never_refused(
     here, there = shutil.disk_usage(tmp_path), tmp_path / "runs" / "one"
     answers = []
     for free, told in ((2**24, 0), (2**23, 1)):
-        monkeypatch.setattr(
-            shutil, "disk_usage", lambda _, free=free: here._replace(free=free)
-        )
+        replace_room(monkeypatch, lambda _, free=free: here._replace(free=free))
         answers.append(
             KMeansClient(np.zeros((3, 2)), output_dir=there).fit([], {"task": DESCRIBE})
         )
@@ -462,7 +461,7 @@ def test_an_interruption_leaves_no_temporary_file(
 ) -> None:
     path = tmp_path / "metrics.json"
     path.write_bytes(b"old")
-    monkeypatch.setattr(whole_files.os, "fsync", failing(error))
+    replace_sync(monkeypatch, failing(error))
     with pytest.raises(type(error)):
         write_whole(path, b"new")
     assert list(tmp_path.iterdir()) == [path]
@@ -726,7 +725,7 @@ def test_a_place_for_results_is_looked_at_before_it_is_paid_for(
     with pytest.raises(LocalMisuseError, match=sentence):
         whole_files.require_writable(tmp_path / "file" / "run-1")
     asked: list[Any] = []
-    monkeypatch.setattr(whole_files.os, "access", lambda *how: bool(asked.append(how)))
+    replace_rights(monkeypatch, lambda *how: bool(asked.append(how)))
     with pytest.raises(LocalMisuseError, match=sentence):
         whole_files.require_writable(tmp_path / "run-1")
     assert asked == [(tmp_path, whole_files.os.W_OK | whole_files.os.X_OK)]

@@ -29,8 +29,10 @@ from flwr_dpkmeans.algorithms.budget.noise_kinds import NoiseFamily
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydOptions, Schedule
 from flwr_dpkmeans.algorithms.server.server_facts import bounds_from_server
-from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
-from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partition
+from flwr_dpkmeans.data.bundled import BUNDLED, load_bundled
+from flwr_dpkmeans.data.loading.class_labels import as_classes
+from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS, MixtureClients
+from flwr_dpkmeans.data.partition import Partition
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError

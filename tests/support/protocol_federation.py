@@ -33,8 +33,7 @@ from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import state_changes
 from flwr_dpkmeans.sums.client import transitions as mod_module
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD

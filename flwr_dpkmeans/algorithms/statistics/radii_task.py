@@ -16,8 +16,8 @@ from flwr_dpkmeans.algorithms.statistics.moment_errors import of_spreads
 from flwr_dpkmeans.algorithms.statistics.noise_errors import constant, noise_of
 from flwr_dpkmeans.algorithms.statistics.one_round import OneRoundTask
 from flwr_dpkmeans.algorithms.statistics.root_errors import of_roots
+from flwr_dpkmeans.data.frame_names import frame_columns
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.data.table_labels import frame_columns
 from flwr_dpkmeans.data.validated import validate_columns
 from flwr_dpkmeans.errors import ConfigurationError, listed
 from flwr_dpkmeans.kernels.assignment import nearest_centroids

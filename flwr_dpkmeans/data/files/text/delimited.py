@@ -24,15 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cells import MISSING
-from flwr_dpkmeans.data.files.quoting import (
+from flwr_dpkmeans.data.files.text.quoting import (
     comment_pattern,
     end_of_cell,
+    whole_records,
+)
+from flwr_dpkmeans.data.files.text.record_patterns import (
     open_quote_pattern,
     record_pattern,
     rest_pattern,
-    whole_records,
 )
-from flwr_dpkmeans.data.files.records import PassedOver, RowShape, Tally
+from flwr_dpkmeans.data.files.text.records import RowShape
+from flwr_dpkmeans.data.files.text.tally import PassedOver, Tally
 from flwr_dpkmeans.resources import limits
 
 _FAILED_COLUMN = re.compile(
