@@ -23,7 +23,7 @@ from flwr_dpkmeans.data.loading.server_table import load_server_table
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.rows import Rows, is_large, windows
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import ConfigurationError, DataError, column_names, nearest
 from flwr_dpkmeans.kernels import outer_products, projected_sums
 from flwr_dpkmeans.kernels.clipping import clip_rows

@@ -13,7 +13,8 @@ from flwr_dpkmeans.algorithms.server_points import (
 )
 from flwr_dpkmeans.data.bounds.stated_bounds import doubtful_pairs
 from flwr_dpkmeans.data.classes import named_classes
-from flwr_dpkmeans.data.schema import Schema, schema_of
+from flwr_dpkmeans.data.schema import Schema
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
