@@ -15,15 +15,16 @@ __version__ = "0.1.0"
 # Flower and scikit-learn take a second to import, so names are looked up when they are
 # first used.
 _EXPORTS = {
-    "algorithms.lloyd_family": (
-        "FastLloydOptions GLloydOptions LloydOptions SuLloydOptions"
-    ),
-    "algorithms.feddp_kmeans": (
-        "FedDPKMeansOptions ServerKMeansPlusPlusOptions ServerLloydOptions"
-        " SpherePackingOptions"
-    ),
-    "algorithms.kmeans_task": "OptimalOptions",
-    "algorithms.proxy_rounds": "ProxyLloydOptions",
+    "algorithms.lloyd_family.fastlloyd": "FastLloydOptions",
+    "algorithms.lloyd_family.glloyd": "GLloydOptions",
+    "algorithms.lloyd_family.absolute_sums": "LloydOptions",
+    "algorithms.lloyd_family.sulloyd": "SuLloydOptions",
+    "algorithms.feddp.feddp_kmeans": "FedDPKMeansOptions",
+    "algorithms.feddp.packed_start": "SpherePackingOptions",
+    "algorithms.feddp.public_start": "ServerKMeansPlusPlusOptions",
+    "algorithms.feddp.server_lloyd": "ServerLloydOptions",
+    "algorithms.one_place.optimal_task": "OptimalOptions",
+    "algorithms.proxy.proxy_lloyd": "ProxyLloydOptions",
     "data.schema": "Schema",
     "estimators.dp_kmeans": "DPKMeans",
     "estimators.federated_kmeans": "FederatedKMeans",

@@ -1,23 +1,33 @@
 """The public names, for type checkers and editors: `__init__.py` imports each when it is first used."""
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import (
     FedDPKMeansOptions as FedDPKMeansOptions,
 )
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions,
-)
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
-    ServerLloydOptions as ServerLloydOptions,
-)
-from flwr_dpkmeans.algorithms.feddp_kmeans import (
+from flwr_dpkmeans.algorithms.feddp.packed_start import (
     SpherePackingOptions as SpherePackingOptions,
 )
-from flwr_dpkmeans.algorithms.kmeans_task import OptimalOptions as OptimalOptions
-from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions as FastLloydOptions
-from flwr_dpkmeans.algorithms.lloyd_family import GLloydOptions as GLloydOptions
-from flwr_dpkmeans.algorithms.lloyd_family import LloydOptions as LloydOptions
-from flwr_dpkmeans.algorithms.lloyd_family import SuLloydOptions as SuLloydOptions
-from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydOptions as ProxyLloydOptions
+from flwr_dpkmeans.algorithms.feddp.public_start import (
+    ServerKMeansPlusPlusOptions as ServerKMeansPlusPlusOptions,
+)
+from flwr_dpkmeans.algorithms.feddp.server_lloyd import (
+    ServerLloydOptions as ServerLloydOptions,
+)
+from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import (
+    LloydOptions as LloydOptions,
+)
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import (
+    FastLloydOptions as FastLloydOptions,
+)
+from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydOptions as GLloydOptions
+from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import (
+    SuLloydOptions as SuLloydOptions,
+)
+from flwr_dpkmeans.algorithms.one_place.optimal_task import (
+    OptimalOptions as OptimalOptions,
+)
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import (
+    ProxyLloydOptions as ProxyLloydOptions,
+)
 from flwr_dpkmeans.data.schema import Schema as Schema
 from flwr_dpkmeans.estimators.bayes_classifiers import DPNaiveBayes as DPNaiveBayes
 from flwr_dpkmeans.estimators.bayes_classifiers import (

@@ -5,22 +5,24 @@ Importing this room registers them all.
 
 from __future__ import annotations
 
-from flwr_dpkmeans.algorithms import feddp_kmeans as feddp
 from flwr_dpkmeans.algorithms.array_sum import ArraySumTask, ExactArraySumTask
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    NOT_FEDERATED,
-    KMeansTask,
-    algorithm_entry,
-)
-from flwr_dpkmeans.algorithms.lloyd_family import (
-    FastLloydTask,
-    GLloydTask,
-    LloydTask,
-    SuLloydTask,
-)
+from flwr_dpkmeans.algorithms.feddp.choose_k import FedDPChooseKTask
+from flwr_dpkmeans.algorithms.feddp.feddp_kmeans import FedDPKMeansTask
+from flwr_dpkmeans.algorithms.feddp.packed_start import SpherePackingTask
+from flwr_dpkmeans.algorithms.feddp.public_start import ServerKMeansPlusPlusTask
+from flwr_dpkmeans.algorithms.feddp.server_lloyd import ServerLloydTask
+from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
+from flwr_dpkmeans.algorithms.lloyd_family.absolute_sums import LloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.fastlloyd import FastLloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.glloyd import GLloydTask
+from flwr_dpkmeans.algorithms.lloyd_family.sulloyd import SuLloydTask
 from flwr_dpkmeans.algorithms.moments import HistogramsTask, MomentsTask, RadiiTask
 from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
-from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydTask
+from flwr_dpkmeans.algorithms.one_place.not_federated import (
+    NOT_FEDERATED,
+    algorithm_entry,
+)
+from flwr_dpkmeans.algorithms.proxy.proxy_lloyd import ProxyLloydTask
 from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.task import TASKS, Task, register
 
@@ -29,11 +31,11 @@ __all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
 _OWN: tuple[type[Task], ...] = (
     *(ProxyLloydTask, FastLloydTask, GLloydTask, SuLloydTask, LloydTask),
     *(
-        feddp.FedDPKMeansTask,
-        feddp.FedDPChooseKTask,
-        feddp.ServerKMeansPlusPlusTask,
-        feddp.ServerLloydTask,
-        feddp.SpherePackingTask,
+        FedDPKMeansTask,
+        FedDPChooseKTask,
+        ServerKMeansPlusPlusTask,
+        ServerLloydTask,
+        SpherePackingTask,
     ),
     *(
         NaiveBayesTask,

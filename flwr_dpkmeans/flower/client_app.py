@@ -104,7 +104,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Client, Memory
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import LOCAL
 from flwr_dpkmeans.sums.task import Task
@@ -327,9 +327,10 @@ class SecureAggregation:
         anybody's.
 
     Notes
-    ----- Exceptions never reach Flower, which would send their text to the server: the
-    reply carries a fixed code and a sentence of public values, and the detail stays in
-    the client's log.
+    -----
+    Exceptions never reach Flower, which would send their text to the server: the reply
+    carries a fixed code and a sentence of public values, and the detail stays in the
+    client's log.
     """
 
     def __init__(

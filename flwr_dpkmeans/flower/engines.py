@@ -33,7 +33,7 @@ from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.statement import (
     Step,

@@ -37,9 +37,9 @@ from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Phase, changed
 from flwr_dpkmeans.secagg.ring import Ring
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.wire import (
     MAX_BLOB_BYTES,
+    Answer,
     Packet,
     Request,
     decode_reply,
@@ -167,7 +167,7 @@ def _opened(
     stage: Stage,
     node: int,
 ) -> Any:
-    """A reply, or the failure in its place; see `flwr_dpkmeans.sums.server.Answer`."""
+    """A reply, or the failure in its place; see `flwr_dpkmeans.sums.wire.Answer`."""
     packet = packet_of(content)
     return packet.failure or decode_reply(packet, stage, node)
 

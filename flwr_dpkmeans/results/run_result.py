@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr_dpkmeans.algorithms.measure import COST_CURVE, EvaluationResult
-from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
+from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence

@@ -32,8 +32,9 @@ class RunConfig:
 
     @cached_property
     def unseeded(self) -> RunConfig:
-        """The same without the public seed, on which no round depends, so that runs
-        that differ in it alone share rounds.
+        """The same without the public seed, on which no round depends.
+
+        So runs that differ in it alone share rounds.
         """
         settings = replace(self.settings, random_state=None)
         return replace(self, settings=settings)
@@ -48,7 +49,7 @@ class RunConfig:
                 return getattr(holder, name)
         raise AttributeError(f"this run has no option {name!r}")
 
-    def changed(self, **values: Any) -> RunConfig:
+    def changed(self, **values: object) -> RunConfig:
         """The same with other values of some options, by their flat names."""
         settings = self.settings
         task = self.task
@@ -56,12 +57,12 @@ class RunConfig:
         of_task = _popped(values, task.parameter_names())
         options = replace(task.options, **values)
         return RunConfig(
-            settings=replace(settings, **of_settings),
+            settings=settings.set_params(**of_settings),
             task=replace(task, **of_task, options=options),
         )
 
 
-def _popped(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _popped(values: dict[str, object], names: Iterable[str]) -> dict[str, object]:
     """Take some values out, where they are there."""
     popped = {}
     for name in names:

@@ -1,5 +1,6 @@
-"""What a plan is: every release with its sensitivity and noise, what it costs, and
-which tables it is for.
+"""What a plan is: its releases, what they cost, and which tables it is for.
+
+Each release has its sensitivity and noise.
 
 Columns are matched by name, and names never travel from a node. Where the server side
 knows them (a bounds file, named server data, an option) they stand in the plan, and
@@ -11,10 +12,9 @@ a server that says something else is found out before anything is charged.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -32,9 +32,10 @@ from flwr_dpkmeans.secagg.slots import Slots
 from flwr_dpkmeans.sums.aggregation import AGGREGATORS, Repeated
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.outcome import COUNT
+from flwr_dpkmeans.sums.plan_points import PublicPoints
 from flwr_dpkmeans.sums.price import price, price_or_infinity
 from flwr_dpkmeans.sums.public_facts import ServerFacts
-from flwr_dpkmeans.sums.round import Array, State
+from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box, Dropout, EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import Task
 from flwr_dpkmeans.sums.trust import Shares, TrustModel, trust_model
@@ -44,6 +45,13 @@ FIRST_TASK_ROUND = 1
 """Index of the first round that is the task's own.
 
 Those before it find out what the plan still lacks.
+"""
+LAST_PRELIMINARY_ROUND = FIRST_TASK_ROUND - 1
+"""Index of the one after which the plan is final, where there are any."""
+FIRST_NODE_ID = 2
+"""Id of the first client of a simulated run, by whatever engine.
+
+Seeded noise depends on a client's id; Flower's node 1 is the SuperLink.
 """
 MAX_CLIENTS = 2**20
 SECONDS_PER_ROUND_TRIP = 6.0
@@ -56,55 +64,10 @@ _OTHER_ROUNDS = 8
 
 
 @dataclass(frozen=True)
-class PublicPoints:
-    """Server points that every client may see (trust model ``oblivious``)."""
-
-    n_points: int
-    n_features: int
-    grid_values: str
-    """Base64 of the values in the box [-1, 1]^d times 2^16, as little-endian 32-bit
-    integers.
-    """
-
-    @classmethod
-    def of(cls, points: Array) -> PublicPoints:
-        """Write a table of grid values."""
-        values = np.rint(points * 2.0**16).astype("<i4")
-        text = base64.b64encode(values.tobytes()).decode()
-        n_points, n_features = points.shape
-        return cls(n_points, n_features, text)
-
-    @cached_property
-    def table(self) -> Array:
-        """The points, read-only.
-
-        Text that is not base64 of so many values inside the box is a `ProtocolError`.
-        """
-        try:
-            data = base64.b64decode(self.grid_values.encode(), validate=True)
-        except ValueError as error:
-            raise ProtocolError(
-                "the plan's server points are not base64: stop the run."
-            ) from error
-        if len(data) != 4 * self.n_points * self.n_features:
-            raise ProtocolError(
-                "the plan's server points have another shape than it says: stop the"
-                " run."
-            )
-        values = np.frombuffer(data, dtype="<i4").astype(np.float64) / 2.0**16
-        if bool(np.any(np.abs(values) > 1.0)):
-            raise ProtocolError(
-                "the plan's server points leave the box of its bounds: stop the run."
-            )
-        table: Array = values.reshape(self.n_points, self.n_features)
-        table.flags.writeable = False
-        return table
-
-
-@dataclass(frozen=True)
 class PlannedRound:
-    """One round as it stands in the plan: its release's trust model, its arrays, and
-    the radius in scaled units.
+    """One round as it stands in the plan.
+
+    Its release's trust model, its arrays, and the radius in scaled units.
     """
 
     name: str
@@ -117,7 +80,7 @@ class PlannedRound:
         """Number of entries of its vector."""
         return release.vector_length(self.blocks)
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Its trust model."""
         return trust_model(self.trust)
@@ -187,44 +150,47 @@ class Plan:
 
     @cached_property
     def _hash(self) -> int:
-        """Computed once: a plan is looked up in caches with every message, and has
-        hundreds of values.
+        """The hash, computed once.
+
+        A plan is looked up in caches with every message, and has hundreds of values.
         """
         values = [getattr(self, item.name) for item in fields(self)]
         return hash(tuple(values))
 
     @cached_property
     def settings(self) -> Settings:
+        """What every run has, whatever it computes."""
         return self.config.settings
 
     @cached_property
     def task(self) -> Task:
+        """What the run computes."""
         return self.config.task
 
-    @cached_property
+    @property
     def model(self) -> TrustModel:
         """Trust model of the task's own rounds."""
         return trust_model(self.settings.trust)
 
     @cached_property
     def is_final(self) -> bool:
+        """Whether nothing is left to find out, so that the rounds are planned."""
         return bool(self.rounds)
 
     @cached_property
     def server_advances(self) -> bool:
-        """Whether the server alone goes from release to release, because it alone holds
-        the points that this takes.
+        """Whether the server alone goes from release to release.
+
+        It alone holds the points that this takes.
         """
-        return (
-            self.server is not None
-            and self.server.n_points > 0
-            and self.public_points is None
-        )
+        has_points = self.server is not None and self.server.n_points > 0
+        return has_points and self.public_points is None
 
     @cached_property
     def by_position(self) -> bool:
-        """Whether a plan without names says something for each column, so that tables
-        cannot be put in order.
+        """Whether a plan without names says something for each column.
+
+        So tables cannot be put in order.
         """
         settings = self.settings
         if settings.feature_names:
@@ -234,8 +200,9 @@ class Plan:
 
     @cached_property
     def bounds(self) -> Box:
-        """The box that data are scaled by: the released one, or that of the
-        configuration.
+        """The box that data are scaled by.
+
+        The released one, or that of the configuration.
         """
         if self.box is None:
             return self.settings.bounds
@@ -278,8 +245,9 @@ class Plan:
         return 0
 
     def round_after(self, index: int, state: State | None) -> int:
-        """The round that follows round `index`, after which the state is `state` (None:
-        not known); T + 1: the end.
+        """Return the round that follows another; T + 1 is the end.
+
+        `state` is the one after round `index`; None: not known.
 
         Where the task has a tolerance, rounds are left out by what was released alone,
         so that server and clients find the same; it costs nothing, and saves none of
@@ -304,6 +272,7 @@ class Plan:
 
     @cached_property
     def dropout(self) -> Dropout:
+        """What happens when clients fall silent."""
         return self.settings.dropout_of(self.n_clients)
 
     @cached_property
@@ -320,14 +289,17 @@ class Plan:
         n_attempts = 1 + self.settings.max_retries
         last = self.last_round
         if not self.is_final:
-            task_rounds = self.task.max_rounds or _ROUNDS_TO_COME
+            task_rounds = self.task.max_rounds
+            if task_rounds is None or task_rounds == 0:
+                task_rounds = _ROUNDS_TO_COME
             last = task_rounds + _OTHER_ROUNDS
         return Slots(self.first_round, last, n_attempts)
 
     @cached_property
     def min_cohort(self) -> int:
-        """Smallest cohort whose sum is asked for: at least two clients besides those
-        that may collude or be silent.
+        """Smallest cohort whose sum is asked for.
+
+        At least two clients besides those that may collude or be silent.
 
         Where clients add the noise in shares, no more than those that the shares do not
         count on may be missing.
@@ -341,26 +313,35 @@ class Plan:
         return self.shares_of(self.n_clients)
 
     def shares_of(self, n_clients: int, n_sharers: int | None = None) -> Shares:
-        """How many clients add noise shares, where so many are asked and `n_sharers`
-        shared keys (None: all) before.
+        """Return how many clients add noise shares, where so many are asked.
+
+        `n_sharers` shared keys before; None: all.
         """
         return self.aggregator.shares(self, n_clients, n_sharers)
 
-    discovers = staticmethod(FIRST_TASK_ROUND.__gt__)
-    """``discovers(index)``: whether a round finds out what the plan still lacks, and is
-    none of the task's own.
-    """
+    @staticmethod
+    def discovers(index: int) -> bool:
+        """Tell whether a round is preliminary: it finds what the plan still lacks.
 
-    @cached_property
-    def round_at(self) -> Callable[[int], PlannedRound]:
-        """``round_at(index)``: the round with this index, or a `ProtocolError`.
+        It is none of the task's own.
+        """
+        return index < FIRST_TASK_ROUND
+
+    def round_at(self, index: int) -> PlannedRound:
+        """The round with this index, or a `ProtocolError`.
 
         Those up to 0 are preliminary.
         """
-        return _ByIndex(enumerate(self.all_rounds, start=self.first_round)).__getitem__
+        return self._rounds_by_index[index]
+
+    @cached_property
+    def _rounds_by_index(self) -> Mapping[int, PlannedRound]:
+        """Preliminary rounds and the task's own."""
+        return _ByIndex(enumerate(self.all_rounds, start=self.first_round))
 
     @cached_property
     def all_rounds(self) -> tuple[PlannedRound, ...]:
+        """Preliminary rounds, then the task's own."""
         return (*self.preliminary, *self.rounds)
 
     def released_std(
@@ -368,8 +349,9 @@ class Plan:
         planned: PlannedRound,
         block: Block,
     ) -> float:
-        """Standard deviation on one entry of a sum of all clients, also of those whose
-        shares are not counted on.
+        """Return the standard deviation of noise on one entry of a sum of all clients.
+
+        Also of those whose shares are not counted on.
         """
         return block.standard_deviation * planned.model.released_factor(self.shares)
 
@@ -399,8 +381,9 @@ class Plan:
 
     @cached_property
     def rates(self) -> Mapping[int, float]:
-        """Probability with which a client takes part in each round; everybody does in
-        those that steer the plan.
+        """Probability with which a client takes part in each round.
+
+        Everybody does in those that steer the plan.
         """
         steering = [1.0] * len(self.preliminary)
         others = [self.settings.client_sampling_rate] * len(self.rounds)
@@ -425,9 +408,8 @@ class Plan:
             return False
         if self.task.noise is NoiseShape.NONE:
             return False
-        return not any(
-            isinstance(event, release.ExactRelease) for event in self.events()
-        )
+        kinds = {type(event) for event in self.events()}
+        return release.ExactRelease not in kinds
 
     @cached_property
     def epsilon(self) -> float:
@@ -455,11 +437,9 @@ class Plan:
         if retries == 0 or not unlike:
             return self.epsilon
         repeatable = list(unlike.values())
-        kinds = {
-            (type(event), event.sampling_rate < 1.0)
-            for events in unlike
-            for event in events
-        }
+        kinds = set()
+        for event in chain.from_iterable(unlike):
+            kinds.add((type(event), event.sampling_rate < 1.0))
         if len(kinds) > 1:
             # Costs of different kinds do not add up along one axis, so every round is
             # repeated: an upper bound.
@@ -471,9 +451,11 @@ class Plan:
             strongest = release.dominating_release(list(unlike))
             releases = (*self.events(every_round), *[strongest] * retries)
             cost = price_or_infinity(releases, self.delta)
-            # Numerical prices of sampled releases differ by some 1e-9 of them from one
-            # list to another.
-            return cost * (1.0 + 1e-6) if is_sampled else cost
+            if is_sampled:
+                # Numerical prices of sampled releases differ by some 1e-9 of them from
+                # one list to another.
+                cost *= 1.0 + 1e-6
+            return cost
         # Pure releases add up, so that the dearest one stands for each retry here as
         # well.
         return max(
@@ -481,8 +463,9 @@ class Plan:
         )
 
     def _cost_of(self, indices: list[int]) -> float:
-        """Epsilon of some rounds, with repetitions; infinite where delta leaves no
-        room.
+        """Price some rounds, with repetitions.
+
+        Infinite where delta leaves no room.
         """
         return price_or_infinity(self.events(indices), self.delta)
 
@@ -495,16 +478,18 @@ Plan, price and report ask again and again.
 
 
 def round_trips(plan: Plan) -> int:
-    """Round trips without dropouts: of each planned aggregation, as many for keys, one
-    for the last release.
+    """Count the round trips of a run without dropouts.
+
+    Of each planned aggregation, as many for keys, and one for the last release.
     """
     n_aggregations = 1 + len(plan.all_rounds)
     return plan.aggregator.trips * n_aggregations + 1
 
 
 def make_noise_source(plan: Plan, *purpose: str | int) -> NoiseSource:
-    """Noise for one purpose: from OS entropy, or (seeded, not private) from a stream of
-    the plan's seed.
+    """Make a source of noise for one purpose.
+
+    From OS entropy, or (seeded, not private) from a stream of the plan's seed.
     """
     kind = plan.settings.noise
     if kind is NoiseKind.SEEDED:
@@ -518,8 +503,9 @@ def takes_part(
     round_index: int,
     attempt: int,
 ) -> bool:
-    """Throw a client's own coin for one aggregation; without sampling it always takes
-    part.
+    """Throw a client's own coin for one aggregation.
+
+    Without sampling it always takes part.
 
     The coin comes from OS entropy (seeded: from a stream of the plan's seed), and
     nobody but the client sees it: it sends masked zeros, noise shares included, when it

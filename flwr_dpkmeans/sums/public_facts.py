@@ -1,5 +1,6 @@
-"""What is public when an algorithm's rounds are built, and what follows from the
-server's own points.
+"""What is public when an algorithm's rounds are built.
+
+And what follows from the server's own points.
 """
 
 from __future__ import annotations
@@ -93,14 +94,17 @@ class ServerFacts:
             )
         # Off the grid, a client's sums could not be encoded for some data, and that it
         # fails would tell of them.
-        if self.n_points < 0 or not all(
-            abs(value) <= 1.0 and (value * 2.0**16).is_integer()
-            for value in self.centre
-        ):
+        are_on_grid = all(_is_on_grid(value) for value in self.centre)
+        if self.n_points < 0 or not are_on_grid:
             raise ConfigurationError(
                 "the server data's centre is not on the grid inside the bounds: check"
                 " the server."
             )
+
+
+def _is_on_grid(value: float) -> bool:
+    """Whether a number is a step of the grid in the box [-1, 1]."""
+    return abs(value) <= 1.0 and (value * 2.0**16).is_integer()
 
 
 @dataclass(frozen=True)
@@ -171,15 +175,17 @@ class PublicFacts:
 
     @property
     def counted(self) -> bool:
-        """Whether N was released, so that all plans that may follow from it must be
-        priced together.
+        """Whether N was released.
+
+        So all plans that may follow from it must be priced together.
         """
         return self.n_examples is not None and self.settings.n_examples is None
 
     @property
     def n_units(self) -> float:
-        """What sums are taken over: N rows or, at client level, as many clients as take
-        part on average.
+        """What sums are taken over.
+
+        N rows or, at client level, as many clients as take part on average.
         """
         if self.settings.unit is PrivacyUnit.CLIENT:
             return self.n_clients * self.settings.client_sampling_rate
@@ -192,12 +198,10 @@ class PublicFacts:
         """
         if self.released_multiplier is None:
             return self.sampled
-        return (
-            GaussianRelease(
-                "other releases", self.released_multiplier, self.released_closeness
-            ),
-            *self.sampled,
+        others = GaussianRelease(
+            "other releases", self.released_multiplier, self.released_closeness
         )
+        return (others, *self.sampled)
 
     def calibrate(self, closeness_at: Callable[[float], Closeness]) -> float:
         """Noise multiplier of the task's own rounds.
@@ -207,13 +211,12 @@ class PublicFacts:
         Under joint Gaussian accounting the squared reciprocals of the multipliers add
         up.
         """
-        total = calibrate_gaussian(
-            self.settings.epsilon,
-            self.delta,
-            lambda multiplier: joint_closeness(
-                [closeness_at(multiplier), self.released_closeness]
-            ),
-        )
+
+        def all_closeness_at(multiplier: float) -> Closeness:
+            parts = [closeness_at(multiplier), self.released_closeness]
+            return joint_closeness(parts)
+
+        total = calibrate_gaussian(self.settings.epsilon, self.delta, all_closeness_at)
         if self.released_multiplier is None:
             return total
         left = total**-2 - self.released_multiplier**-2

@@ -14,8 +14,9 @@ ItemT = TypeVar("ItemT")
 
 
 class Registry(MutableMapping[str, ItemT]):
-    """Things by name: those that were added, and those that installed packages offer by
-    an entry point of a group.
+    """Things by name: those that were added, and those that packages offer.
+
+    Installed packages offer them by an entry point of a group.
 
     The entry points are loaded when somebody asks for a name that was not added, or for
     all.
@@ -25,7 +26,7 @@ class Registry(MutableMapping[str, ItemT]):
         self,
         group: str,
         option: str = "the name",
-        require: Callable[..., None] = lambda *_: None,
+        require: Callable[[str, ItemT], None] | None = None,
     ) -> None:
         self._group = group
         self._option = option
@@ -43,16 +44,20 @@ class Registry(MutableMapping[str, ItemT]):
 
         Another one of the same name is refused, since plans name it.
         """
-        self._require(name, item)
+        if self._require is not None:
+            self._require(name, item)
         if self._items.setdefault(name, item) is not item:
             raise ConfigurationError(
                 f"{name!r} is registered already: choose another name."
             )
 
     def find(self, name: str, *others: str) -> ItemT:
-        """The item of a name; another name is a `ConfigurationError` with the nearest
-        that is known, or of `others`.
+        """Return the item of a name.
+
+        Another name is a `ConfigurationError` with the nearest that is known, or of
+        `others`.
         """
+        # Asking whether a name is there loads the entry points, which costs time.
         if name not in self._items and name not in self:
             if name in self._unusable:
                 raise ConfigurationError(
@@ -111,9 +116,4 @@ class Registry(MutableMapping[str, ItemT]):
             why = f"{type(error).__name__}: {error}"
         sentence = f"what is installed as {point.value!r} cannot be used ({why})"
         self._unusable[point.name] = sentence
-        _logger.warning(
-            "%s %r: %s",
-            self._group,
-            point.name,
-            sentence,
-        )
+        _logger.warning("%s %r: %s", self._group, point.name, sentence)

@@ -32,9 +32,9 @@ anything but who takes part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flwr_dpkmeans.errors import CohortError, ProtocolError, RefusalError, VersionError
 from flwr_dpkmeans.log import event, now_at, placed_logger
@@ -43,23 +43,30 @@ from flwr_dpkmeans.privacy.release import ReleasedSum
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.credentials import Credential
-from flwr_dpkmeans.secagg.messages import Release, Silence, Stage
+from flwr_dpkmeans.secagg.messages import FinishReply, Release, Stage
 from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
-from flwr_dpkmeans.secagg.session import require_equal_tags
-from flwr_dpkmeans.sums.aggregation import Session, session_of
-from flwr_dpkmeans.sums.build import build_algorithm, initial_state
+from flwr_dpkmeans.secagg.session import PartOfSum, Silence, require_equal_tags
+from flwr_dpkmeans.sums.aggregation import session_of
+from flwr_dpkmeans.sums.build import initial_state, task_round
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
-from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
-from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.plan import (
+    LAST_PRELIMINARY_ROUND,
+    Plan,
+    PlannedRound,
+    make_noise_source,
+)
+from flwr_dpkmeans.sums.round import Array, State
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import (
+    Answer,
     Failure,
     KeysReply,
+    Reply,
     Request,
     dump_plan,
     installed_versions,
@@ -67,17 +74,12 @@ from flwr_dpkmeans.sums.wire import (
     plan_digest,
 )
 
+if TYPE_CHECKING:
+    from flwr_dpkmeans.sums.aggregation.repeated_sums import Session
+
 logger = placed_logger("flwr_dpkmeans.server")
 
 _NODES_SHOWN = 20
-
-
-Answer = Callable[[Stage, int], Any]
-"""What came from a node, not yet looked at.
-
-Called with what it was asked, and its id, it is the reply or a `Failure`; a
-`ProtocolError` if it cannot be read.
-"""
 
 
 class Server:
@@ -93,7 +95,7 @@ class Server:
         plan: Plan,
         *,
         node_ids: Sequence[int],
-        server_points: Any = None,
+        server_points: Array | None = None,
         started: str = "",
         app_hash: str = "",
     ) -> None:
@@ -238,25 +240,16 @@ class Server:
                 state = self._state_for(session.round_index)
         for node in self.nodes:
             message = session.request(node, release, state)
-            yield (
-                node,
-                Request(
-                    stage,
-                    message,
-                    plan=plan,
-                    run_id=run_id,
-                ),
-            )
+            yield node, Request(stage, message, plan=plan, run_id=run_id)
 
     def _begin_attempt(self) -> None:
-        """Note that one more aggregation is asked for, and whether the same one was
-        before.
-        """
+        """Note that one more aggregation is asked for, and whether it is repeated."""
         session = self.session
-        self._is_repeated = (
-            bool(self.attempts) and self.attempts[-1][0] == session.round_index
-        )
-        self.attempts += ((session.round_index, session.attempt),)
+        self._is_repeated = False
+        if self.attempts:
+            last_round, _ = self.attempts[-1]
+            self._is_repeated = last_round == session.round_index
+        self.attempts = (*self.attempts, session.attempt_id)
         now_at(session.round_index, session.attempt)
         if self._new_plan is not None and not self._is_repeated:
             self._plan_in_force = plan_digest(self._new_plan)
@@ -278,8 +271,7 @@ class Server:
         timeout: float,
         option: str,
     ) -> None:
-        """Stop by a `CohortError` if so many nodes sent nothing in time that no sum can
-        follow.
+        """Stop by a `CohortError` if too many nodes sent nothing in time for a sum.
 
         `answering` are those from whom anything came at all within `timeout` seconds,
         which `option` bounds.
@@ -289,31 +281,31 @@ class Server:
         least = max(2, self.plan.min_cohort)
         if not silent or n_answered >= least:
             return
-        charged = (
-            "what those that answered charged stays charged"
-            if self.attempts
-            else "nobody has charged anything"
-        )
+        charged = "nobody has charged anything"
+        if self.attempts:
+            charged = "what those that answered charged stays charged"
         raise CohortError(
             f"{n_answered} of {len(nodes)} nodes answered within {timeout:.0f} s"
-            f" (silent: nodes {silent[:20]}), but at least {least} are needed, and"
-            f" {charged}: see whether the silent ones are off, overloaded or busy with"
-            f" another run, then start a new run, or raise {option}."
+            f" (silent: nodes {silent[:_NODES_SHOWN]}), but at least {least} are"
+            f" needed, and {charged}: see whether the silent ones are off, overloaded"
+            f" or busy with another run, then start a new run, or raise {option}."
         )
 
     def _replies(
         self,
         answers: Iterable[tuple[int, Answer]],
         stage: Stage,
-    ) -> Iterator[tuple[int, Any]]:
-        """Replies of nodes that were asked, or the `Failure` or `VersionError` that
-        came instead; others are logged.
+    ) -> Iterator[tuple[int, Reply | Failure | VersionError]]:
+        """Read what nodes replied that were asked.
+
+        Or the `Failure` or `VersionError` that came instead; others are logged.
         """
         nodes = frozenset(self.nodes)
         for node, answer in answers:
             if node not in nodes:
                 logger.warning("node %d was not asked: its message is ignored", node)
                 continue
+            reply: Reply | Failure | VersionError
             try:
                 reply = answer(stage, node)
             except VersionError as error:
@@ -324,11 +316,28 @@ class Server:
             yield node, reply
 
     def _take_keys(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Collect public keys; a refusal, another version or a table of another width
-        stops the run with a sentence.
+        """Collect public keys.
+
+        A refusal, another version or a table of another width stops the run with a
+        sentence.
         """
         agreed = self._agreed(answers)
-        missing = sorted(set(self.joined) - set(agreed))
+        self._require_cohort(agreed)
+        agreed_plan = self.plan
+        self._take_schema(agreed)
+        self._take_credentials(agreed)
+        public_keys = {node: reply.public_key for node, reply in agreed.items()}
+        roster = Roster.of(0, public_keys)
+        self._cohort = fingerprints(roster, self._credentials)
+        self._session = session_of(agreed_plan, self.plan, roster, self._credentials)
+        self.due = self._session.due
+        if self.due is Stage.SUM:
+            # No keys are shared before the first round.
+            self._to_open = self.plan.first_round
+
+    def _require_cohort(self, agreed: Mapping[int, KeysReply]) -> None:
+        """Refuse to go on with too few clients, or another plan than the one sent."""
+        missing = sorted(set(self.joined) - agreed.keys())
         if missing:
             logger.warning(
                 "nodes %s did not answer the plan and are left out",
@@ -347,31 +356,20 @@ class Server:
                     f"node {node} agreed to another plan than the one sent: stop and"
                     " check it."
                 )
-        agreed_plan = self.plan
-        self._take_schema(agreed)
+
+    def _take_credentials(self, agreed: Mapping[int, KeysReply]) -> None:
+        """Relay what clients signed, unless one of them would refuse another."""
         credentials = {node: reply.credential for node, reply in agreed.items()}
         marks = {node: reply.marks for node, reply in agreed.items() if reply.marks}
         require_known_peers(credentials, marks, self.plan.run_id)
-        self._credentials = {
-            node: credential
-            for node, credential in credentials.items()
-            if credential is not None
-        }
-        public_keys = {node: reply.public_key for node, reply in agreed.items()}
-        roster = Roster.of(0, public_keys)
-        self._cohort = fingerprints(roster, self._credentials)
-        self._session = session_of(
-            agreed_plan,
-            self.plan,
-            roster,
-            self._credentials,
-        )
-        self.due = self._session.due
-        self._to_open = self.plan.first_round if self.due is Stage.SUM else None
+        for node, credential in credentials.items():
+            if credential is not None:
+                self._credentials[node] = credential
 
     def _agreed(self, answers: Iterable[tuple[int, Answer]]) -> dict[int, KeysReply]:
-        """Who agreed to the plan; a node that refuses it, or speaks another version,
-        stops the run.
+        """Collect who agreed to the plan.
+
+        A node that refuses it, or speaks another version, stops the run.
         """
         agreed: dict[int, KeysReply] = {}
         stopping: dict[int, Exception] = {}
@@ -384,7 +382,7 @@ class Server:
                 error = reply.stop(node, always=True)
                 _log_refusal(node, error, reply.code)
                 stopping.setdefault(node, error)
-            else:
+            elif isinstance(reply, KeysReply):
                 agreed.setdefault(node, reply)
         # What comes from a node that agreed besides, such as a refusal of the plan's
         # copy, changes nothing.
@@ -401,7 +399,7 @@ class Server:
         session = self.session
         stage = session.due
         for node, reply in self._replies(answers, stage):
-            self._take_one(node, reply)
+            self._take_reply(node, reply)
         if stage is Stage.SHARE:
             # Keys are shared before any round.
             model = self.plan.model
@@ -419,19 +417,24 @@ class Server:
             return None
         return self._finish_round(aggregate, session.n_summed)
 
-    def _take_one(
+    def _take_reply(
         self,
         node: int,
-        reply: Any,
+        reply: Reply | Failure | VersionError,
     ) -> None:
-        """Hand one node's part to the session, or log why it is refused."""
+        """Hand one node's part to the session, or log why it is refused.
+
+        A refusal that leaving the node out does not mend stops the run.
+        """
         try:
             if isinstance(reply, Failure):
                 raise reply.stop(node, always=False)
-            self.session.take(node, reply)
+            if isinstance(reply, PartOfSum):
+                self.session.take(node, reply)
         except ProtocolError as error:
-            is_failure = isinstance(reply, Failure)
-            kind = reply.code if is_failure else type(error).__name__
+            kind = type(error).__name__
+            if isinstance(reply, Failure):
+                kind = reply.code
             _log_refusal(node, error, kind)
 
     def _log_silence(self, silence: Silence) -> None:
@@ -474,23 +477,16 @@ class Server:
         aggregate: AggregateVector,
         n_clients: int,
     ) -> Step:
-        """Add noise if this trust model has the server do it, and retain what may be
-        known.
-        """
+        """Add noise if the server is to, and retain what may be known."""
         session = self.session
         plan = self.plan
         index = session.round_index
         broadcast = self._broadcast(aggregate, plan.round_at(index))
         if broadcast.released is not None:
-            sharers = session.sharers
-            n_sharers = None if sharers is None else len(sharers.members)
-            require_plausible(
-                plan,
-                index,
-                broadcast.released,
-                n_clients,
-                n_sharers,
-            )
+            n_sharers = None
+            if session.sharers is not None:
+                n_sharers = len(session.sharers.members)
+            require_plausible(plan, index, broadcast.released, n_clients, n_sharers)
         values = broadcast.values
         if plan.server_advances and not plan.discovers(index):
             # Where the server goes on by itself, clients are sent its state and need no
@@ -500,15 +496,14 @@ class Server:
         self._new_plan = None
         if broadcast.released is not None:
             self._learn(index, broadcast.released)
+        return self._after_sum(index, n_clients)
+
+    def _after_sum(self, index: int, n_clients: int) -> Step:
+        """Say what a sum came to, and which round is opened next."""
         movement = None
         if self.clusters is not None and self.clusters.movements:
             movement = self.clusters.movements[-1]
-        step = describe_step(
-            self.plan,
-            self.attempts,
-            n_clients,
-            movement,
-        )
+        step = describe_step(self.plan, self.attempts, n_clients, movement)
         following = self.plan.round_after(index, self.clusters)
         if self.plan.is_final and following > self.plan.last_round:
             self.due = Stage.FINISH
@@ -524,16 +519,11 @@ class Server:
     ) -> Broadcast:
         """What the trust model has the server send on, and lets it read."""
         return planned.model.broadcast(
-            aggregate,
-            planned.blocks,
-            self.plan.fraction_bits,
-            self._noise,
+            aggregate, planned.blocks, self.plan.fraction_bits, self._noise
         )
 
     def _take_finish(self, answers: Iterable[tuple[int, Answer]]) -> None:
-        """Check that all clients ended with the same state, and note whose result is
-        confirmed.
-        """
+        """Check that all clients ended with one state, and note who confirmed it."""
         tags: dict[int, bytes] = {}
         for node, reply in self._replies(answers, Stage.FINISH):
             if isinstance(reply, Failure):
@@ -543,7 +533,7 @@ class Server:
                     reply.code,
                     reply.sentence,
                 )
-            else:
+            elif isinstance(reply, FinishReply):
                 tags.setdefault(node, reply.tag)
         require_equal_tags(tags, self.plan.last_round + 1)
         missing = [node for node in self.nodes if node not in tags]
@@ -560,38 +550,27 @@ class Server:
         self.confirmed = tuple(sorted(tags))
         self.due = None
 
-    def _learn(
-        self,
-        index: int,
-        released: ReleasedSum,
-    ) -> None:
-        """Use a released sum: the last preliminary one makes the plan final, the others
-        move the centroids.
+    def _learn(self, index: int, released: ReleasedSum) -> None:
+        """Use a released sum.
+
+        The last preliminary one makes the plan final, the others move the centroids.
         """
         plan = self.plan
         if plan.discovers(index):
             self._discover(index, released)
         elif self.clusters is not None:
-            step = build_algorithm(plan).rounds[index - 1]
-            self.clusters = step.advance(self.clusters, released)
+            self.clusters = task_round(plan, index).advance(self.clusters, released)
 
-    def _discover(
-        self,
-        index: int,
-        released: ReleasedSum,
-    ) -> None:
+    def _discover(self, index: int, released: ReleasedSum) -> None:
         """Add what a preliminary sum tells, of which the last makes the plan final."""
         plan = self.plan
         discoveries = plan.task.take_preliminary(
-            plan,
-            index,
-            released,
-            self._discoveries,
+            plan, index, released, self._discoveries
         )
         self._discoveries = discoveries
         if COUNT in released.arrays:
             logger.info("private count: about %d rows", discoveries.n_examples)
-        if index == 0:
+        if index == LAST_PRELIMINARY_ROUND:
             final = redraft_plan(
                 plan,
                 n_features=plan.n_features,
@@ -601,19 +580,13 @@ class Server:
             self._next_plan(final)
 
     def _take_schema(self, agreed: Mapping[int, KeysReply]) -> None:
-        """Learn the tables' width and columns, which must be equal, if they were not
-        declared.
+        """Learn the tables' width and columns, if they were not declared.
+
+        They must be equal.
         """
-        widths = {reply.n_features for reply in agreed.values()}
-        if len(widths) > 1:
-            listed = ", ".join(
-                f"node {node}: {agreed[node].n_features}" for node in sorted(agreed)
-            )
-            raise RefusalError(
-                f"the clients' tables have different numbers of features ({listed}):"
-                " use the same."
-            )
+        widths = {node: reply.n_features for node, reply in agreed.items()}
         columns = {node: reply.columns for node, reply in agreed.items()}
+        width = _common_width(widths)
         digest = _common_columns(
             columns, allow_unnamed=self.plan.settings.allow_unnamed
         )
@@ -622,11 +595,11 @@ class Server:
                 "the clients' tables have no column names: columns are matched by"
                 " position"
             )
-        is_news = bool(digest) and not self.plan.columns_digest
-        if self.plan.n_features is not None and not is_news:
+        are_columns_new = digest != "" and self.plan.columns_digest == ""
+        if self.plan.n_features is not None and not are_columns_new:
             return
-        plan = redraft_plan(self.plan, n_features=widths.pop(), columns=digest)
-        if plan.is_final or plan.settings.private_bounds or is_news:
+        plan = redraft_plan(self.plan, n_features=width, columns=digest)
+        if plan.is_final or plan.settings.private_bounds or are_columns_new:
             # Histograms are as wide as the tables, so clients need the width before the
             # first of them; and each compares the columns before it is charged.
             self._next_plan(plan)
@@ -634,12 +607,7 @@ class Server:
             # The width joins the plan together with the count.
             self.plan = replace(self.plan, n_features=plan.n_features)
 
-    def _next_plan(
-        self,
-        plan: Plan,
-        *,
-        announce: bool = True,
-    ) -> None:
+    def _next_plan(self, plan: Plan, *, announce: bool = True) -> None:
         """Put a plan in force; a later one is announced with the next request."""
         if announce:
             self._new_plan = dump_plan(plan)
@@ -649,8 +617,9 @@ class Server:
             self.clusters = initial_state(plan, self._server_points)
 
     def _state_for(self, index: int | None) -> bytes:
-        """What clients need to know for a round, or (None) of the result, where the
-        server alone can compute it.
+        """Pack what clients need of the state for a round, or (None) of the result.
+
+        Where the server alone can compute it.
         """
         plan = self.plan
         if not plan.server_advances or self.clusters is None:
@@ -658,7 +627,7 @@ class Server:
         if index is None:
             reads = plan.task.result_arrays(plan.config)
         else:
-            reads = build_algorithm(plan).rounds[index - 1].reads
+            reads = task_round(plan, index).reads
         return self.clusters.view(reads).packed
 
 
@@ -669,6 +638,18 @@ def _log_refusal(
 ) -> None:
     """Log what a node refused, or what was refused of it."""
     logger.warning("%s", error, extra=event("refused", by=str(node), kind=kind))
+
+
+def _common_width(widths: Mapping[int, int]) -> int:
+    """The number of features that all clients' tables have."""
+    distinct = set(widths.values())
+    if len(distinct) > 1:
+        listed = ", ".join(f"node {node}: {widths[node]}" for node in sorted(widths))
+        raise RefusalError(
+            f"the clients' tables have different numbers of features ({listed}):"
+            " use the same."
+        )
+    return distinct.pop()
 
 
 def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:
@@ -687,11 +668,11 @@ def _common_columns(columns: Mapping[int, str], *, allow_unnamed: bool) -> str:
     if not digests:
         return ""
     if len(digests) > 1:
-        groups = [
-            sorted(node for node, other in columns.items() if other == digest)
-            for digest in digests
-        ]
-        smallest = sorted(groups, key=len)[:_NODES_SHOWN]
+        by_digest: dict[str, list[int]] = {digest: [] for digest in digests}
+        for node, digest in sorted(columns.items()):
+            if digest:
+                by_digest[digest].append(node)
+        smallest = sorted(by_digest.values(), key=len)[:_NODES_SHOWN]
         listed = "; ".join(f"nodes {group[:_NODES_SHOWN]}" for group in smallest)
         raise RefusalError(
             "the clients' tables have columns of different names, or an order that"

@@ -1,5 +1,6 @@
-"""What a run computes: a `Task`, handed in by whoever knows an algorithm, and the
-registry that plans name it from.
+"""What a run computes: a `Task`, and the registry that plans name it from.
+
+A task is handed in by whoever knows an algorithm.
 
 Nothing in this room looks an algorithm up to ask about it: the plan holds the task, and
 the task answers.
@@ -12,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from flwr_dpkmeans.errors import ConfigurationError, PlanError, ProtocolError
 from flwr_dpkmeans.privacy.release import (
@@ -29,12 +30,15 @@ from flwr_dpkmeans.sums.round import Algorithm, Array, PrivateSum, State
 from flwr_dpkmeans.sums.settings import Box, EvaluationKind, Settings
 
 if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
+    from pydantic_core import CoreSchema
+
     from flwr_dpkmeans.sums.config import RunConfig
     from flwr_dpkmeans.sums.plan import Plan, PlannedRound
     from flwr_dpkmeans.sums.public_facts import PublicFacts
     from flwr_dpkmeans.sums.trust import TrustModel
 
-
+KindT = TypeVar("KindT")
 _OF_CALLS = (
     "algorithm",
     "engine",
@@ -49,8 +53,9 @@ _OF_CALLS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Options, ABC):
-    """What one run computes: an algorithm with its options, frozen and hashable, since
-    it travels in the plan.
+    """What one run computes: an algorithm with its options.
+
+    Frozen and hashable, since it travels in the plan.
 
     A subclass is a frozen dataclass with a name and at least `build`; `register` makes
     it known. Everything else has a default: override `result` for units of the data,
@@ -114,9 +119,9 @@ class Task(Options, ABC):
 
         Where clients are protected, their number is what counts.
         """
-        return cls.needs_n_examples and not (
-            unit is PrivacyUnit.CLIENT and cls.weighs_clients_alike
-        )
+        if unit is PrivacyUnit.CLIENT and cls.weighs_clients_alike:
+            return False
+        return cls.needs_n_examples
 
     @classmethod
     def default_trust(cls, *, has_server_data: bool) -> str:
@@ -124,18 +129,17 @@ class Task(Options, ABC):
 
         With optional server points one that leaves them there.
         """
-        return (
-            "distributed"
-            if has_server_data and cls.server_data is ServerData.OPTIONAL
-            else cls.trust
-        )
+        if has_server_data and cls.server_data is ServerData.OPTIONAL:
+            return "distributed"
+        return cls.trust
 
     # -- the computation ---------------------------------------------------------------
 
     @abstractmethod
     def build(self, public: PublicFacts) -> Algorithm:
-        """Return the rounds, functions included, and the start: a pure function of
-        public values.
+        """Return the rounds, functions included, and the start.
+
+        A pure function of public values.
         """
 
     @property
@@ -146,8 +150,10 @@ class Task(Options, ABC):
 
     @property
     def tolerance(self) -> float | None:
-        """Where an option says it: its rounds end once one has moved the result no
-        farther; what closes a run stays.
+        """The least movement that goes on, where an option says it.
+
+        Its rounds end once one has moved the result no farther; what closes a run
+        stays.
         """
         tolerance: float | None = getattr(self.options, "tolerance", None)
         return tolerance
@@ -171,7 +177,9 @@ class Task(Options, ABC):
 
         0: none.
         """
-        return 0 if settings.evaluation is EvaluationKind.NONE else settings.n_classes
+        if settings.evaluation is EvaluationKind.NONE:
+            return 0
+        return settings.n_classes
 
     # -- what is released besides ------------------------------------------------------
 
@@ -264,8 +272,9 @@ class Task(Options, ABC):
     # -- what is refused ---------------------------------------------------------------
 
     def check(self, settings: Settings) -> None:
-        """Refuse settings that do not go together with this task's own parameters, with
-        a sentence.
+        """Refuse settings that do not go together with this task's own parameters.
+
+        With a sentence.
         """
         n = settings.n_examples
         if n is not None and n < self.least_rows:
@@ -276,8 +285,9 @@ class Task(Options, ABC):
         settings: Settings,
         trust: TrustModel,
     ) -> None:
-        """Refuse what this task cannot do under a trust model, or what would become
-        public under it.
+        """Refuse what this task cannot do, or must not, under a trust model.
+
+        Such as what would become public under it.
         """
 
     def counted_examples(self, released_count: float) -> int:
@@ -293,13 +303,15 @@ class Task(Options, ABC):
         return n
 
     def require_bearable(self, plan: Plan) -> None:
-        """Refuse a received plan whose work with the server's points would keep a
-        client busy for hours.
+        """Refuse a received plan that would keep a client busy for hours.
+
+        By its work with the server's points.
         """
 
     def result_arrays(self, config: RunConfig) -> tuple[str, ...]:
-        """Names of the arrays that clients get as the result, beside centroids and
-        counts, where the server has it.
+        """Name the arrays that clients get as the result, where the server has it.
+
+        Beside centroids and counts.
         """
         return ()
 
@@ -310,10 +322,11 @@ class Task(Options, ABC):
         state: State,
     ) -> bool:
         """Whether a state that the server sent fits a round, or (None) the result."""
-        return step is None or (
-            set(state.extras) == set(step.reads)
-            and (step.admits is None or step.admits(state))
-        )
+        if step is None:
+            return True
+        if state.extras.keys() != set(step.reads):
+            return False
+        return step.admits is None or step.admits(state)
 
     # -- what comes of it --------------------------------------------------------------
 
@@ -354,8 +367,9 @@ class Task(Options, ABC):
         return None
 
     def server_points_words(self, plan: Plan) -> str:
-        """Who sees what of the server's points, after "their owners agreed to this use,
-        and they".
+        """Say who sees what of the server's points.
+
+        After "their owners agreed to this use, and they".
         """
         return (
             "stay on the server, except for their mean and the bounds that follow from"
@@ -365,9 +379,9 @@ class Task(Options, ABC):
     @classmethod
     def __get_pydantic_core_schema__(
         cls,
-        source: Any,
-        handler: Any,
-    ) -> Any:
+        source: type[Task],
+        handler: GetCoreSchemaHandler,
+    ) -> CoreSchema:
         """A task of any kind travels with its name.
 
         Which class that is, the registry says.
@@ -382,25 +396,30 @@ class Task(Options, ABC):
         )
 
 
+def adapter(kind: type[KindT]) -> TypeAdapter[KindT]:
+    """Parser and serialiser of a plan or a kind of task."""
+    compiled: TypeAdapter[KindT] = _compiled_adapter(kind)  # type: ignore[arg-type]
+    return compiled
+
+
 @lru_cache(maxsize=64)
-def adapter(kind: type[Any]) -> Any:
-    """Parser and serialiser of a plan or a kind of task, made once: Pydantic takes
-    longer to compile it than a small run takes.
-    """
+def _compiled_adapter(kind: type[object]) -> TypeAdapter[Any]:
+    """Made once: Pydantic takes longer to compile it than a small run takes."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
 
 
-def _written(task: Task) -> dict[str, Any]:
+def _written(task: Task) -> dict[str, object]:
     """A task as it stands in a plan: its name, and its parameters."""
     parameters = adapter(type(task)).dump_python(task, mode="json")
     return {"name": task.name, **parameters}
 
 
-def _read(value: Any) -> Task:
-    """A task of a plan; a name that nobody registered here, or options that its class
-    refuses, are errors.
+def _read(value: object) -> Task:
+    """Read a task of a plan.
+
+    A name that nobody registered here, or options that its class refuses, are errors.
     """
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("a task has a name")

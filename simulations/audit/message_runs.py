@@ -25,14 +25,19 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import IN_SIMULATION
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.secagg.messages import FinishRequest, Release, Stage, SumRequest
+from flwr_dpkmeans.secagg.messages import (
+    FinishRequest,
+    Release,
+    Stage,
+    SumReply,
+    SumRequest,
+)
 from flwr_dpkmeans.secagg.party import Party, Phase
 from flwr_dpkmeans.secagg.ring import FixedPointVector, Ring
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Dropout
 from flwr_dpkmeans.sums.trust import trust_model
@@ -103,6 +108,7 @@ class Recorder:
             parsed = decode_reply(packet_of(reply.content), Stage.SUM, node)
         except DPKMeansError:
             return [reply]
+        assert isinstance(parsed, SumReply)
         aggregation = (parsed.round_index, parsed.attempt)
         position = node - FIRST_NODE_ID
         self.vectors.setdefault(aggregation, {})[position] = parsed.masked.values

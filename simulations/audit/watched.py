@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr_dpkmeans.secagg.messages import Release, Stage
+from flwr_dpkmeans.secagg.messages import Release, Stage, SumReply
 from flwr_dpkmeans.secagg.ring import AggregateVector, Ring
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.client import Memory
@@ -14,10 +14,9 @@ from flwr_dpkmeans.sums.local import LocalRun
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound
 from flwr_dpkmeans.sums.round import Array, State
-from flwr_dpkmeans.sums.server import Answer
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.trust import Broadcast
-from flwr_dpkmeans.sums.wire import Request
+from flwr_dpkmeans.sums.wire import Answer, Request
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,9 @@ class _WatchedRun(LocalRun):
         answer = super().ask(node, request)
         if request.stage is Stage.SUM:
             self._sent.append(self.unmasked_vector)
-            self._received.append(answer(Stage.SUM, node).masked.values)
+            reply = answer(Stage.SUM, node)
+            assert isinstance(reply, SumReply)
+            self._received.append(reply.masked.values)
         return answer
 
     def _broadcast(

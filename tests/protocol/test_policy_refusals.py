@@ -30,7 +30,7 @@ from flwr_dpkmeans.node.ledger import Admit, LedgerEntry, MemoryLedger, Past
 from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 SIZES = (120, 80, 60)
 VICTIM = 3

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.machine import replace_rights, replace_room, replace_sync
 from support.results import report_of, result_of
 
 from flwr_dpkmeans.algorithms.measure import COST_CURVE
-from flwr_dpkmeans.algorithms.proxy_plan import RADIUS
+from flwr_dpkmeans.algorithms.proxy.entries import RADIUS
 from flwr_dpkmeans.algorithms.server_points import squared_unit
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
@@ -418,9 +419,7 @@ def test_a_disk_without_room_for_a_result_is_told_and_never_refused(
     here, there = shutil.disk_usage(tmp_path), tmp_path / "runs" / "one"
     answers = []
     for free, told in ((2**24, 0), (2**23, 1)):
-        monkeypatch.setattr(
-            shutil, "disk_usage", lambda _, free=free: here._replace(free=free)
-        )
+        replace_room(monkeypatch, lambda _, free=free: here._replace(free=free))
         answers.append(
             KMeansClient(np.zeros((3, 2)), output_dir=there).fit([], {"task": DESCRIBE})
         )
@@ -464,7 +463,7 @@ def test_an_interruption_leaves_no_temporary_file(
 ) -> None:
     path = tmp_path / "metrics.json"
     path.write_bytes(b"old")
-    monkeypatch.setattr(whole_files.os, "fsync", failing(error))
+    replace_sync(monkeypatch, failing(error))
     with pytest.raises(type(error)):
         write_whole(path, b"new")
     assert list(tmp_path.iterdir()) == [path]
@@ -728,7 +727,7 @@ def test_a_place_for_results_is_looked_at_before_it_is_paid_for(
     with pytest.raises(LocalMisuseError, match=sentence):
         whole_files.require_writable(tmp_path / "file" / "run-1")
     asked: list[Any] = []
-    monkeypatch.setattr(whole_files.os, "access", lambda *how: bool(asked.append(how)))
+    replace_rights(monkeypatch, lambda *how: bool(asked.append(how)))
     with pytest.raises(LocalMisuseError, match=sentence):
         whole_files.require_writable(tmp_path / "run-1")
     assert asked == [(tmp_path, whole_files.os.W_OK | whole_files.os.X_OK)]

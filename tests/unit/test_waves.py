@@ -14,7 +14,7 @@ from support.engines import simulate_server
 from flwr_dpkmeans.flower import exchange as waves
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.exchange import send_in_waves
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 
 class SlowGrid(InProcessGrid):

@@ -38,7 +38,7 @@ from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.node.settings import NodeSettings
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
 RUN_ID = 2**62 + 11
 LABEL = "known answers of a conversation"
@@ -51,7 +51,7 @@ FASTLLOYD = {
     "max_iter": 3,
     "noise": "seeded",
     "epsilon": 8.0,
-    "min_clients": 4,
+    "min_clients": 3,
     "n_examples": sum(SIZES),
 }
 

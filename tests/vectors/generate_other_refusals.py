@@ -43,9 +43,10 @@ from generate_refusals import (
     stored,
     top,
     vector_cases,
+    with_numbers,
 )
 
-from flwr_dpkmeans.secagg.packing import unpack_boxes, unpack_nodes
+from flwr_dpkmeans.secagg.messages.packed_parts import unpack_boxes, unpack_nodes
 
 ASTRAY = "a state that goes astray"
 CHOSEN = "a plan that does not follow from what was released"
@@ -160,6 +161,10 @@ def state_cases(kind: str) -> Changed:
         centroids[0, 0] = value
         return with_arrays(centroids=centroids)
 
+    def moved(*steps: float) -> bytes:
+        header = {"movements": len(steps), "arrays": shapes}
+        return packed_state(header, steps, *arrays.values())
+
     centroids = arrays["centroids"]
     states = {
         "cut off": (unlike, blob[:-1]),
@@ -176,6 +181,8 @@ def state_cases(kind: str) -> Changed:
         "three dimensions": (unlike, with_arrays(counts=np.zeros((3, 1, 1)))),
         "no dimension": (unlike, with_arrays(note=np.float64(1.0))),
         "movements too many": (unlike, with_header(movements=10**6)),
+        "more movements than rounds": (unlike, moved(*[0.5] * 5)),
+        "a movement that is no number": (unlike, moved(float("nan"))),
         "NaN": (told, entry(float("nan"))),
         "infinity": (told, entry(float("inf"))),
         "between grid points": (told, entry(2.0**-20)),
@@ -245,7 +252,7 @@ def share_cases() -> Changed:
     entries = sorted(members.items())
     swapped = [entries[1], entries[0], *entries[2:]]
     others = {node: key for node, key in members.items() if node != NODE}
-    three = {node: key for node, key in members.items() if node in (NODE, PEER, 5)}
+    two = {node: key for node, key in members.items() if node in (NODE, PEER)}
     whole = roster(members)
     cases = [
         case("no roster", few, roster=None),
@@ -254,7 +261,7 @@ def share_cases() -> Changed:
         case("an unsorted roster", "a client twice", roster=roster_bytes(swapped)),
         case("the own node is missing", played, roster=roster(others)),
         case("another own key", played, roster=roster(members | {NODE: ANOTHER_KEY})),
-        case("a roster of three", few, roster=roster(three)),
+        case("a roster of two", few, roster=roster(two)),
         case(
             "one key of two nodes",
             "a server that knows the masks of others",
@@ -381,6 +388,12 @@ def unmasked_sum_cases() -> Changed:
             roster=roster(members_at(kind, 1)),
         ),
         headed(kind, "the round again", "a pair twice", round=1),
+        case(
+            "a retry that is not smaller",
+            "two vectors under the masks of one cohort",
+            header=with_numbers(kind, 1, 1),
+            vector=None,
+        ),
         headed(kind, "another release", ASTRAY, release_round=2),
         headed(kind, "a release of a retry", ASTRAY, release_attempt=1),
         headed(kind, "an early end", "a result that is none", stage="finish"),

@@ -32,7 +32,7 @@ from conversations import (
 from generate_conversations import CASES, LABEL
 
 from flwr_dpkmeans.secagg import ciphers, keys
-from flwr_dpkmeans.secagg.packing import unpack_boxes, unpack_roster
+from flwr_dpkmeans.secagg.messages.packed_parts import unpack_boxes, unpack_roster
 from flwr_dpkmeans.secagg.roster import Roster
 
 CONVERSATION = {
@@ -107,6 +107,11 @@ def headed(kind: str, name: str, stops: str, **entries: Any) -> Json:
     return case(name, stops, header=json.dumps(present))
 
 
+def header_with(kind: str, **entries: Any) -> str:
+    """A request's header with other entries."""
+    return json.dumps(header_of(request(kind)) | entries)
+
+
 def malformed(kind: str) -> Changed:
     """What is wrong with a header, or the waiting time, of any request."""
     unread = "a reader that goes on with what it cannot read"
@@ -159,6 +164,16 @@ def plan_case(
 def setting(name: str, value: object) -> Callable[[Any], object]:
     """Change one of the run's settings."""
     return lambda plan: plan["config"]["settings"].update({name: value})
+
+
+def option(name: str, value: object) -> Callable[[Any], object]:
+    """Change one of the algorithm's own options."""
+    return lambda plan: options_of(plan).update({name: value})
+
+
+def options_of(plan: Any) -> Any:
+    """The algorithm's own options in a plan."""
+    return plan["config"]["task"]["options"]
 
 
 def task(name: str, value: object) -> Callable[[Any], object]:
@@ -227,6 +242,13 @@ def keys_cases() -> Changed:
         plan_case("an entry more", parser, top(note="")),
         plan_case("an entry less", parser, lambda plan: plan.pop("box")),
         plan_case("a setting more", parser, setting("note", "")),
+        plan_case("a part more", parser, lambda plan: plan["config"].update(note={})),
+        plan_case("an option more", parser, option("note", "")),
+        plan_case("an option less", parser, lambda plan: options_of(plan).pop("alpha")),
+        plan_case("a task's entry more", parser, task("note", "")),
+        plan_case("a round's entry more", parser, of_round(note="")),
+        plan_case("an array's entry more", parser, of_block("note", "")),
+        plan_case("a bound's entry more", parser, bounded("note", "")),
         plan_case("a round of text", parser, top(rounds="lloyd")),
         plan_case("a seed of text", parser, top(seed="11")),
         plan_case("a fractional seed", parser, top(seed=11.5)),
@@ -253,6 +275,8 @@ def keys_cases() -> Changed:
         plan_case("another array", moved, of_block("name", "counts")),
         plan_case("a readable round", "a sum that is read", of_round(trust="central")),
         plan_case("no masks", "vectors that are read", setting("masking", False)),
+        plan_case("unknown noise", "a plan in words unknown", setting("noise", "x")),
+        plan_case("unknown packing", "a plan in words unknown", option("packing", "x")),
         plan_case("unknown trust", "a plan in words unknown", setting("trust", "x")),
         plan_case("an unknown task", "a plan in words unknown", task("name", "x")),
         plan_case("no clusters", "a plan for nothing", task("n_clusters", 0)),
@@ -267,6 +291,8 @@ def keys_cases() -> Changed:
         plan_case("another grid", "a vector that is misread", top(fraction_bits=8)),
         plan_case("another width", "a vector that is misread", top(n_features=3)),
         plan_case("another N", price, top(n_examples=10**6)),
+        plan_case("another N declared", price, setting("n_examples", 43)),
+        plan_case("too few clients", "a sum of few", top(n_clients=2)),
         plan_case("no clients", "a plan for nobody", top(n_clients=0)),
         plan_case("minus five clients", "a plan for nobody", top(n_clients=-5)),
         plan_case("more silent ones", "noise that is lost", top(max_silent=1)),
@@ -334,8 +360,8 @@ def roster_cases(kind: str) -> Changed:
     doubled = [entries[0], entries[1], entries[1], *entries[3:]]
     renamed = [entries[0], entries[1], (entries[1][0], entries[2][1]), *entries[3:]]
     least = roster_bytes([entry for entry in entries if entry[0] in (NODE, PEER)])
-    three = [NODE, *[node for node, _ in others][:2]]
-    return [
+    three = [entry for entry in entries if entry[0] in (NODE, PEER, 5)]
+    cases = [
         case("no roster", "masks of another attempt", roster=None),
         case("an empty roster", alone, roster=b""),
         case("a roster that is cut off", torn, roster=whole[:-1]),
@@ -358,11 +384,6 @@ def roster_cases(kind: str) -> Changed:
         ),
         case("alone", alone, roster=roster_bytes([(NODE, members[NODE])])),
         case("a roster of two", alone, roster=least),
-        case(
-            "fewer than the smallest cohort",
-            alone,
-            roster=roster_bytes([entry for entry in entries if entry[0] in three]),
-        ),
         case(
             "credentials that are cut off",
             torn,
@@ -404,6 +425,10 @@ def roster_cases(kind: str) -> Changed:
             vector=release_of_round_one(kind),
         ),
     ]
+    if kind == "readable_retry":
+        # Of five shares of the noise, four are counted on.
+        cases.append(case("a roster of three", alone, roster=roster_bytes(three)))
+    return cases
 
 
 def release_of_round_one(kind: str) -> list[int]:
@@ -664,6 +689,8 @@ def after_retry_cases() -> Changed:
     answered = "a pair twice"
     replaced = "a sum of those who had left"
     first = roster(members_at(kind, 1))
+    last = members_at(kind, 3)
+    fewer = {node: key for node, key in last.items() if node in (NODE, PEER, 5)}
     return [
         case("one box of two", FEWER, boxes=packed_boxes({one: boxes[one]})),
         case("two boxes exchanged", RELAYED, boxes=packed_boxes(exchanged)),
@@ -686,6 +713,14 @@ def after_retry_cases() -> Changed:
             vector=None,
             boxes=None,
             roster=first,
+        ),
+        case(
+            "the first attempt of the round, of fewer",
+            answered,
+            header=with_numbers(kind, 2, 0),
+            vector=None,
+            boxes=None,
+            roster=roster(fewer),
         ),
         case(
             "a retry that is not smaller",
@@ -715,7 +750,11 @@ def finish_cases(kind: str) -> Changed:
         headed(kind, "a round behind", replayed, release_round=4),
         headed(kind, "another attempt", replayed, release_attempt=0),
         headed(kind, "a later attempt", replayed, release_attempt=2),
-        headed(kind, "a round more", "a price that grows", stage="sum", round=4),
+        case(
+            "a round more",
+            "a price that grows",
+            header=header_with(kind, stage="sum", round=4, attempt=1),
+        ),
         *not_due(kind),
     ]
     numbered = numbers(kind, "release_round", "release_attempt")

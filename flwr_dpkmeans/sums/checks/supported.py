@@ -15,14 +15,13 @@ from flwr_dpkmeans.sums.trust import trust_model
 
 
 def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
-    """Refuse combinations of task, unit, trust model and server data that do not exist,
-    with the nearest that does.
+    """Refuse combinations that do not exist, with the nearest that does.
+
+    Of task, unit, trust model and server data.
     """
-    settings, task, trust = (
-        config.settings,
-        config.task,
-        trust_model(config.settings.trust),
-    )
+    settings = config.settings
+    task = config.task
+    trust = trust_model(settings.trust)
     if settings.unit not in task.units:
         units = ", ".join(repr(unit.value) for unit in task.units)
         others = [name for name, other in TASKS.items() if settings.unit in other.units]
@@ -31,11 +30,8 @@ def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
             f" choose unit={units}, or the algorithm {others[0]!r} for"
             f" {settings.unit.value!r}."
         )
-    if (
-        settings.client_sampling_rate < 1.0
-        and settings.n_examples is None
-        and task.counts(settings.unit)
-    ):
+    is_counted = settings.n_examples is None and task.counts(settings.unit)
+    if is_counted and settings.client_sampling_rate < 1.0:
         # What follows from a count has no price over samples that holds for all its
         # outcomes.
         raise ConfigurationError(
@@ -64,9 +60,11 @@ def require_supported(config: RunConfig, *, has_server_data: bool) -> None:
 
 def _require_delta(config: RunConfig) -> None:
     """Refuse a delta of 0 where a release has Gaussian noise, for which none holds."""
-    settings, task = config.settings, config.task
+    settings = config.settings
+    task = config.task
     others = settings.reserved_share(counts=task.counts(settings.unit))
-    if settings.delta != 0.0 or (task.noise is NoiseShape.LAPLACE and not others):
+    is_all_laplace = task.noise is NoiseShape.LAPLACE and others == 0.0
+    if settings.delta != 0.0 or is_all_laplace:
         return
     raise ConfigurationError(
         "delta is 0, but not all noise of this run is Laplace (a private count, private"
@@ -76,9 +74,7 @@ def _require_delta(config: RunConfig) -> None:
 
 
 def require_server_data(task: Task | type[Task], *, has_server_data: bool) -> None:
-    """Refuse a task that needs the server's own points and has none, or has some and
-    needs none.
-    """
+    """Refuse a task that lacks the server's own points, or has no use for them."""
     use = task.server_data
     if not has_server_data and use is ServerData.NEEDED:
         raise ConfigurationError(

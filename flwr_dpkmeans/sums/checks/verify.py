@@ -6,22 +6,22 @@ import math
 import re
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any
 
 from flwr_dpkmeans.errors import (
     ProtocolError,
 )
-from flwr_dpkmeans.sums.build import build_algorithm
+from flwr_dpkmeans.sums.build import task_round
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import LAST_PRELIMINARY_ROUND, Plan
 from flwr_dpkmeans.sums.round import State
 
 
 @lru_cache(maxsize=4)
 def verify_plan(plan: Plan) -> None:
-    """Rebuild a received plan from its configuration; one whose numbers do not follow
-    is a `ProtocolError`.
+    """Rebuild a received plan from its configuration.
+
+    One whose numbers do not follow is a `ProtocolError`.
 
     Differences in the last digits are accepted; the plan's own numbers are then used by
     everybody. Virtual clients of one process share the answer.
@@ -65,10 +65,11 @@ def _require_digests(plan: Plan) -> None:
     It is printed, and compared with own digests: nothing but a digest may come this
     way.
     """
-    for what, digest in (
-        ("columns", plan.columns_digest),
-        ("its schema", plan.settings.schema_digest),
-    ):
+    digests = {
+        "columns": plan.columns_digest,
+        "its schema": plan.settings.schema_digest,
+    }
+    for what, digest in digests.items():
         if digest and not re.fullmatch("[0-9a-f]{64}", digest):
             raise ProtocolError(
                 f"the plan's digest of {what} is no SHA-256 in hexadecimal: stop the"
@@ -79,7 +80,8 @@ def _require_digests(plan: Plan) -> None:
 def _require_counts(plan: Plan) -> None:
     """Refuse a plan for nobody, or with rows that nobody declared or counted."""
     n_examples = plan.n_examples
-    if plan.n_clients < 1 or (n_examples is not None and n_examples < 1):
+    is_empty = n_examples is not None and n_examples < 1
+    if plan.n_clients < 1 or is_empty:
         raise ProtocolError(
             "the plan is for nobody, but it needs at least one client and one row: stop"
             " the run."
@@ -123,35 +125,34 @@ def _require_server_points(plan: Plan) -> None:
 
 def _unlike_fields(plan: Plan, other: Plan) -> set[str]:
     """Names of the fields in which two plans are not equal."""
-    return {
-        field.name
-        for field in fields(plan)
-        if getattr(plan, field.name) != getattr(other, field.name)
-    }
+    unlike = set()
+    for field in fields(plan):
+        if getattr(plan, field.name) != getattr(other, field.name):
+            unlike.add(field.name)
+    return unlike
 
 
-def _agree(mine: Any, theirs: Any) -> bool:
-    """Whether two values agree up to the last digits of their numbers, in which another
-    machine's pow may differ.
+def _agree(mine: object, theirs: object) -> bool:
+    """Tell whether two values agree up to the last digits of their numbers.
+
+    In these another machine's pow may differ.
     """
     if mine == theirs:
         return True
     if type(mine) is not type(theirs):
         return False
-    if isinstance(mine, tuple):
-        return len(mine) == len(theirs) and all(map(_agree, mine, theirs))
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
+        if len(mine) != len(theirs):
+            return False
+        pairs = zip(mine, theirs, strict=True)
+        return all(_agree(first, second) for first, second in pairs)
     if is_dataclass(mine):
         return all(
             _agree(getattr(mine, field.name), getattr(theirs, field.name))
             for field in fields(mine)
         )
-    if isinstance(mine, float):
-        return math.isclose(
-            mine,
-            theirs,
-            rel_tol=1e-9,
-            abs_tol=0.0,
-        )
+    if isinstance(mine, float) and isinstance(theirs, float):
+        return math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=0.0)
     return False
 
 
@@ -163,14 +164,15 @@ def require_next(
     begun: bool,
     released: int | None,
 ) -> None:
-    """Accept no later plan but the one that follows from the plan in force and from
-    what was discovered.
+    """Accept no later plan but the one that follows.
+
+    From the plan in force, and from what was discovered.
 
     Only what plans are drafted from is compared: the rest follows, as `verify_plan`
     sees. `released` is the round that was released with it; a run has `begun` once a
     vector was asked for.
     """
-    is_counted = released == 0
+    is_counted = released == LAST_PRELIMINARY_ROUND
     if is_counted and discoveries.n_examples not in (None, later.n_examples):
         raise ProtocolError(
             f"the final plan has N = {later.n_examples}, but the private count released"
@@ -184,7 +186,8 @@ def require_next(
     # The tables' width, and what all columns' digests have in common, are known after
     # the key phase.
     news: set[str] = set()
-    if plan.n_features is None and (is_counted or not begun):
+    is_width_due = is_counted or not begun
+    if plan.n_features is None and is_width_due:
         news.add("n_features")
     if not begun and not plan.columns_digest:
         news.add("columns_digest")
@@ -217,7 +220,7 @@ def require_server_state(
     """
     step = None
     if index <= plan.last_round:
-        step = build_algorithm(plan).rounds[index - 1]
+        step = task_round(plan, index)
     if not plan.task.admits(plan, step, state):
         raise ProtocolError(
             f"the server's state for round {index} does not fit the plan: stop the run."

@@ -11,15 +11,14 @@ from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.price import resolve_delta
 from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
-from flwr_dpkmeans.sums.statement.cautions import (
-    sentences_that_hold,
-)
+from flwr_dpkmeans.sums.statement.cautions import sentences_that_hold
 
 
 @lru_cache(maxsize=16)
 def guarantee_of(plan: Plan) -> str:
-    """Who is held off: the trust model's sentence, the private count's own, or that
-    nobody is.
+    """Say who is held off.
+
+    The trust model's sentence, the private count's own, or that nobody is.
     """
     if not plan.is_private:
         return report_sentence("nobody")
@@ -54,8 +53,9 @@ def _with_preliminary_releases(plan: Plan, sentence: str) -> str:
 
 @lru_cache(maxsize=16)
 def assumptions_of(plan: Plan, identities: str) -> tuple[str, ...]:
-    """What the guarantee rests on, one sentence each; `identities` says who the clients
-    are.
+    """List what the guarantee rests on, one sentence each.
+
+    `identities` says who the clients are.
     """
     settings = plan.settings
     sentences = [_bounds_sentence(settings), report_sentence("as_they_are")]
@@ -154,12 +154,10 @@ def _server_sentences(plan: Plan, n_points: int) -> tuple[str, ...]:
 def why_not_private(plan: Plan) -> tuple[str, ...]:
     """Why a run protects nobody, if it does not."""
     settings = plan.settings
-    shapes = {
-        block.noise
-        for planned in plan.rounds
-        if planned.name not in CLOSING_ROUNDS
-        for block in planned.blocks
-    }
+    shapes = set()
+    for planned in plan.rounds:
+        if planned.name not in CLOSING_ROUNDS:
+            shapes |= {block.noise for block in planned.blocks}
     is_seeded = settings.noise is NoiseKind.SEEDED
     reasons = {
         "seeded_noise": is_seeded,

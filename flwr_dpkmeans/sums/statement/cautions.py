@@ -29,8 +29,9 @@ def sentences_that_hold(
 
 
 def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
-    """What is to be said of a private run's budget: epsilon as the user set it, and as
-    the plan comes to.
+    """Say what is to be said of a private run's budget.
+
+    Epsilon as the user set it, and as the plan comes to.
 
     Examples
     --------
@@ -40,18 +41,14 @@ def spending_cautions(requested: float, spent: float) -> tuple[str, ...]:
     ['epsilon is 87, a weak guarantee', 'The plan spends epsilon 87 of t']
     """
     holds = {"weak": spent > _WEAK_EPSILON, "unspent": spent < _SPENT * requested}
-    return sentences_that_hold(
-        holds,
-        spent=spent,
-        asked=requested,
-        usual=_WEAK_EPSILON,
-    )
+    return sentences_that_hold(holds, spent=spent, asked=requested, usual=_WEAK_EPSILON)
 
 
 @lru_cache(maxsize=16)
 def plan_cautions(plan: Plan) -> tuple[str, ...]:
-    """What a final plan with noise in its releases says against the result; of a
-    preliminary one only its size.
+    """Say what a final plan with noise in its releases says against the result.
+
+    Of a preliminary one only its size.
     """
     settings = plan.settings
     by_client = settings.unit is PrivacyUnit.CLIENT
@@ -78,8 +75,9 @@ def released_cautions(
     counts: Array,
     groups: str = "clusters",
 ) -> tuple[str, ...]:
-    """What the last release's noisy counts, (n_groups,), say against the result:
-    post-processing of it.
+    """Say what the last release's noisy counts, (n_groups,), hold against a result.
+
+    By post-processing.
     """
     faint = faint_clusters(counts, report)
     if not faint:
@@ -89,7 +87,7 @@ def released_cautions(
         n=len(faint),
         n_clusters=len(counts),
         groups=groups,
-        listed=listed(map(str, faint)),
+        listed=listed(str(index) for index in faint),
     )
     return (sentence,)
 
@@ -100,8 +98,9 @@ def unclear_cautions(
     *,
     standard: bool,
 ) -> tuple[str, ...]:
-    """What private histograms did not find: the columns in which nothing, or zeros
-    alone, stood out of the noise.
+    """Say in which columns private histograms did not find a range.
+
+    Nothing, or zeros alone, stood out of the noise.
     """
     if not columns:
         return ()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.machine import type_command
 
 pytest.importorskip("hydra")
 
@@ -484,7 +485,7 @@ def test_help_and_configuration_are_hydras(
         ),
         (["--help"], ("algorithm: balcan, ", "data: adult, ")),
     ):
-        monkeypatch.setattr(sys, "argv", ["run.py", *options])
+        type_command(monkeypatch, ["run.py", *options])
         # Hydra ends the process after its help.
         with suppress(SystemExit):
             assert main() == 0

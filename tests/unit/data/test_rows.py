@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.limits import SetLimits
+from support.machine import replace_user
 
 from flwr_dpkmeans import FederatedKMeans, federate
 from flwr_dpkmeans.data import rows
@@ -603,5 +604,5 @@ def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(
     set_limits(table_bytes=100)
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")
-    monkeypatch.setattr(os, "geteuid", lambda: (tmp_path.stat().st_uid or 1) + 7)
+    replace_user(monkeypatch, lambda: (tmp_path.stat().st_uid or 1) + 7)
     assert store.kept() is None

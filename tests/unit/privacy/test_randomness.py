@@ -23,20 +23,22 @@ import house
 import numpy as np
 import pytest
 from support.flat import flat_estimator
+from support.machine import replace_entropy, replace_process_id
 from support.protocol_federation import make_federation
 
 from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.node.identity import Identity
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy import exact_gaussian, noise
-from flwr_dpkmeans.privacy import noise as _forks
-from flwr_dpkmeans.privacy import noise as samplers
+from flwr_dpkmeans.privacy import exact_gaussian
 from flwr_dpkmeans.privacy.noise import (
     NoiseKind,
+    NoiseSource,
     OpenDPNoise,
     SecureNoise,
     noise_source,
 )
+from flwr_dpkmeans.privacy.noise import fork_watch as _forks
+from flwr_dpkmeans.privacy.noise import opendp_noise as samplers
 from flwr_dpkmeans.secagg.ciphers import seal
 from flwr_dpkmeans.secagg.keys import (
     generate_group_key,
@@ -63,23 +65,23 @@ PUBLIC = {
         "Spread.of",
     ): "which values a median is of, for the owner alone",
     (
-        "algorithms/lloyd_family.py",
-        "_Packed.packed_state.initial_state",
+        "algorithms/lloyd_family/packed.py",
+        "Packed.packed_state.initial_state",
     ): "FastLloyd's start, from the plan's seed",
     (
-        "algorithms/proxy_plan.py",
+        "algorithms/proxy/setting.py",
         "Setting.generator",
     ): "samples, proxies and restarts after earlier releases",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/public_start.py",
         "ServerKMeansPlusPlusTask.start",
     ): "k-means++ on the server's points",
     (
-        "algorithms/feddp_kmeans.py",
+        "algorithms/feddp/packed_start.py",
         "SpherePackingTask.start",
     ): "a start by sphere packing",
     (
-        "algorithms/feddp_appendix.py",
+        "algorithms/feddp/simplification.py",
         "simplify_rounds.one_round.advance",
     ): "which of the server's points stay",
     ("baselines/pooled.py", "run_kmeans"): "restarts of k-means in central baselines",
@@ -106,7 +108,7 @@ PUBLIC = {
         "_leading_range",
     ): "the start of a range finder on a noisy matrix",
     (
-        "kmeans/public_points.py",
+        "kmeans/public_points/weighted_lloyd.py",
         "weighted_kmeans",
     ): "restarts of k-means on the server's points",
     ("sums/config.py", "RunConfig.unseeded"): "removes the seed",
@@ -122,7 +124,7 @@ PUBLIC = {
 }
 NOT_PRIVATE = {
     (
-        "privacy/noise.py",
+        "privacy/noise/seeded_noise.py",
         "SeededNoise._draw",
     ): "seeded noise, which says that it is not private",
     ("sums/plan.py", "takes_part"): "coins of a seeded run",
@@ -139,7 +141,7 @@ ENTROPY = {
     ("estimators/run_engines.py", "play_directly"): {"secrets.randbits"},
     ("flower/engines.py", "play_inprocess"): {"secrets.randbits"},
     ("algorithms/first_plan.py", "first_plan"): {"secrets.randbits"},
-    ("privacy/exact_gaussian.py", "accepted_proposals"): {"os.urandom"},
+    ("privacy/exact_gaussian.py", "raw_proposals"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "_coins_in_a_row"): {"os.urandom"},
     ("privacy/exact_gaussian.py", "is_below"): {"os.urandom"},
     ("results/whole_files.py", "write_folder"): {"secrets.token_hex"},
@@ -267,7 +269,7 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
     what IEEE 754 defines.
     """
     integers = {"np.int64", "np.zeros", "np.array"}
-    assert numeric_names(samplers.NoiseSource, OpenDPNoise, SecureNoise) == integers
+    assert numeric_names(NoiseSource, OpenDPNoise, SecureNoise) == integers
     exact = {
         "np.uint32",
         "np.frombuffer",
@@ -281,16 +283,17 @@ def test_the_secure_sources_draw_by_opendp_or_by_what_is_proved_to_be_exact() ->
         numeric_names(
             exact_gaussian.discrete_gaussians,
             exact_gaussian.accepted_proposals,
+            exact_gaussian.raw_proposals,
             exact_gaussian.exp_minus,
             exact_gaussian.is_below,
         )
         == {"np.int64", "np.zeros"} | exact | doubles
     )
-    built = ast.parse(inspect.getsource(noise.build_measurement))
+    built = ast.parse(inspect.getsource(samplers.build_measurement))
     assert {
         ast.unparse(n.func) for n in ast.walk(built) if isinstance(n, ast.Call)
     } >= {"dp.m.make_gaussian"}
-    assert "seed" not in inspect.getsource(noise.build_measurement)
+    assert "seed" not in inspect.getsource(samplers.build_measurement)
 
 
 def test_no_seed_has_a_way_into_the_secure_source() -> None:
@@ -449,12 +452,14 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 ) -> None:
     run("server's points", "direct")
     assert {file for file, _ in watch.seen} & {
-        "kmeans/public_points.py",
-        "algorithms/feddp_kmeans.py",
+        "kmeans/public_points/weighted_lloyd.py",
+        "algorithms/feddp/public_start.py",
     }
     watch.seen.clear()
     run("oblivious, start by packing", "direct", noise="seeded")
-    assert set(NOT_PRIVATE) & watch.seen == {("privacy/noise.py", "SeededNoise._draw")}
+    assert set(NOT_PRIVATE) & watch.seen == {
+        ("privacy/noise/seeded_noise.py", "SeededNoise._draw")
+    }
     watch.seen.clear()
 
     def planted(self: SecureNoise, family: str, scale: float, size: int) -> Any:
@@ -464,9 +469,12 @@ def test_the_watch_sees_public_draws_seeded_runs_and_planted_noise(
 
     monkeypatch.setattr(SecureNoise, "_draw", planted)
     run("oblivious, start by packing", "direct")
-    assert ("privacy/noise.py", "NoiseSource.discrete_gaussian") in watch.seen
+    assert (
+        "privacy/noise/integer_noise.py",
+        "NoiseSource.discrete_gaussian",
+    ) in watch.seen
     watch.seen.clear()
-    monkeypatch.setattr("flwr_dpkmeans.secagg.keys.os.urandom", random.randbytes)
+    replace_entropy(monkeypatch, random.randbytes)
     generate_private_key()
     assert watch.seen == {("secagg/keys.py", "generate_private_key")}
 
@@ -506,7 +514,7 @@ def test_keys_masks_shares_and_coins_have_no_other_source_than_the_operating_sys
         asked.append(size)
         return bytes(size)
 
-    monkeypatch.setattr(os, "urandom", zeros)
+    replace_entropy(monkeypatch, zeros)
     monkeypatch.setattr(random, "_urandom", zeros)  # what `secrets` draws from
     for name, draw in drawers.items():
         asked.clear()
@@ -533,7 +541,7 @@ def test_a_fork_under_the_number_of_a_process_before_it_is_refused(
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
     assert not refused(0)
-    monkeypatch.setattr(_forks.os, "getpid", lambda: 1)
+    replace_process_id(monkeypatch, lambda: 1)
     assert refused(1)
     assert not _forks.FORKS.repeats
 
@@ -545,7 +553,7 @@ def test_a_number_that_came_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     """
     watch = _forks.ForkWatch()
     numbers = iter((100, 101, 101, 100))
-    monkeypatch.setattr(_forks.os, "getpid", lambda: next(numbers))
+    replace_process_id(monkeypatch, lambda: next(numbers))
     watch._before()
     watch._in_child()
     assert not watch.repeats

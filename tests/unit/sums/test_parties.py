@@ -22,16 +22,19 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.sentences import report_sentence
 from flwr_dpkmeans.secagg.messages import (
     FinishReply,
+    FinishRequest,
+    Release,
     Stage,
+    StopRequest,
     SumRequest,
 )
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import Client, Guard
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
+from flwr_dpkmeans.sums.local import LocalRun, Virtual, run_direct
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.server import Server
 from flwr_dpkmeans.sums.settings import NoiseKind
 from flwr_dpkmeans.sums.wire import (
@@ -87,7 +90,12 @@ def test_a_request_is_of_this_run_and_in_time_unless_it_ends_it(
 
     guard = Noted()
     guard.run_id = 7
-    request = Request(stage, SimpleNamespace(sentence="why"), run_id=run_id, wait=5.0)
+    bodies = {
+        Stage.STOP: StopRequest("why"),
+        Stage.SUM: SumRequest(1, 0),
+        Stage.FINISH: FinishRequest(Release(1, 0, np.zeros(1, dtype=np.uint64))),
+    }
+    request = Request(stage, bodies[stage], run_id=run_id, wait=5.0)
     if run_id == 8:
         with pytest.raises(ProtocolError, match="is of another run than 7"):
             Client(guard, cast(Any, None), None).handle(request)
