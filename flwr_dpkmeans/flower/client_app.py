@@ -57,7 +57,8 @@ from flwr_dpkmeans.data.partition import (
     partition_indices,
 )
 from flwr_dpkmeans.data.rows import Rows
-from flwr_dpkmeans.data.schema import Encoded, Schema, schema_of
+from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.data.store import Store
 from flwr_dpkmeans.errors import (
     ConfigurationError,

@@ -40,8 +40,9 @@ from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.results.aside import can_run_aside, run_aside
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import CONSOLE, summary
+from flwr_dpkmeans.results.page import summary
 from flwr_dpkmeans.results.profile import as_frame
+from flwr_dpkmeans.results.rendering import CONSOLE
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import require_writable, write_folder
 from flwr_dpkmeans.results.writer import add_profile, result_files, write_report

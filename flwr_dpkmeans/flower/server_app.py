@@ -27,7 +27,7 @@ from flwr_dpkmeans.data.loading.source import require_source
 from flwr_dpkmeans.data.loading.table import Table
 from flwr_dpkmeans.data.mixture import MIXTURE_BOUNDS
 from flwr_dpkmeans.data.partition import COLUMN_KINDS, MIXTURE, Partition, parse_sizes
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.schema_source import schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DPKMeansError,

@@ -50,7 +50,7 @@ from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_b
 from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.page import CONSOLE, rendered
+from flwr_dpkmeans.results.rendering import CONSOLE, rendered
 from flwr_dpkmeans.secagg.messages import Stage, StopRequest
 from flwr_dpkmeans.sums.checks import columns as tables
 from flwr_dpkmeans.sums.checks.supported import require_server_data, require_supported

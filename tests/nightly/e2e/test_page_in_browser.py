@@ -31,8 +31,9 @@ from flwr_dpkmeans.errors import CohortError, DPKMeansError
 from flwr_dpkmeans.flower.progress import Notice, kept
 from flwr_dpkmeans.node.ledger import LedgerEntry
 from flwr_dpkmeans.node.ledger_file import FileLedger
-from flwr_dpkmeans.results.page import HTML, page
+from flwr_dpkmeans.results.page import page
 from flwr_dpkmeans.results.picture import draw_summary
+from flwr_dpkmeans.results.rendering import HTML
 from flwr_dpkmeans.results.run_result import RunResult
 
 BROWSER = shutil.which(os.environ.get("CHROMIUM", "chromium") or "none")
