@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flwr_dpkmeans.algorithms.profile.profile_reading import MISSING
-from flwr_dpkmeans.algorithms.profile.profile_reading import SHARE
-from flwr_dpkmeans.log import printable
+from flwr_dpkmeans.algorithms.profile.profile_reading import MISSING, SHARE
 from flwr_dpkmeans.privacy.provenance import utc_now
 from flwr_dpkmeans.privacy.released_counts import (
     counted,
