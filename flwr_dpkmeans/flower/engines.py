@@ -41,7 +41,7 @@ from flwr_dpkmeans.sums.statement import (
 from flwr_dpkmeans.threads import one_thread
 
 if TYPE_CHECKING:
-    from simulations.flower.soak import Run
+    from flwr_dpkmeans.flower._private import Run
 
 logger = placed_logger("flwr_dpkmeans.estimator")
 
