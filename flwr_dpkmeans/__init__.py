@@ -28,7 +28,8 @@ _EXPORTS = {
     "estimators.dp_kmeans": "DPKMeans",
     "estimators.federated_kmeans": "FederatedKMeans",
     "flower.kmeans_client": "KMeansClient",
-    "flower.client_app": "client_app secure_aggregation_mod secure_sum_mod",
+    "flower.client_app": "client_app",
+    "flower.mod": "secure_aggregation_mod secure_sum_mod",
     "estimators.federate": "federate",
     "estimators.bayes_classifiers": "DPNaiveBayes FederatedNaiveBayes",
     "flower.strategy": (

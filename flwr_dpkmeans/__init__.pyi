@@ -27,11 +27,9 @@ from flwr_dpkmeans.estimators.dp_kmeans import DPKMeans as DPKMeans
 from flwr_dpkmeans.estimators.federate import federate as federate
 from flwr_dpkmeans.estimators.federated_kmeans import FederatedKMeans as FederatedKMeans
 from flwr_dpkmeans.flower.client_app import client_app as client_app
-from flwr_dpkmeans.flower.client_app import (
-    secure_aggregation_mod as secure_aggregation_mod,
-)
-from flwr_dpkmeans.flower.client_app import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient as KMeansClient
+from flwr_dpkmeans.flower.mod import secure_aggregation_mod as secure_aggregation_mod
+from flwr_dpkmeans.flower.mod import secure_sum_mod as secure_sum_mod
 from flwr_dpkmeans.flower.strategy import FastLloyd as FastLloyd
 from flwr_dpkmeans.flower.strategy import FedDPKMeans as FedDPKMeans
 from flwr_dpkmeans.flower.strategy import GLloyd as GLloyd

@@ -1,55 +1,31 @@
 """Algorithms: each is one file with its options, its rounds and its task.
 
-Importing this room registers them all.
+Importing this room offers them all by name. A file is imported when a run names its
+task, so that a node executes no other.
 """
 
 from __future__ import annotations
 
-from flwr_dpkmeans.algorithms import feddp_kmeans as feddp
-from flwr_dpkmeans.algorithms.array_sum import ArraySumTask, ExactArraySumTask
-from flwr_dpkmeans.algorithms.kmeans_task import (
-    NOT_FEDERATED,
-    KMeansTask,
-    algorithm_entry,
-)
-from flwr_dpkmeans.algorithms.lloyd_family import (
-    FastLloydTask,
-    GLloydTask,
-    LloydTask,
-    SuLloydTask,
-)
-from flwr_dpkmeans.algorithms.moments import HistogramsTask, MomentsTask, RadiiTask
-from flwr_dpkmeans.algorithms.naive_bayes import NaiveBayesTask
-from flwr_dpkmeans.algorithms.proxy_rounds import ProxyLloydTask
-from flwr_dpkmeans.sums.public_facts import ServerData
-from flwr_dpkmeans.sums.task import TASKS, Task, register
+from flwr_dpkmeans.sums.task import TASKS
 
-__all__ = ["NOT_FEDERATED", "ServerData", "algorithm_entry", "clusterings"]
-
-_OWN: tuple[type[Task], ...] = (
-    *(ProxyLloydTask, FastLloydTask, GLloydTask, SuLloydTask, LloydTask),
-    *(
-        feddp.FedDPKMeansTask,
-        feddp.FedDPChooseKTask,
-        feddp.ServerKMeansPlusPlusTask,
-        feddp.ServerLloydTask,
-        feddp.SpherePackingTask,
-    ),
-    *(
-        NaiveBayesTask,
-        MomentsTask,
-        HistogramsTask,
-        RadiiTask,
-        ArraySumTask,
-        ExactArraySumTask,
-    ),
-)
-for _kind in _OWN:
-    register(_kind)
-
-
-def clusterings() -> dict[str, type[Task]]:
-    """Every clustering that a federation can run, those of other packages included, by
-    name.
-    """
-    return {name: kind for name, kind in TASKS.items() if issubclass(kind, KMeansTask)}
+_TASKS = {
+    "proxy_lloyd": "proxy_rounds:ProxyLloydTask",
+    "fastlloyd": "lloyd_family:FastLloydTask",
+    "glloyd": "lloyd_family:GLloydTask",
+    "sulloyd": "lloyd_family:SuLloydTask",
+    "lloyd": "lloyd_family:LloydTask",
+    "feddp_kmeans": "feddp_kmeans:FedDPKMeansTask",
+    "feddp_choose_k": "feddp_kmeans:FedDPChooseKTask",
+    "server_kmeans++": "feddp_kmeans:ServerKMeansPlusPlusTask",
+    "server_lloyd": "feddp_kmeans:ServerLloydTask",
+    "sphere_packing": "feddp_kmeans:SpherePackingTask",
+    "naive_bayes": "naive_bayes:NaiveBayesTask",
+    "moments": "moments:MomentsTask",
+    "histograms": "moments:HistogramsTask",
+    "radii": "moments:RadiiTask",
+    "array_sum": "array_sum:ArraySumTask",
+    "exact_array_sum": "array_sum:ExactArraySumTask",
+}
+"""File and class of each task."""
+for _name, _place in _TASKS.items():
+    TASKS.offer(_name, f"{__name__}.{_place}")

@@ -23,8 +23,9 @@ from flwr_dpkmeans.errors import (
     ConfigurationError,
 )
 from flwr_dpkmeans.flower import _private
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app
+from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -33,7 +34,7 @@ from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.results.federated import Federated
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.round import Array, Labels
 from flwr_dpkmeans.sums.statement import (
     Step,

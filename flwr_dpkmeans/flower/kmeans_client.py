@@ -7,28 +7,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.client import NumPyClient
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.algorithms.cluster_profile import read_profile
-from flwr_dpkmeans.algorithms.kmeans_task import CENTRE_DEVIATION, centre_half_widths
-from flwr_dpkmeans.algorithms.measure import (
-    COST_CURVE,
-    EvaluationResult,
-    read_evaluation,
-)
-from flwr_dpkmeans.algorithms.server_points import in_box, in_callers_units, plan_bounds
-from flwr_dpkmeans.data.bundled import as_classes
-from flwr_dpkmeans.data.doubts.doubtful_columns import (
-    doubts_about_own_table,
-    sentences_about,
-)
 from flwr_dpkmeans.data.points import (
-    Bounds,
     frame_columns,
     require_names,
     validate_labels,
@@ -38,16 +23,8 @@ from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.data.tables import Table
 from flwr_dpkmeans.errors import ConfigurationError, LocalMisuseError
-from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.log import placed_logger, where_raised
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results.aside import can_run_aside, run_aside
-from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.page import CONSOLE, summary
-from flwr_dpkmeans.results.profile import as_frame
-from flwr_dpkmeans.results.run_result import RunResult
-from flwr_dpkmeans.results.whole_files import require_writable, write_folder
-from flwr_dpkmeans.results.writer import add_profile, result_files, write_report
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import (
     agreed_names,
@@ -61,9 +38,14 @@ from flwr_dpkmeans.sums.settings import Box, EvaluationKind
 from flwr_dpkmeans.sums.statement import LOCAL, count_outside, local_cautions
 from flwr_dpkmeans.sums.wire import load_plan
 
+if TYPE_CHECKING:
+    from flwr_dpkmeans.algorithms.measure import EvaluationResult
+    from flwr_dpkmeans.results.model import Model
+
 logger = placed_logger("flwr_dpkmeans.client")
 
 Scalar = bool | bytes | float | int | str
+
 DESCRIBE, STATISTIC = "describe", "statistic"
 """What the mod asks of the wrapped client."""
 
@@ -253,6 +235,8 @@ class KMeansClient(NumPyClient):
 
     def _schema(self) -> dict[str, Scalar]:
         """What the mod may know of the table before a plan is agreed on."""
+        from flwr_dpkmeans.results.whole_files import require_writable
+
         if self._output_dir is not None:
             require_writable(self._output_dir)
         names = json.dumps(self._feature_names) if self._feature_names else ""
@@ -286,6 +270,17 @@ class KMeansClient(NumPyClient):
         ``n_clients`` (int), in the last sum, and ``spent``, what the ledger says.
         Returns ``(0.0, 0, {})``: nothing that depends on data.
         """
+        # What writes a result is loaded with it, and not with each message.
+        from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
+        from flwr_dpkmeans.algorithms.measure import COST_CURVE, read_evaluation
+        from flwr_dpkmeans.algorithms.server_points import in_callers_units
+        from flwr_dpkmeans.data.doubts.doubtful_columns import (
+            doubts_about_own_table,
+            sentences_about,
+        )
+        from flwr_dpkmeans.flower.client.written_result import write_result
+        from flwr_dpkmeans.results.aside import can_run_aside
+
         plan = plan_of(config)
         state = _state(parameters, config)
         self.state_, self.bounds_ = state, plan.bounds
@@ -348,6 +343,8 @@ class KMeansClient(NumPyClient):
 
         For this client's own eyes.
         """
+        from flwr_dpkmeans.kernels.blocks import row_blocks
+
         plan = plan_of(config)
         points = self._ordered(plan)
         return count_outside(
@@ -360,6 +357,8 @@ class KMeansClient(NumPyClient):
 
         Whatever is wrong with the table decides nothing else.
         """
+        from flwr_dpkmeans.results.profile import as_frame
+
         if isinstance(self._points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
@@ -382,6 +381,8 @@ class KMeansClient(NumPyClient):
 
         That some are no class of the plan is said in this log only.
         """
+        from flwr_dpkmeans.data.bundled import as_classes
+
         if self._labels is None or step.labelled is None:
             return None
         n_classes = plan.task.n_classes(plan.settings)
@@ -411,6 +412,8 @@ class KMeansClient(NumPyClient):
 
     def _grid_points(self, plan: Plan) -> Array:
         """The points in [-1, 1]^d on the grid; computed once per plan."""
+        from flwr_dpkmeans.algorithms.server_points import in_box, plan_bounds
+
         if self._scaled is None or self._scaled[0] is not plan:
             bounds, points = (
                 plan_bounds(plan, self._points.shape[1]),
@@ -447,109 +450,3 @@ def _state(parameters: Sequence[Array], config: dict[str, Scalar]) -> State:
     *arrays, movements = parameters
     names = json.loads(str(config.get("arrays", '["centroids", "counts"]')))
     return State(dict(zip(names, arrays, strict=True)), tuple(map(float, movements)))
-
-
-def run_result(
-    plan: Plan,
-    state: State,
-    report: PrivacyReport,
-    names: tuple[str, ...] = (),
-    schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
-    **known: Any,
-) -> RunResult:
-    """Read the clustering in a run's last state, with what else is `known` of it."""
-    figures = read_profile(plan, state, schema)
-    bounds = Bounds(*plan.bounds)
-    deviations = state.extras.get(CENTRE_DEVIATION)
-    model = Model(
-        state.centroids,
-        state.counts,
-        bounds,
-        report,
-        names,
-        schema,
-        figures,
-        deviations,
-    )
-    return RunResult.of(
-        model,
-        report,
-        state,
-        profile=profile(model),
-        **known,
-    )
-
-
-def write_result(
-    folder: Path,
-    plan: Plan,
-    state: State,
-    report: PrivacyReport,
-    names: tuple[str, ...] = (),
-    schema: Schema | None = None,
-    profile: Callable[[Model], Any] = lambda model: None,
-    show: Callable[[str], None] = lambda text: None,
-    *,
-    aside: bool = False,
-    **known: Any,
-) -> list[Path]:
-    """Write what a run found: a clustering, with what else is `known` of it, or a
-    task's own arrays.
-
-    Returns absolute paths; `show` is told first what a console may print. `aside`
-    leaves the profile of the party's own rows to a process of its own: how long it
-    takes, and how much, decides nothing of what this one does.
-    """
-    if "centroids" not in state.arrays:
-        show(str(report))
-        return write_report(folder, report, plan.task.result(plan, state).arrays)
-    described = (lambda model: None) if aside else profile
-    result = run_result(
-        plan,
-        state,
-        report,
-        names,
-        schema,
-        described,
-        **known,
-    )
-    for sentence in result.report.warnings[len(report.warnings) :]:
-        logger.warning("%s", sentence)
-    show(
-        summary(
-            result.model,
-            result.report,
-            CONSOLE,
-            result.evaluation,
-        )
-    )
-    paths = write_folder(folder, result_files(result))
-    if aside:
-        run_aside(
-            partial(
-                _add_profile,
-                paths[0].parent,
-                result,
-                profile,
-            )
-        )
-    return paths
-
-
-def _add_profile(
-    folder: Path,
-    result: RunResult,
-    profile: Callable[[Model], Any],
-) -> None:
-    """Write the party's own profile beside the files that are there already.
-
-    If it cannot be, they stay as they are.
-    """
-    try:
-        described = profile(result.model)
-        if described is not None:
-            for path in add_profile(folder, replace(result, profile=described)):
-                logger.info("wrote %s", path)
-    except Exception as error:
-        logger.warning("no local profile was written: %s", where_raised(error))

@@ -21,7 +21,8 @@ from flwr.app import Message
 from pydantic import BaseModel
 
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.exchange import Told, bytes_of
+from flwr_dpkmeans.flower.messages.exchange import Listener
+from flwr_dpkmeans.flower.messages.message_sizes import bytes_of
 from flwr_dpkmeans.log import (
     LogFormat,
     Place,
@@ -235,7 +236,7 @@ class Progress(logging.Handler):
         self,
         server: Server,
         messages: Sequence[Message],
-    ) -> Iterator[Told]:
+    ) -> Iterator[Listener]:
         """Measure one round trip; what is yielded is told all replies so far."""
         start, asked, replies = time.monotonic(), set(server.nodes), list[Message]()
         heard_before = set[int]()

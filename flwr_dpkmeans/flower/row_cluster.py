@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,9 +42,11 @@ from flwr_dpkmeans.flower.kmeans_client import (
 from flwr_dpkmeans.log import where_raised
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.privacy.release import PrivacyUnit
-from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.round import Array
+
+if TYPE_CHECKING:
+    from flwr_dpkmeans.results.model import Model
 
 _BLOCK_ROWS = 1 << 17
 # of a block whose worker has died, with which Ray would go on for ever; Dask's

@@ -19,7 +19,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_dpkmeans import foreign_names
-from flwr_dpkmeans.algorithms import ServerData, algorithm_entry
+from flwr_dpkmeans.algorithms.lookup import algorithm_entry
 from flwr_dpkmeans.data.bundled import BUNDLED, load_server_table, require_source
 from flwr_dpkmeans.data.partition import (
     COLUMN_KINDS,
@@ -38,14 +38,11 @@ from flwr_dpkmeans.errors import (
     require_positive,
 )
 from flwr_dpkmeans.flower._private import ended_run_error
-from flwr_dpkmeans.flower.client_app import (
-    OutputFiles,
-    mixture_of,
-    run_folder,
-    simulated_part,
-)
-from flwr_dpkmeans.flower.exchange import is_simulated_server
-from flwr_dpkmeans.flower.kmeans_client import run_result, write_result
+from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
+from flwr_dpkmeans.flower.client.result_folders import run_folder
+from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part
+from flwr_dpkmeans.flower.client.written_result import run_result, write_result
+from flwr_dpkmeans.flower.messages.server_kind import is_simulated_server
 from flwr_dpkmeans.flower.progress import kept
 from flwr_dpkmeans.flower.strategy import KMeansResult, PrivateKMeans, Timeouts, say
 from flwr_dpkmeans.log import (
@@ -67,6 +64,7 @@ from flwr_dpkmeans.options import (
 from flwr_dpkmeans.results.headline import headline
 from flwr_dpkmeans.results.writer import PAGE_FILE, write_report
 from flwr_dpkmeans.sums.option_rules import rule_of
+from flwr_dpkmeans.sums.public_facts import ServerData
 from flwr_dpkmeans.sums.round import Array
 from flwr_dpkmeans.sums.settings import EvaluationKind, Settings
 from flwr_dpkmeans.sums.task import TASKS, Task

@@ -18,9 +18,9 @@ from flwr.serverapp import Grid, PrivacySpent
 from flwr.serverapp.strategy import Result, Strategy
 
 from flwr_dpkmeans import foreign_names
-from flwr_dpkmeans.algorithms import algorithm_entry
 from flwr_dpkmeans.algorithms.first_plan import first_plan
 from flwr_dpkmeans.algorithms.kmeans_task import centre_half_widths
+from flwr_dpkmeans.algorithms.lookup import algorithm_entry
 from flwr_dpkmeans.algorithms.measure import EvaluationResult, read_evaluation
 from flwr_dpkmeans.algorithms.server_points import (
     in_callers_units,
@@ -35,15 +35,11 @@ from flwr_dpkmeans.errors import (
     nearest,
     require_positive,
 )
-from flwr_dpkmeans.flower.exchange import (
-    answers_of,
-    exchange,
-    is_deployed,
-    log_size,
-    message_of,
-    turn,
-    wait_for_nodes,
-)
+from flwr_dpkmeans.flower.messages.exchange import exchange
+from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
+from flwr_dpkmeans.flower.messages.message_sizes import log_size
+from flwr_dpkmeans.flower.messages.replies import answers_of, message_of
+from flwr_dpkmeans.flower.messages.server_kind import is_deployed
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.log import Place, event, named, placed, placed_logger, show_by
 from flwr_dpkmeans.options import Auto, PrivateCount, build_config, flat_options

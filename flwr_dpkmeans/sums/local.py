@@ -26,18 +26,13 @@ from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
 from flwr_dpkmeans.sums.build import build_algorithm
 from flwr_dpkmeans.sums.checks.columns import planned_schema
 from flwr_dpkmeans.sums.client import Client, Guard, Memory, Statistic
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import Array, Labels, State
 from flwr_dpkmeans.sums.server import Answer, Server
 from flwr_dpkmeans.sums.statement import Step
 from flwr_dpkmeans.sums.wire import Request
 
 logger = placed_logger("flwr_dpkmeans.local")
-
-FIRST_NODE_ID = 2
-"""As in the other engines, where node 1 is the SuperLink, since seeded noise depends on
-a client's id.
-"""
 
 
 def run_direct(

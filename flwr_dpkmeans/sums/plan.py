@@ -46,6 +46,10 @@ FIRST_TASK_ROUND = 1
 Those before it find out what the plan still lacks.
 """
 MAX_CLIENTS = 2**20
+FIRST_NODE_ID = 2
+"""Of a client in all engines, where node 1 is the SuperLink, since seeded noise depends
+on a client's id.
+"""
 SECONDS_PER_ROUND_TRIP = 6.0
 """Of a deployment, measured on a SuperLink with SuperNodes on one machine.
 

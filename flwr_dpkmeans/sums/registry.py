@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
@@ -17,8 +18,9 @@ class Registry(Mapping[str, ItemT]):
     """Things by name: those that were added, and those that installed packages offer by
     an entry point of a group.
 
-    The entry points are loaded when somebody asks for a name that was not added, or for
-    all.
+    Items that were offered by their place are imported when somebody asks for their
+    name, or for all; entry points when somebody asks for a name that is neither offered
+    nor added, or for all.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class Registry(Mapping[str, ItemT]):
         self._option = option
         self._require = require
         self._complete = False
+        self._places: dict[str, str] = {}
         self._items: dict[str, ItemT] = {}
         self._unusable: dict[str, str] = {}
 
@@ -44,16 +47,31 @@ class Registry(Mapping[str, ItemT]):
         Another one of the same name is refused, since plans name it.
         """
         self._require(name, item)
+        self._import(name)
         if self._items.setdefault(name, item) is not item:
             raise ConfigurationError(
                 f"{name!r} is registered already: choose another name."
             )
 
+    def offer(self, name: str, place: str) -> None:
+        """Make an item known by its place, ``module:name``."""
+        self._places[name] = place
+
+    def _import(self, name: str) -> None:
+        """Import an item that was offered."""
+        place = self._places.get(name)
+        if place is None or name in self._items:
+            return
+        module, attribute = place.split(":")
+        item: ItemT = getattr(import_module(module), attribute)
+        self._require(name, item)
+        self._items[name] = item
+
     def find(self, name: str, *others: str) -> ItemT:
         """The item of a name; another name is a `ConfigurationError` with the nearest
         that is known, or of `others`.
         """
-        if name not in self._items and name not in self:
+        if name not in self:
             if name in self._unusable:
                 raise ConfigurationError(
                     f"{self._option} is {name!r}, but {self._unusable[name]}."
@@ -69,19 +87,22 @@ class Registry(Mapping[str, ItemT]):
         return self._items[name]
 
     def __getitem__(self, name: str) -> ItemT:
+        self._import(name)
         if name not in self._items:
             self._load()
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:
         self._load()
-        return iter(tuple(self._items))
+        added = [name for name in self._items if name not in self._places]
+        return iter((*self._places, *added))
 
     def __len__(self) -> int:
-        self._load()
-        return len(self._items)
+        return len(tuple(iter(self)))
 
     def _load(self) -> None:
+        for name in self._places:
+            self._import(name)
         if self._complete:
             return
         self._complete = True

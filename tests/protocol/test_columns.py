@@ -27,8 +27,8 @@ from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.checks.verify import require_next, verify_plan
 from flwr_dpkmeans.sums.draft import draft_plan, redraft_plan
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
 from flwr_dpkmeans.sums.outcome import Discoveries
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 NAMES = ("secret_age", "secret_income")

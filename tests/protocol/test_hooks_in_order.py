@@ -19,7 +19,7 @@ from support.protocol_federation import (
 
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower import strategy as strategy_module
-from flwr_dpkmeans.flower.exchange import RECORD
+from flwr_dpkmeans.flower.messages.message_records import RECORD
 from flwr_dpkmeans.sums import trust as trust_models
 
 NOTHING: tuple[ArrayRecord, ConfigRecord] = (ArrayRecord(), ConfigRecord())

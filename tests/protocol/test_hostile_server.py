@@ -47,8 +47,8 @@ from support.protocol_federation import (
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.lloyd_family import LloydTask
 from flwr_dpkmeans.errors import CohortError, DPKMeansError, RefusalError
-from flwr_dpkmeans.flower.client_app import SecureAggregation
 from flwr_dpkmeans.flower.engines import Node
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import PrivateKMeans, Timeouts
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, LedgerEntry, MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy

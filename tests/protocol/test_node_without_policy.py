@@ -23,7 +23,7 @@ from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, REQUIRED, ClientPolicy
 from flwr_dpkmeans.sums.checks.columns import columns_digest
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import terms_digest
 
 EXAMPLE = Path(flwr_dpkmeans.__file__).parent / "node" / "policy.example.toml"

@@ -20,8 +20,8 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower import kmeans_client
-from flwr_dpkmeans.flower.client_app import Wrapped
+from flwr_dpkmeans.flower.client import written_result
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy
@@ -354,7 +354,7 @@ def test_the_cost_curve_is_in_units_of_the_box_that_was_found(
         seen.append(result)
         return {}
 
-    monkeypatch.setattr(kmeans_client, "result_files", files)
+    monkeypatch.setattr(written_result, "result_files", files)
     client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path / "run")
     report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
     client.evaluate(

@@ -25,7 +25,7 @@ from support.protocol_federation import (
 )
 
 from flwr_dpkmeans.errors import RefusalError
-from flwr_dpkmeans.flower.exchange import recall
+from flwr_dpkmeans.flower.messages.client_memory import recall
 from flwr_dpkmeans.node.ledger import RESULT_TAKEN, SHARES_GIVEN
 from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.graph import least_survivors

@@ -25,10 +25,12 @@ from flwr.app import Context, Message, RecordDict
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.flower import client_app as app_module
-from flwr_dpkmeans.flower.client_app import SecureAggregation, client_app, load_client
+from flwr_dpkmeans.flower.client import ray_nodes as app_module
+from flwr_dpkmeans.flower.client.node_table import load_client
+from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.flower.strategy import FastLloyd
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.policy import ClientPolicy

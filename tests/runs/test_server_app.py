@@ -23,9 +23,9 @@ from flwr.supercore.exit import ExitCode
 from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
-from flwr_dpkmeans.algorithms import ServerData, clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import DEFAULT_MAX_CLUSTERS
 from flwr_dpkmeans.algorithms.lloyd_family import FastLloydOptions, Schedule
+from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.algorithms.noise_budget import NoiseFamily
 from flwr_dpkmeans.algorithms.server_points import bounds_from_server
 from flwr_dpkmeans.data.bundled import BUNDLED, as_classes, load_bundled
@@ -33,12 +33,13 @@ from flwr_dpkmeans.data.partition import MIXTURE_BOUNDS, MixtureClients, Partiti
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
-from flwr_dpkmeans.flower import client_app as app_module
-from flwr_dpkmeans.flower import client_app as node
-from flwr_dpkmeans.flower import exchange, server_app
+from flwr_dpkmeans.flower import server_app
+from flwr_dpkmeans.flower.client import ray_nodes as app_module
+from flwr_dpkmeans.flower.client import result_folders as node
+from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
-from flwr_dpkmeans.flower.client_app import load_client
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.messages import server_kind
 from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
 from flwr_dpkmeans.kmeans.folding import PostProcessing
@@ -50,7 +51,7 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.privacy.shown import rounded_text
 from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.sums.config import RunConfig
-from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS
+from flwr_dpkmeans.sums.public_facts import CLIP_BOUNDS, ServerData
 from simulations.sources.mixture import draw_gaussian_mixture
 
 PROJECT = Path(__file__).parents[2]
@@ -212,9 +213,9 @@ def test_a_simulated_server_is_told_by_flowers_own_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "flwr.simulation.run_simulation", raising=False)
-    assert not exchange.is_simulated_server()
+    assert not server_kind.is_simulated_server()
     monkeypatch.setitem(sys.modules, "flwr.simulation.run_simulation", sys)
-    assert exchange.is_simulated_server()
+    assert server_kind.is_simulated_server()
 
 
 def test_values_are_taken_over() -> None:
@@ -1192,8 +1193,8 @@ def test_output_of_the_run_counts_in_a_simulation_only(
         node.output_folder(asked)
         == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
     )
-    assert not node.is_simulation(asked)
-    monkeypatch.setattr(node, "runs_on_ray", lambda: True)
+    assert not app_module.is_simulation(asked)
+    monkeypatch.setattr(app_module, "runs_on_ray", lambda: True)
     # A deployed node may use Ray for itself.
     assert (
         node.output_folder(asked)

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.algorithms import algorithm_entry, clusterings
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.lloyd_family import (
     cluster_radius,
     glloyd_split,
     split_multiplier,
 )
+from flwr_dpkmeans.algorithms.lookup import algorithm_entry, clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.options import parse_config

@@ -8,7 +8,7 @@ from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
-from flwr_dpkmeans.flower.exchange import error_text
+from flwr_dpkmeans.flower.messages.replies import error_text
 
 
 def failed(code: int, source: int) -> Message:

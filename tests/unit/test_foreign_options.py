@@ -17,7 +17,7 @@ import pytest
 from support.flat import flat_estimator, run_config
 
 from flwr_dpkmeans import Auto, FastLloydOptions, FedDPKMeansOptions, FederatedKMeans
-from flwr_dpkmeans.algorithms import NOT_FEDERATED, clusterings
+from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.flower.server_app import strategy_from_run_config

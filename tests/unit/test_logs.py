@@ -32,9 +32,10 @@ from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
-from flwr_dpkmeans.flower import client_app as flower_node
-from flwr_dpkmeans.flower.exchange import recall
+from flwr_dpkmeans.flower.client import node_config as flower_node
+from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
+from flwr_dpkmeans.flower.messages.client_memory import recall
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.flower.server_app import ended_by
 from flwr_dpkmeans.flower.strategy import round_trips_left
@@ -63,7 +64,7 @@ from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.secagg.credentials import Credential
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.secagg.party import Party
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 from flwr_dpkmeans.sums.wire import Request
 
 PACKAGE = logging.getLogger("flwr_dpkmeans")
@@ -451,7 +452,7 @@ def test_a_log_file_that_cannot_be_written_is_one_sentence(
 
 def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     alone(monkeypatch)
-    monkeypatch.setattr(flower_node, "is_simulation", lambda _: True)
+    monkeypatch.setattr(ray_nodes, "is_simulation", lambda _: True)
     flower_node.show_node_logs(node_context(verbose=True))
     assert PACKAGE.handlers == []
 

@@ -33,23 +33,23 @@ from flwr_dpkmeans.errors import (
     LocalMisuseError,
     RefusalError,
 )
-from flwr_dpkmeans.flower.client_app import (
-    INTERNAL_SENTENCE,
-    TABLE_SENTENCE,
-    OutputFiles,
-    SecureAggregation,
-    Wrapped,
-    _client_of,
+from flwr_dpkmeans.flower.client.clean_rows import client_of
+from flwr_dpkmeans.flower.client.node_config import (
     _default_ledger,
-    mixture_of,
     node_settings,
-    output_folder,
-    result_folder,
-    simulated_part,
     stream_number,
 )
+from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
+from flwr_dpkmeans.flower.client.result_folders import output_folder, result_folder
+from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part
+from flwr_dpkmeans.flower.client.wrapped import Wrapped
 from flwr_dpkmeans.flower.engines import InProcessGrid
-from flwr_dpkmeans.flower.exchange import packet_of
+from flwr_dpkmeans.flower.messages.message_records import packet_of
+from flwr_dpkmeans.flower.mod import (
+    INTERNAL_SENTENCE,
+    TABLE_SENTENCE,
+    SecureAggregation,
+)
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 from flwr_dpkmeans.sums.wire import Failure, Status
 
@@ -260,7 +260,7 @@ def test_rows_with_a_gap_are_left_out_and_nobody_but_the_log_hears_it(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client = _client_of(data, tmp_path)
+    client = client_of(data, tmp_path)
     assert (client._points.tolist(), client._points.shape[1], client._output_dir) == (
         rows,
         2,
@@ -281,10 +281,10 @@ def test_tables_that_are_none_are_refused_as_ever(tmp_path: Path) -> None:
         np.array([["a"]]),
     ):
         with pytest.raises(DataError):
-            _client_of(wrong, tmp_path)
+            client_of(wrong, tmp_path)
     schema = Schema(columns={"age": {"kind": "number", "bounds": (0, 100)}})
     encoded = schema.encode(pd.DataFrame({"age": [0.0, 50.0]}))
-    assert _client_of(encoded, tmp_path).schema == schema
+    assert client_of(encoded, tmp_path).schema == schema
 
 
 def test_a_virtual_clients_part_is_what_the_run_says(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from flwr_dpkmeans import (
     ServerLloyd,
 )
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, RefusalError
-from flwr_dpkmeans.flower import exchange
 from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.flower.messages.message_records import packet_of
 from flwr_dpkmeans.flower.strategy import (
     KMeansResult,
     Timeouts,
@@ -148,7 +148,7 @@ def test_nodes_are_told_of_the_end_of_a_run_that_they_take_part_in(
         strategy._stop(grid, error)
     assert [message.metadata.dst_node_id for message in grid.sent] == [2, 3, 4][:told]
     for message in grid.sent:
-        asked: Any = decode_request(exchange.packet_of(message.content))
+        asked: Any = decode_request(packet_of(message.content))
         sentence = (
             f"CohortError: {error}"
             if isinstance(error, CohortError)

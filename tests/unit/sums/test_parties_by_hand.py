@@ -38,9 +38,9 @@ from flwr_dpkmeans.sums import client
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.client import Client, Guard
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.local import FIRST_NODE_ID, LocalRun, Virtual, run_direct
+from flwr_dpkmeans.sums.local import LocalRun, Virtual, run_direct
 from flwr_dpkmeans.sums.outcome import Discoveries
-from flwr_dpkmeans.sums.plan import Plan
+from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import unpack_state
 from flwr_dpkmeans.sums.server import Server, _common_columns
 from flwr_dpkmeans.sums.wire import (
