@@ -1,7 +1,7 @@
 """Differentially private federated k-means for Flower.
 
 An algorithm is a list of private sums, a trust model decides who may read a sum, Flower
-carries the messages. ``README.md`` beside this file draws the rooms, says what each
+carries the messages. ``docs/explanation/rooms.md`` draws the rooms, says what each
 does and lists all pages.
 """
 

@@ -61,7 +61,7 @@ class _Libraries(ContextDecorator):
                     else:
                         limit = (library, n_threads)
                         self._of_process.setdefault(library.filepath, limit)
-                    _set(library, 1)
+                    set_threads(library, 1)
         stack.append(of_thread)
 
     def _look_up(self) -> bool:
@@ -85,10 +85,10 @@ class _Libraries(ContextDecorator):
                 to_put_back += self._of_process.values()
                 self._of_process.clear()
             for library, n_threads in to_put_back:
-                _set(library, n_threads)
+                set_threads(library, n_threads)
 
 
-def _set(library: LibController, n_threads: int) -> None:
+def set_threads(library: LibController, n_threads: int) -> None:
     """Set a library's limit.
 
     OpenBLAS since 0.3.31 ignores the usual call in threads other than the main one.

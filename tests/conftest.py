@@ -12,7 +12,9 @@ import os
 import random
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ from hypothesis import HealthCheck, settings
 from support import nightly
 
 from flwr_dpkmeans.log import Place, placed
+from flwr_dpkmeans.resources import limits, resource_limits
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.results.run_result import RunResult
@@ -54,6 +57,17 @@ def _logging() -> Iterator[None]:
     before = (logger.propagate, logger.level, list(logger.handlers))
     yield
     logger.propagate, logger.level, logger.handlers[:] = before
+
+
+@pytest.fixture
+def set_limits() -> Iterator[Callable[..., None]]:
+    """Let tables be worked on in smaller pieces until the test ends."""
+    with ExitStack() as stack:
+
+        def set_to(**values: int) -> None:
+            stack.enter_context(resource_limits(replace(limits(), **values)))
+
+        yield set_to
 
 
 @pytest.hookimpl(wrapper=True)

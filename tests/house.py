@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "flwr_dpkmeans"
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "foreign_names", "threads"}),
+    frozenset({"errors", "foreign_names", "resources", "threads"}),
     frozenset({"log"}),
     frozenset({"privacy", "secagg", "kernels", "data"}),
     frozenset({"kmeans"}),
@@ -403,6 +403,15 @@ def uses_in(folder: str, pattern: str) -> int:
     )
 
 
+def is_private(name: str) -> bool:
+    """Whether a name is its module's or class's own.
+
+    Those that end with an underscore, as ``__version__`` and IPython's ``_repr_html_``,
+    are protocols.
+    """
+    return name.startswith("_") and not name.endswith("_")
+
+
 def private_reaches() -> int:
     """Places in tests that import or call a private name of the package."""
     count = 0
@@ -411,11 +420,10 @@ def private_reaches() -> int:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
                 PACKAGE
             ):
-                count += sum(alias.name.startswith("_") for alias in node.names)
+                count += sum(is_private(alias.name) for alias in node.names)
             elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                is_private = re.match(r"_[a-z]", node.attr)
                 is_module = node.value.id in PACKAGE_MODULES
-                count += bool(is_private and is_module)
+                count += is_module and is_private(node.attr)
     return count
 
 

@@ -1,53 +1,88 @@
-"""Renews the options on ``flwr_dpkmeans/OPTIONS.md`` from ``pyproject.toml`` (``python
+"""Renews the options on ``docs/reference/options.md`` from ``pyproject.toml`` (``python
 tests/options_page.py``).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "flwr_dpkmeans" / "OPTIONS.md"
+PAGE = ROOT / "flwr_dpkmeans" / "docs" / "reference" / "options.md"
 TABLE = "[tool.flwr.app.config"
 MARK = "<!-- options: made by `python tests/options_page.py` -->\n"
+LINE = re.compile(r'([\w-]+) = ("[^"]*"|[^#]*?)\s*(?:#\s*(.*))?')
+OF_EVERY_RUN = ("", "file", "cohort")
+"""Tables of options that no algorithm has for itself."""
 
 
-def declared() -> Iterator[str]:
-    """Lines of the run configuration's tables, the head of each as a comment with its
-    prefix.
-    """
-    inside = False
+@dataclass(frozen=True)
+class Declared:
+    """One option of the run configuration, as ``pyproject.toml`` declares it."""
+
+    table: str
+    name: str
+    default: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """Its key after ``--run-config``."""
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+
+def declared() -> list[Declared]:
+    """All options, in their order."""
+    options = []
+    table = None
     for line in (ROOT / "pyproject.toml").read_text().splitlines():
         if line.startswith("["):
-            inside = line.startswith(TABLE)
-            line = line.removeprefix(TABLE).strip(".]")
-            line = f"# Keys that begin with `{line}.`:" if line else ""
-        if inside and line:
-            yield line
+            is_config = line.startswith(TABLE)
+            table = line.removeprefix(TABLE).strip(".]") if is_config else None
+        elif table is not None and line and not line.startswith("#"):
+            parts = LINE.fullmatch(line)
+            assert parts is not None, line
+            text = (parts[3] or "").replace("|", "&#124;")
+            options.append(Declared(table, parts[1], parts[2], text))
+    return options
+
+
+def shared() -> dict[Declared, list[str]]:
+    """Options of single algorithms, equal ones once, with the algorithms that have
+    them.
+    """
+    algorithms: dict[Declared, list[str]] = {}
+    for option in declared():
+        if option.table not in OF_EVERY_RUN:
+            alike = Declared("", option.name, option.default, option.text)
+            algorithms.setdefault(alike, []).append(option.table)
+    return algorithms
+
+
+def table_of(options: Iterable[Declared]) -> Iterator[str]:
+    """Lines of a table of options."""
+    yield "\n| option | default | |\n|---|---|---|"
+    for option in options:
+        yield f"| `{option.key}` | `{option.default}` | {option.text} |"
 
 
 def rows() -> Iterator[str]:
-    """One block for each group of options: its comment, then a table."""
-    prefix, was_comment = "", False
-    for line in declared():
-        is_comment = line.startswith("#")
-        if is_comment:
-            text = line.removeprefix("#").strip()
-            named = re.fullmatch(r"Keys that begin with `(.+)`:", text)
-            prefix = named[1] if named else prefix
-            yield text if was_comment else f"\n{text}"
-        else:
-            if was_comment:
-                yield "\n| option | default | |\n|---|---|---|"
-            option = re.fullmatch(r'([\w-]+) = ("[^"]*"|[^#]*?)\s*(?:#\s*(.*))?', line)
-            assert option is not None, line
-            yield (
-                f"| `{prefix}{option[1]}` | `{option[2]}` |"
-                f" {(option[3] or '').replace('|', '&#124;')} |"
-            )
-        was_comment = is_comment
+    """All that stands below the mark."""
+    options = declared()
+    yield "\n## Of every run"
+    yield from table_of(option for option in options if not option.table)
+    yield "\n## How a text file is written, in simulation"
+    yield from table_of(option for option in options if option.table == "file")
+    yield "\n## The cohort"
+    yield from table_of(option for option in options if option.table == "cohort")
+    yield "\n## Of single algorithms"
+    yield "\nThe key is the algorithm's name, a dot, and the option: `fastlloyd.alpha`."
+    yield "\n| option | default | of | |\n|---|---|---|---|"
+    for option, algorithms in shared().items():
+        names = ", ".join(algorithms)
+        yield f"| `{option.name}` | `{option.default}` | {names} | {option.text} |"
 
 
 def page() -> str:

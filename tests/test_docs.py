@@ -16,10 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import house
+import commands_page
 import options_page
 import pytest
+import rooms_drawing
 from support.pages import (
+    DOCS,
     INDEX,
     NAMES,
     PAGES,
@@ -224,7 +226,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 def test_the_readme_is_short() -> None:
     text = README.read_text()
-    assert len(text.split()) <= 1000
+    assert len(text.split()) <= 700
     assert re.findall(r"^<!-- command: (\w+) -->\n```bash\n", text, re.MULTILINE) == [
         "run",
         "test",
@@ -244,18 +246,13 @@ def test_the_index_has_every_page() -> None:
 
 
 def test_the_drawing_of_the_rooms_is_the_law_of_imports() -> None:
-    drawing = re.search(r"```text\n(.*?)```", INDEX.read_text(), re.DOTALL)
-    assert drawing is not None
-    lines = [
-        re.split(r"\s{4,}", line.strip())[0].split() for line in drawing[1].splitlines()
-    ]
-    assert [set(line) for line in reversed(lines)] == [
-        set(rooms) for rooms in house.LAYERS
-    ]
+    """``python tests/rooms_drawing.py`` renews it."""
+    assert rooms_drawing.DRAWING.read_text() == rooms_drawing.drawing()
 
 
-def test_the_index_describes_every_room() -> None:
-    described = set(re.findall(r"^\| `(\w+)` \|", INDEX.read_text(), re.MULTILINE))
+def test_the_page_of_rooms_describes_every_room() -> None:
+    rooms = DOCS / "explanation" / "rooms.md"
+    described = set(re.findall(r"^\| `(\w+)` \|", rooms.read_text(), re.MULTILINE))
     assert described == {
         path.parent.name for path in (ROOT / "flwr_dpkmeans").glob("*/__init__.py")
     }
@@ -264,3 +261,56 @@ def test_the_index_describes_every_room() -> None:
 def test_the_page_of_options_is_that_of_the_run_configuration() -> None:
     """``python tests/options_page.py`` renews it."""
     assert options_page.PAGE.read_text() == options_page.page()
+
+
+def test_the_page_of_commands_is_that_of_the_commands() -> None:
+    """``python tests/commands_page.py`` renews it."""
+    assert commands_page.PAGE.read_text() == commands_page.page()
+
+
+# -- features --------------------------------------------------------------------------
+
+
+FEATURES = DOCS / "reference" / "features.md"
+
+
+def rows_below(heading: str) -> dict[str, str]:
+    """Names in a table of the page of features, with the test file of each."""
+    text = FEATURES.read_text().partition(f"\n## {heading}\n")[2]
+    table = text.partition("\n## ")[0]
+    row = r"^\| (`[^|]+`) \| [^|]+ \| `([^`]+)` \|$"
+    pairs = [
+        (name, test)
+        for names, test in re.findall(row, table, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", names)
+    ]
+    assert len({name for name, _ in pairs}) == len(pairs)
+    return dict(pairs)
+
+
+def option_names() -> set[str]:
+    """Options by key, those of single algorithms by name."""
+    options = options_page.declared()
+    return {
+        option.key if option.table in options_page.OF_EVERY_RUN else option.name
+        for option in options
+    }
+
+
+def test_every_option_has_a_row_that_says_who_asked_for_it() -> None:
+    assert set(rows_below("Options")) == option_names()
+
+
+def test_every_command_has_a_row_that_says_who_asked_for_it() -> None:
+    names = {name for name, _ in commands_page.commands()}
+    assert set(rows_below("Commands")) == names
+
+
+FEATURE_TESTS = rows_below("Options") | rows_below("Commands")
+
+
+@pytest.mark.parametrize("name", FEATURE_TESTS)
+def test_the_test_of_a_feature_speaks_of_it(name: str) -> None:
+    text = (ROOT / "tests" / FEATURE_TESTS[name]).read_text()
+    for word in name.rpartition(".")[2].split():
+        assert word in text or word.replace("-", "_") in text

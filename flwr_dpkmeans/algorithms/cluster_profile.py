@@ -22,6 +22,7 @@ from flwr_dpkmeans.algorithms.noise_budget import ReleasePart, divided, root_at_
 from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.column_kind import Kind
 from flwr_dpkmeans.data.columns.dates import iso_date
+from flwr_dpkmeans.data.columns.in_units import figure_in_units
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.kernels import assignment, grid, label_sums
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
@@ -353,8 +354,8 @@ def read_profile(
             column, figure, value = names[index]
             estimate: float | str = float(estimates[line, index])
             deviation, noise = float(deviations[line, index]), not clear[line, index]
-            name, estimate, deviation = column.in_units(
-                figure, float(estimate), deviation
+            name, estimate, deviation = figure_in_units(
+                column, figure, float(estimate), deviation
             )
             if figure == "mean" and column.kind == Kind.DATE:
                 estimate = iso_date(estimate, *column.range)

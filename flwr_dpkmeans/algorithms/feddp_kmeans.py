@@ -882,7 +882,7 @@ def weights_round(
     def admits(state: State) -> bool:
         appended = getattr(public.options, "least_weight", None) is not None
         complete = appended or len(state.arrays[PROJECTED_POINTS]) == facts.n_points
-        return complete and _fits(
+        return complete and has_exact_projection(
             state,
             PROJECTED_POINTS,
             public,
@@ -1009,7 +1009,7 @@ def centers_round(
         )
 
     def admits(state: State) -> bool:
-        return _fits(
+        return has_exact_projection(
             state,
             PROJECTED_CENTERS,
             public,
@@ -1295,7 +1295,7 @@ def _with_deviations(
     return after.changed(**{kmeans_task.CENTRE_DEVIATION: deviations})
 
 
-def _fits(
+def has_exact_projection(
     state: State,
     name: str,
     public: PublicFacts,

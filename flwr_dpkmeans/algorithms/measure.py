@@ -3,7 +3,7 @@ result and does not change it.
 
 What one row, or one client, adds to each of three arrays is at most 1 whatever the
 centroids are; that the other rows' parts stay as they are takes centroids on the grid
-and in the box, which clients check (`has_exact_centroids`). ``EVALUATION.md`` says what
+and in the box, which clients check (`has_exact_centroids`). ``measure.md`` says what
 is released, and how it is read.
 """
 
@@ -397,7 +397,7 @@ def read_evaluation(
         cell_noise,
         plan.n_clients if n_clients is None else n_clients,
     )
-    table = _Table(
+    table = CellTable(
         cells,
         cell_noise,
         units,
@@ -443,7 +443,7 @@ def read_evaluation(
 
 
 @dataclass(frozen=True, repr=False)
-class _Table:
+class CellTable:
     """The released cells, and what sums are divided by.
 
     Noise is followed to first order.

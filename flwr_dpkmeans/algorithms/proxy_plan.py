@@ -5,7 +5,7 @@ Every statistic is a sum of vectors of length at most 1: rows, residuals and out
 products are divided by their radius before they are sent, so that all L2 sensitivities
 are 1 (and the rounding of a sum), whatever an earlier release or a hostile server made
 the radius. Client level: every client adds the mean over its rows of the same vectors,
-clipped. Pictures and reasons: ``algorithms/PROXY_LLOYD.md``.
+clipped. Pictures and reasons: ``docs/explanation/proxy_lloyd.md``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Summed:
     client_bound: Callable[[int, int], float] = lambda *_: 1.0
     """Norm that it is clipped to, at most 1, from a client's rows n and k.
 
-    ``PROXY_LLOYD.md`` says why.
+    ``proxy_lloyd.md`` says why.
     """
     nonnegative: bool = False
     sum_is_rounded: bool = False
@@ -204,7 +204,7 @@ by more than its bound.
 
 @dataclass(frozen=True)
 class ProxyOptions:
-    """The constants, whose reasons stand in ``PROXY_LLOYD.md``.
+    """The constants, whose reasons stand in ``proxy_lloyd.md``.
 
     `simulations.papers.proxy.ablation` changes one at a time.
     """

@@ -431,7 +431,7 @@ def covariance_round(setting: Setting) -> PlannedSum:
             rows = unit_residuals(state[SERVER_POINTS] - state[CENTRE], clip)
             matrix, noise = shrink_to_server(matrix, rows, noise)
         found = numerics.ellipsoid_of(matrix * clip**2, noise * clip**2, spread**2 / d)
-        start = _first_proxies if setting.plan.n_passes else _without_proxies
+        start = _first_proxies if setting.plan.n_passes else without_proxies
         return start(setting, state.changed(**{SPREAD: as_length(found.spread)}), found)
 
     reads, exact = (CENTRE, SPREAD), (summed, rounded_triangle)
@@ -620,7 +620,7 @@ def _likely_weights(
     )
 
 
-def _with_known_points(
+def with_server_points(
     setting: Setting,
     state: State,
     moved: Array,
@@ -662,7 +662,7 @@ def _with_known_points(
     return _inside(points, state), np.concatenate([each[labels], elsewhere])
 
 
-def _without_proxies(
+def without_proxies(
     setting: Setting,
     state: State,
     found: numerics.Ellipsoid,
@@ -739,7 +739,7 @@ def proxy_round(setting: Setting, index: int) -> PlannedSum:
         )
         counts = released["proxy_counts"]
         if SERVER_POINTS in state.arrays:
-            moved, weights = _with_known_points(
+            moved, weights = with_server_points(
                 setting,
                 state,
                 moved,

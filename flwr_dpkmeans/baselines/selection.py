@@ -238,10 +238,10 @@ class CoverGrid:
             self._cell_of_point, minlength=len(self._cells)
         ).astype(np.int64)
         touching = (self._cells[:, None] + self._corners).ravel()
-        self._keys, positions = np.unique(touching, return_inverse=True)
+        self.keys, positions = np.unique(touching, return_inverse=True)
         weights = np.repeat(self._cell_counts, len(self._corners))
-        self._coverage = np.bincount(
-            positions.ravel(), weights=weights, minlength=len(self._keys)
+        self.coverage = np.bincount(
+            positions.ravel(), weights=weights, minlength=len(self.keys)
         ).astype(np.int64)
         self._chosen: list[int] = []
 
@@ -255,15 +255,15 @@ class CoverGrid:
 
         Return its key.
         """
-        histogram = np.bincount(self._coverage, minlength=1)
-        n_covering = len(self._coverage) - int(histogram[0])
+        histogram = np.bincount(self.coverage, minlength=1)
+        n_covering = len(self.coverage) - int(histogram[0])
         # A chosen grid point covers no uncovered points: it is one of the uncovering
         # ones, and left out of them.
         coverage = sampler.draw_coverage(
             histogram, self.n_candidates - n_covering - len(self._chosen)
         )
         if coverage:
-            members = self._keys[self._coverage == coverage]
+            members = self.keys[self.coverage == coverage]
             key = int(members[sampler.below(len(members))])
         else:
             key = self._missing(sampler)
@@ -285,7 +285,7 @@ class CoverGrid:
         # In order but for the few that were chosen: a merge, where sorting took two
         # thirds of a whole fit.
         unsorted = np.append(
-            self._keys[self._coverage > 0], np.array(self._chosen, dtype=np.int64)
+            self.keys[self.coverage > 0], np.array(self._chosen, dtype=np.int64)
         )
         present = np.sort(unsorted, kind="stable")
         rank = sampler.below(self.n_candidates - len(present))
@@ -301,9 +301,9 @@ class CoverGrid:
         touched = self._positions(self._cells, key - self._corners)
         counts = self._cell_counts[touched]
         around = np.searchsorted(
-            self._keys, self._cells[touched][:, None] + self._corners
+            self.keys, self._cells[touched][:, None] + self._corners
         )
-        np.subtract.at(self._coverage, around, counts[:, None])
+        np.subtract.at(self.coverage, around, counts[:, None])
         self._cell_counts[touched] = 0
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Rows beyond memory, in a file of their owner's.
 
-A table that is larger than `IN_MEMORY` bytes lies in a file, of which each block is
+A table that is larger than `ResourceLimits.table_bytes` lies in a file, of which each block is
 mapped while it is looked at. Without a name the file vanishes with the process, however
 that ends; with one it serves later processes, as Flower starts one for each message,
 until `forget`.
@@ -25,13 +25,12 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.log import placed_logger
+from flwr_dpkmeans.resources import limits
 
 _logger = placed_logger("flwr_dpkmeans.data")
 
 Array = NDArray[np.float64]
 
-IN_MEMORY = 1 << 24
-_WINDOW = 1 << 16  # numbers that fit into a processor's cache together
 _UNUSED_SECONDS = 3600.0
 _SECONDS_BETWEEN_LINES = 10.0
 # Not through a link, and without waiting for whoever writes into a pipe; Windows has
@@ -115,7 +114,7 @@ class Rows:
 
 def is_large(shape: tuple[int, ...]) -> bool:
     """Whether a table of numbers is no array in memory."""
-    return 8 * math.prod(shape) > IN_MEMORY
+    return 8 * math.prod(shape) > limits().table_bytes
 
 
 def windows(
@@ -127,7 +126,7 @@ def windows(
 
     Each of them fits into a cache; by default these are all rows.
     """
-    step = max(1, _WINDOW // max(1, math.prod(shape[1:])))
+    step = max(1, limits().window_numbers // max(1, math.prod(shape[1:])))
     end = shape[0] if last is None else last
     return (slice(start, min(end, start + step)) for start in range(first, end, step))
 
@@ -215,7 +214,7 @@ class Store:
                 n_bytes += block.nbytes
                 n_rows += len(block)
                 progress.log(n_rows)
-                if keeps and n_bytes > IN_MEMORY:
+                if keeps and n_bytes > limits().table_bytes:
                     if file is None:
                         file = self._tried(what)
                     keeps = file is not None

@@ -26,6 +26,7 @@ from pydantic import Field, field_validator, model_validator
 from flwr_dpkmeans.data.columns.column import Column
 from flwr_dpkmeans.data.columns.column_kind import Kind, Transform
 from flwr_dpkmeans.data.columns.dates import days_of, iso_date
+from flwr_dpkmeans.data.columns.in_units import decoded
 from flwr_dpkmeans.data.columns.seen import (
     MOST_OUTSIDE,
     Seen,
@@ -645,7 +646,7 @@ class Schema(Stated):
                 f" {n_features}: give those of a fit."
             )
         return {
-            column.name: column.decode(table[:, features])
+            column.name: decoded(column, table[:, features])
             for column, features in self.features_of_columns
         }
 

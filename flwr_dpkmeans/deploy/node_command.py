@@ -195,14 +195,14 @@ def _node(
 def _wait(options: NodeOptions, *, apps: bool) -> None:
     """Wait until nothing is missing, and say what for whenever that changes."""
     told = ""
-    while what := _missing(options, apps=apps):
+    while what := missing_for_start(options, apps=apps):
         if what != told:
             print(f"waiting for {what}", file=sys.stderr, flush=True)
         told = what
         time.sleep(1.0)
 
 
-def _missing(options: NodeOptions, *, apps: bool) -> str:
+def missing_for_start(options: NodeOptions, *, apps: bool) -> str:
     """The other parties, who are pinned as soon as all are in the invitation.
 
     Then a SuperLink that knows this one.
@@ -243,13 +243,13 @@ def config_file(options: NodeOptions) -> Path:
     ]
     content = "".join(lines).encode()
     if options.isolation is Isolation.PROCESS:  # the home is the other user's
-        return _read_once(content)
+        return read_once(content)
     path = options.home / _CONFIG
     path.unlink(missing_ok=True)
     return write_new(path, content)
 
 
-def _read_once(content: bytes) -> Path:
+def read_once(content: bytes) -> Path:
     """Make a pipe that what this process becomes reads as a file.
 
     Nothing of it stays, also if nobody reads it.
@@ -276,12 +276,12 @@ def _read_once(content: bytes) -> Path:
         # zombie
         if not os.fork():
             os.setsid()
-            _write_once(folder / _CONFIG, content, reader)
+            write_once(folder / _CONFIG, content, reader)
     finally:
         os._exit(0)
 
 
-def _write_once(
+def write_once(
     path: Path,
     content: bytes,
     reader: int,

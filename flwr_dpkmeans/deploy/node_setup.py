@@ -162,7 +162,7 @@ def _settings(new_node: NewNode, invitation: Invitation) -> dict[str, Any]:
         "ledger": "ledger/ledger.jsonl",
         "identity": "identity",
         "output": "results",
-        "port": _port(invitation, new_node.name),
+        "port": port_of(invitation, new_node.name),
         "log_file": "results/log",
     }
     if new_node.query:
@@ -213,7 +213,7 @@ def _settings(new_node: NewNode, invitation: Invitation) -> dict[str, Any]:
     return settings | ({} if table.named else {"header": False})
 
 
-def _port(invitation: Invitation, name: str) -> int:
+def port_of(invitation: Invitation, name: str) -> int:
     """A free one: parties that are made at once on one machine choose different ones,
     as federations do.
     """

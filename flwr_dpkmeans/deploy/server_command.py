@@ -128,7 +128,7 @@ def start_server(
         print(shlex.join(options.command))
         return 0
     options.write_connection()
-    return _in_background(folder, options) if background else _serve(options)
+    return _in_background(folder, options) if background else serve_superlink(options)
 
 
 def _is_any_wrong(findings: Sequence[Finding]) -> bool:
@@ -182,7 +182,7 @@ def make_server(
     """
     typed_folder, folder = folder, folder.absolute()
     if port is None:
-        port = _free_port(folder)
+        port = free_port(folder)
     if not address:
         address = f"{HOST}:{port}"
     if not federation:
@@ -249,7 +249,7 @@ def make_server(
     return 0
 
 
-def _free_port(folder: Path) -> int:
+def free_port(folder: Path) -> int:
     """One that nothing listens on, from a place that the folder decides.
 
     Another federation may not listen yet.
@@ -263,7 +263,7 @@ def _free_port(folder: Path) -> int:
     return FIRST_PORT + place
 
 
-def _serve(options: ServerOptions) -> int:
+def serve_superlink(options: ServerOptions) -> int:
     """Run the SuperLink until it ends, or a signal ends this process, and let parties
     in meanwhile.
 
@@ -307,7 +307,7 @@ def _serve(options: ServerOptions) -> int:
                             file=sys.stderr,
                             flush=True,
                         )
-                    seen = _look(options, seen)
+                    seen = let_in_if_changed(options, seen)
         finally:
             for process in filter(None, (apps, superlink)):
                 process.terminate()
@@ -330,7 +330,7 @@ def _ends_with_parent() -> Callable[[], object] | None:
         return None
 
 
-def _look(options: ServerOptions, seen: int) -> int:
+def let_in_if_changed(options: ServerOptions, seen: int) -> int:
     """Let new parties in if the invitation has changed since `seen`, and return when it
     did.
     """

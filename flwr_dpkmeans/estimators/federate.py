@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from flwr_dpkmeans.algorithms.server_points import (
     is_private,
 )
-from flwr_dpkmeans.data import points as data_points
 from flwr_dpkmeans.data.classes import named_classes
-from flwr_dpkmeans.data.schema import schema_of
+from flwr_dpkmeans.data.points import doubtful_pairs
+from flwr_dpkmeans.data.schema import Schema, schema_of
 from flwr_dpkmeans.errors import (
     ConfigurationError,
     DataError,
@@ -31,7 +31,7 @@ def federate(
     task: str | Task,
     parts: Sequence[ArrayLike],
     *,
-    bounds: Any,
+    bounds: object,
     labels: Sequence[ArrayLike] | None = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
@@ -72,8 +72,9 @@ def federate(
     --------
     >>> import numpy as np
     >>> tables = [np.full((300, 1), value) for value in (2.0, 4.0)]
-    >>> found = federate("moments", tables, bounds=(0, 10), epsilon=8.0, noise="seeded", random_state=1)
-    >>> found["mean"].round(), found.privacy.epsilon <= 8.0
+    >>> options = {"epsilon": 8.0, "noise": "seeded", "random_state": 1}
+    >>> result = federate("moments", tables, bounds=(0, 10), **options)
+    >>> result["mean"].round(), result.privacy.epsilon <= 8.0
     (array([3.]), True)
     """
     tables = Tables.of(parts, "parts", schema=schema_of(bounds))
@@ -91,10 +92,10 @@ def federate(
 def federate_tables(
     task: str | Task,
     tables: Tables,
-    bounds: Any,
-    labels: Any = None,
+    bounds: object,
+    labels: Sequence[ArrayLike] | Mapping[object, ArrayLike] | ArrayLike | None = None,
     *,
-    class_names: Sequence[Any] | None = None,
+    class_names: Sequence[object] | None = None,
     engine: str = "inprocess",
     n_examples: int | str | None = None,
     **options: Any,
@@ -104,66 +105,75 @@ def federate_tables(
     `class_names` are public, in the order of the classes; None: labels are numbers from
     0 on, or texts.
     """
-    play, schema = ENGINES.find(engine), schema_of(bounds)
-    standard = schema is not None and bool(schema.standard_columns)
-    if (
-        bounds is None
-        or isinstance(bounds, PrivateBounds)
-        or is_private(bounds)
-        or standard
-    ):
-        what = (
-            "no bounds were given"
-            if bounds is None
-            else "bounds, or the schema's scale, are private"
-        )
-        raise ConfigurationError(
-            f"{what}, but this task does not find them by itself: give a public (lower,"
-            " upper) pair, such as (0, 100), or a bounds file."
-        )
-    rows = tables.n_examples if n_examples is None else n_examples
-    run, _ = tables.run(
-        {**_options_of(task), **options, "bounds": schema or bounds, "n_examples": rows}
-    )
-    n_classes = run.task.n_classes(run.settings)
-    if (labels is None) != (n_classes == 0):
-        told = "none were given" if labels is None else "labels were given"
-        wants = "looks at labels" if n_classes else "looks at no labels"
-        raise DataError(
-            f"this task {wants}, but {told}: pass one array for each party only where"
-            " it does."
-        )
-    own = "classes" in run.task.options.get_params()
-    option = "classes (n_classes of FederatedNaiveBayes)" if own else "n_classes"
-    doubts = [data_points.doubtful_pairs(bounds), *tables.doubts()]
+    play = ENGINES.find(engine)
+    schema = schema_of(bounds)
+    _require_public_bounds(bounds, schema)
+    run_options = _options_of(task) | options
+    run_options["bounds"] = bounds if schema is None else schema
+    run_options["n_examples"] = tables.n_examples if n_examples is None else n_examples
+    config, _ = tables.run(run_options)
+    n_classes = config.task.n_classes(config.settings)
+    _require_labels(n_classes, has_labels=labels is not None)
+    doubts = [doubtful_pairs(bounds), *tables.doubts()]
     warn([sentence for sentence in doubts if sentence], InputWarning)
-    names = (
-        named_classes(labels, n_classes) if class_names is None else list(class_names)
-    )
-    coded = (
-        None
-        if labels is None
-        else tables.labels(
+    names: list[object] = []
+    if class_names is not None:
+        names = list(class_names)
+    else:
+        names = named_classes(labels, n_classes)
+    codes = None
+    if labels is not None:
+        has_classes = "classes" in config.task.options.get_params()
+        option = "n_classes"
+        if has_classes:
+            option = "classes (n_classes of FederatedNaiveBayes)"
+        codes = tables.labels(
             labels,
             n_classes,
             option,
             names,
         )
-    )
-    found = play(
-        run,
+    result = play(
+        config,
         tables.parts,
         None,
-        coded,
+        codes,
     )
-    local = tables.local_cautions(
-        run,
-        found.plan.delta,
-        found.plan.bounds,
-        found.plan.n_features or 0,
+    cautions = tables.local_cautions(
+        config,
+        result.plan.delta,
+        result.plan.bounds,
+        result.plan.n_features or 0,
     )
-    warn(found.privacy.warnings + local)
-    return replace(found, labels=tables.columns, classes=tuple(names))
+    warn(result.privacy.warnings + cautions)
+    return replace(result, labels=tables.columns, classes=tuple(names))
+
+
+def _require_public_bounds(bounds: object, schema: Schema | None) -> None:
+    """Refuse bounds that are to be found privately, which no task but clusterings does."""
+    has_private_scale = schema is not None and bool(schema.standard_columns)
+    if bounds is None:
+        what = "no bounds were given"
+    elif isinstance(bounds, PrivateBounds) or is_private(bounds) or has_private_scale:
+        what = "bounds, or the schema's scale, are private"
+    else:
+        return
+    raise ConfigurationError(
+        f"{what}, but this task does not find them by itself: give a public (lower,"
+        " upper) pair, such as (0, 100), or a bounds file."
+    )
+
+
+def _require_labels(n_classes: int, *, has_labels: bool) -> None:
+    """Refuse labels that a task does not look at, and the lack of those it does."""
+    if has_labels == (n_classes > 0):
+        return
+    wants = "looks at labels" if n_classes else "looks at no labels"
+    what = "labels were given" if has_labels else "none were given"
+    raise DataError(
+        f"this task {wants}, but {what}: pass one array for each party only where"
+        " it does."
+    )
 
 
 def _options_of(task: str | Task) -> dict[str, Any]:
@@ -175,5 +185,6 @@ def _options_of(task: str | Task) -> dict[str, Any]:
             f"task is {task!r}, but it must be a registered name or a Task: give"
             " 'moments'."
         )
-    own = {name: getattr(task, name) for name in task.parameter_names()}
-    return {"algorithm": task.name, **own, **task.options.get_params()}
+    parameters = {name: getattr(task, name) for name in task.parameter_names()}
+    options = task.options.get_params()
+    return {"algorithm": task.name, **parameters, **options}

@@ -1,30 +1,32 @@
-"""Tables that are made anew for each look, and checks whose sentences name a party."""
+"""Tables that a function makes anew for each look."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import NamedTuple, overload
 
 from numpy.typing import ArrayLike
 
-from flwr_dpkmeans.data.points import (
-    column_labels,
-    frame_columns,
-    validate_points,
-)
-from flwr_dpkmeans.errors import (
-    DataError,
-)
+from flwr_dpkmeans.data.points import column_labels, frame_columns, validate_points
+from flwr_dpkmeans.errors import DataError
+from flwr_dpkmeans.estimators.party_checks import check_of_party
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.round import Array
 
-CheckedT = TypeVar("CheckedT")
+
+class MadeColumns(NamedTuple):
+    """The columns of a table."""
+
+    names: tuple[str, ...]
+    labels: tuple[object, ...]
+    """What a frame calls them, also where these are no names."""
+    width: int
 
 
 @dataclass(frozen=True)
-class Made(Sequence[Array]):
+class MadeTables(Sequence[Array]):
     """Tables that a function makes anew whenever they are looked at, so that one at a
     time is in memory.
     """
@@ -35,71 +37,71 @@ class Made(Sequence[Array]):
     n_rows: dict[int, int] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def columns(self) -> tuple[tuple[str, ...], tuple[object, ...], int]:
-        """Names, labels and number of the first one's columns."""
-        width = check_of_party(
+    def columns(self) -> MadeColumns:
+        """Those of the first table."""
+        first = self._made(0)
+        points = check_of_party(
             "clients",
             "0",
             validate_points,
-            first := self._made(0),
-        ).shape[1]
-        return frame_columns(first), tuple(column_labels(first)), width
+            first,
+        )
+        names = frame_columns(first)
+        labels = tuple(column_labels(first))
+        return MadeColumns(names, labels, points.shape[1])
 
-    def _made(self, place: int) -> Any:
+    def _made(self, client: int) -> ArrayLike:
+        """Call the function for one client, whose errors then name it."""
         try:
-            return self.load(place)
+            return self.load(client)
         except Exception as error:
             # Also the end of an iterator, which would be that of whoever looks at all
             # tables.
-            told = (
-                f"clients({place}) raised {type(error).__name__}:"
-                f" {printable(error, 300).rstrip('.')}"
-            )
+            raised = f"{type(error).__name__}: {printable(error, 300).rstrip('.')}"
+            failure = f"clients({client}) raised {raised}"
             raise DataError(
-                f"{told}. It is called many times, and must make the same table each"
+                f"{failure}. It is called many times, and must make the same table each"
                 " time."
             ) from error
 
     def __len__(self) -> int:
         return self.n_clients
 
-    def __getitem__(self, place: Any) -> Any:
-        if not 0 <= place < self.n_clients:
-            raise IndexError(place)
-        _, labels, width = self.columns
-        if tuple(column_labels(table := self._made(place))) != labels:
+    @overload
+    def __getitem__(self, client: int) -> Array: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> Sequence[Array]: ...
+
+    def __getitem__(self, client: int | slice) -> Array | Sequence[Array]:
+        if isinstance(client, slice):
+            return [self[index] for index in range(self.n_clients)[client]]
+        if not 0 <= client < self.n_clients:
+            raise IndexError(client)
+        columns = self.columns
+        table = self._made(client)
+        if tuple(column_labels(table)) != columns.labels:
             raise DataError(
-                f"clients({place}) has other columns than clients(0): give all the"
+                f"clients({client}) has other columns than clients(0): give all the"
                 " same, in one order."
             )
-        if (
-            points := check_of_party(
-                "clients",
-                str(place),
-                validate_points,
-                table,
-            )
-        ).shape[1] != width:
+        points = check_of_party(
+            "clients",
+            str(client),
+            validate_points,
+            table,
+        )
+        width = points.shape[1]
+        if width != columns.width:
             raise DataError(
-                f"clients({place}) has {points.shape[1]} columns, clients(0) {width}:"
+                f"clients({client}) has {width} columns, clients(0) {columns.width}:"
                 " give all the same."
             )
-        if (known := self.n_rows.setdefault(place, len(points))) != len(points):
+        n_rows = len(points)
+        n_rows_before = self.n_rows.setdefault(client, n_rows)
+        if n_rows != n_rows_before:
             raise DataError(
-                f"clients({place}) has {len(points)} rows, but had {known}: make the"
-                " same table each time."
+                f"clients({client}) has {n_rows} rows, but had {n_rows_before}: make"
+                " the same table each time."
             )
         return points
-
-
-def check_of_party(
-    what: str, party: str, check: Callable[..., CheckedT], *values: Any
-) -> CheckedT:
-    """Check what one party gives.
-
-    a sentence about it begins with its place in the list, or its name.
-    """
-    try:
-        return check(*values)
-    except DataError as error:
-        raise DataError(f"{what}[{party}]: {error}") from error

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flwr_dpkmeans.algorithms.server_points import (
-    PRIVATE,
-    is_private,
-    resolve_bounds,
-)
-from flwr_dpkmeans.data import points as data_points
+from flwr_dpkmeans.algorithms.server_points import PRIVATE, is_private, resolve_bounds
 from flwr_dpkmeans.data.classes import codes_of
 from flwr_dpkmeans.data.columns.treatment import Missing
 from flwr_dpkmeans.data.doubts.notebook import doubts_of_frames, doubts_of_rows
@@ -23,17 +18,21 @@ from flwr_dpkmeans.data.points import (
     Bounds,
     column_labels,
     frame_columns,
-    require_same_labels,
+    read_ranges,
+    validate_columns,
+    validate_labels,
     validate_points,
 )
 from flwr_dpkmeans.data.row_labels import in_order_of, row_labels
-from flwr_dpkmeans.data.schema import MOST_OUTSIDE, Encoded, Schema
-from flwr_dpkmeans.errors import (
-    ConfigurationError,
-    DataError,
-    require_whole,
+from flwr_dpkmeans.data.schema import Encoded, Schema
+from flwr_dpkmeans.errors import ConfigurationError, DataError, require_whole
+from flwr_dpkmeans.estimators.made_tables import MadeTables
+from flwr_dpkmeans.estimators.party_checks import (
+    check_of_party,
+    listed_tables,
+    require_one_labelling,
 )
-from flwr_dpkmeans.estimators.made_tables import Made, check_of_party
+from flwr_dpkmeans.estimators.schema_cautions import schema_cautions
 from flwr_dpkmeans.kernels.blocks import row_blocks
 from flwr_dpkmeans.options import build_config
 from flwr_dpkmeans.sums.config import RunConfig
@@ -48,6 +47,12 @@ from flwr_dpkmeans.sums.statement import (
     party_cautions,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Names = tuple[str, ...]
+RowNumbers = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -55,15 +60,15 @@ class Tables:
 
     parts: Sequence[Array] = field(repr=False)
     """Rows, with what stands beside the points where a schema asks for a profile."""
-    names: tuple[str, ...]
+    names: Names
     """Of the columns, where all tables have some."""
     one_order: bool
     """Whether all had them in this order."""
-    parties: tuple[str, ...]
-    """What sentences call them by: their places in the list, or the names that the
+    parties: Names
+    """What sentences call them by: their numbers in the list, or the names that the
     caller gave.
     """
-    rows: tuple[NDArray[np.int64], ...] = field(default=(), repr=False)
+    rows: tuple[RowNumbers, ...] = field(default=(), repr=False)
     """Of one table, those of each party, where groups divide it."""
     encoded: tuple[Encoded, ...] = ()
     """What a schema made of each table, where there is one."""
@@ -74,17 +79,17 @@ class Tables:
 
     Numbers, or levels of several.
     """
-    indexes: tuple[Any, ...] = field(default=(), repr=False)
-    """Of each table that was given, what its rows are called (`row_labels`)."""
-    frames: tuple[Any, ...] = field(default=(), repr=False)
-    """The tables as they were given, where a schema reads them."""
+    indexes: tuple[pd.Index | None, ...] = field(default=(), repr=False)
+    """Of each table that the caller gave, what its rows are called (`row_labels`)."""
+    frames: tuple[object, ...] = field(default=(), repr=False)
+    """The tables as the caller gave them, where a schema reads them."""
 
     @classmethod
     def of(
         cls,
         X: Any,
         argument: str = "X",
-        groups: Any = None,
+        groups: ArrayLike | None = None,
         schema: Schema | None = None,
     ) -> Tables:
         """Check what a caller gives: a DataError names the table, or what is wrong with
@@ -97,196 +102,187 @@ class Tables:
                 argument,
                 schema,
             )
-        given = listed_tables(X, argument)
-        parties = (
-            tuple(map(repr, X))
-            if isinstance(X, Mapping)
-            else tuple(map(str, range(len(given))))
-        )
-        indexes = tuple(map(row_labels, given))
-        if len(given) < 2:
+        tables = listed_tables(X, argument)
+        numbers = map(str, range(len(tables)))
+        names = map(repr, X) if isinstance(X, Mapping) else numbers
+        parties = tuple(names)
+        if len(tables) < 2:
             raise DataError(
-                f"{argument} has {len(given)} client(s), but masks need at least 2:"
+                f"{argument} has {len(tables)} client(s), but masks need at least 2:"
                 " pass one array for each of two or more clients."
             )
         if schema is not None:
-            places = [f"{argument}[{party}]" for party in parties]
-            called = zip(
+            return cls._encoded_by(
+                schema,
                 parties,
-                given,
-                places,
-                strict=True,
+                tables,
+                argument,
             )
-            encoded = tuple(
-                check_of_party(
-                    argument,
-                    party,
-                    schema.encode,
-                    *table,
-                )
-                for party, *table in called
+        return cls._by_names(parties, tables, argument)
+
+    @classmethod
+    def _encoded_by(
+        cls,
+        schema: Schema,
+        parties: Names,
+        tables: Sequence[ArrayLike],
+        argument: str,
+    ) -> Tables:
+        """Tables of parties that a schema reads."""
+        encoded = []
+        descriptions = []
+        for party, table in zip(parties, tables, strict=True):
+            description = f"{argument}[{party}]"
+            encoded_table = check_of_party(
+                argument,
+                party,
+                schema.encode,
+                table,
+                description,
             )
-            cautions = _cautions(places, encoded)
-            points = [one.points for one in encoded]
-            beside: dict[str, Any] = {
-                "encoded": encoded,
-                "cautions": cautions,
-                "indexes": indexes,
-            }
-            beside["frames"] = tuple(given)
-            return cls(
-                points,
-                schema.feature_names,
-                True,
-                parties,
-                **beside,
-            )
-        orders = [frame_columns(table) for table in given]
-        if any(orders) and not all(orders):
+            encoded.append(encoded_table)
+            descriptions.append(description)
+        return cls(
+            [table.points for table in encoded],
+            schema.feature_names,
+            one_order=True,
+            parties=parties,
+            encoded=tuple(encoded),
+            cautions=schema_cautions(descriptions, encoded),
+            indexes=tuple(map(row_labels, tables)),
+            frames=tuple(tables),
+        )
+
+    @classmethod
+    def _by_names(
+        cls,
+        parties: Names,
+        tables: Sequence[ArrayLike],
+        argument: str,
+    ) -> Tables:
+        """Tables of parties whose columns are matched by name, if they have some."""
+        orders = list(map(frame_columns, tables))
+        n_named = sum(map(bool, orders))
+        if n_named not in (0, len(orders)):
             raise DataError(
-                f"{sum(map(bool, orders))} of {len(orders)} tables in {argument} have"
+                f"{n_named} of {len(orders)} tables in {argument} have"
                 " column names and the others have none, but columns are matched by"
                 " name: give data frames only, or arrays only."
             )
-        if not any(orders):
-            _require_same_labels(dict(zip(parties, given, strict=True)), argument)
-        checked = zip(parties, given, strict=True)
-        parts = [
-            check_of_party(
+        if n_named == 0:
+            require_one_labelling(parties, tables, argument)
+        order = orders[0]
+        parts = []
+        for party, table in zip(parties, tables, strict=True):
+            points = check_of_party(
                 argument,
                 party,
-                data_points.validate_columns,
+                validate_columns,
                 table,
-                orders[0],
+                order,
             )
-            for party, table in checked
-        ]
+            parts.append(points)
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise DataError(
                 f"the clients' arrays have {widths} features, but all need the same"
                 " columns."
             )
-        labels = next(filter(None, map(column_labels, given)), [])
-        one_order = len(set(orders)) == 1
+        labels = filter(None, map(column_labels, tables))
         return cls(
             parts,
-            orders[0],
-            one_order,
-            parties,
-            columns=tuple(labels),
-            indexes=indexes,
+            order,
+            one_order=len(set(orders)) == 1,
+            parties=parties,
+            columns=tuple(next(labels, [])),
+            indexes=tuple(map(row_labels, tables)),
         )
 
     @classmethod
     def alone(
         cls,
-        X: Any,
+        X: ArrayLike,
         schema: Schema | None = None,
     ) -> Tables:
         """One party's table; sums are made as of several, and the others' are empty."""
         points, names, encoded = _one_table(X, schema)
         rows = np.arange(len(points))
-        cautions = _cautions(["the table"], encoded)
-        labels = tuple(column_labels(X))
-        parts, of_parts = [points, points[:0]], (rows, rows[:0])
-        indexes = (row_labels(X),)
-        frames = (X,) if encoded else ()
         return cls(
-            parts,
+            [points, points[:0]],
             names,
-            True,
-            ("0", "1"),
-            of_parts,
-            encoded,
-            cautions,
-            labels,
-            indexes,
-            frames,
+            one_order=True,
+            parties=("0", "1"),
+            rows=(rows, rows[:0]),
+            encoded=encoded,
+            cautions=schema_cautions(["the table"], encoded),
+            columns=tuple(column_labels(X)),
+            indexes=(row_labels(X),),
+            frames=(X,) if encoded else (),
         )
 
     @classmethod
-    def made(cls, load: Any, n_clients: Any, *others: Any) -> Tables:
+    def made(
+        cls,
+        load: Callable[[int], ArrayLike] | None,
+        n_clients: object,
+        *others: object,
+    ) -> Tables:
         """Tables that a function of a client's number, from 0 on, makes."""
-        if not callable(load) or any(other is not None for other in others):
+        has_others = any(other is not None for other in others)
+        if not callable(load) or has_others:
             raise DataError(
                 "clients must be a function that makes a client's table from its"
                 " number, in the place of X: leave out X, y, groups and a schema, or"
                 " clients."
             )
-        wanted = require_whole(
+        n_tables = require_whole(
             "n_clients",
             n_clients,
             2,
             "give the number of tables that clients makes",
             MAX_CLIENTS,
         )
-        names, labels, _ = (parts := Made(load, wanted)).columns
+        parts = MadeTables(load, n_tables)
+        columns = parts.columns
         return cls(
             parts,
-            names,
-            True,
-            (),
-            columns=labels,
+            columns.names,
+            one_order=True,
+            parties=(),
+            columns=columns.labels,
         )
 
     @classmethod
     def _grouped(
         cls,
-        X: Any,
-        groups: Any,
+        X: ArrayLike,
+        groups: ArrayLike,
         argument: str,
         schema: Schema | None,
     ) -> Tables:
         """One table whose rows belong to the parties that `groups`, (n,), names."""
-        import pandas as pd
-
         points, names, encoded = _one_table(X, schema)
         groups = in_order_of(row_labels(X), groups, "groups")
-        given, n_rows = (
-            np.asarray(groups, dtype=object),
-            encoded[0].n_rows if encoded else len(points),
-        )
-        if given.shape != (n_rows,):
-            raise DataError(
-                f"groups has shape {given.shape}, but {argument} has {n_rows} rows:"
-                " give one for each row."
-            )
-        codes, parties = pd.factorize(given)
-        if len(parties) < 2 or codes.min() < 0:
-            told = f"{len(parties)} parties" + " and leaves rows without one" * bool(
-                codes.min(initial=0) < 0
-            )
-            raise DataError(
-                f"groups names {told}, but there must be at least 2 and each row needs"
-                " one: name them all."
-            )
-        each = [
-            replace(e, left_out_by=e.left_out_by[codes == code])
-            for code in range(len(parties))
-            for e in encoded
-        ]
-        cautions = _cautions([f"party {party!r}" for party in parties], each)
-        codes = codes[encoded[0].rows] if encoded else codes
-        rows = np.split(
-            np.argsort(codes, kind="stable"),
-            np.cumsum(np.bincount(codes, minlength=len(parties)))[:-1],
-        )
-        own = [points[places] for places in rows]
-        labels = tuple(column_labels(X))
-        indexes, frames = (row_labels(X),), (X,) if encoded else ()
-        called = tuple(map(repr, parties))
+        n_rows = encoded[0].n_rows if encoded else len(points)
+        codes, parties = _parties_of_rows(groups, n_rows, argument)
+        cautions = _cautions_of_groups(encoded, codes, parties)
+        if encoded:
+            codes = codes[encoded[0].rows]
+        n_rows_of_parties = np.bincount(codes, minlength=len(parties))
+        ends = np.cumsum(n_rows_of_parties)
+        order = np.argsort(codes, kind="stable")
+        rows = np.split(order, ends[:-1])
         return cls(
-            own,
+            [points[rows_of_party] for rows_of_party in rows],
             names,
-            True,
-            called,
-            tuple(rows),
-            encoded,
-            cautions,
-            labels,
-            indexes,
-            frames,
+            one_order=True,
+            parties=tuple(map(repr, parties)),
+            rows=tuple(rows),
+            encoded=encoded,
+            cautions=cautions,
+            columns=tuple(column_labels(X)),
+            indexes=(row_labels(X),),
+            frames=(X,) if encoded else (),
         )
 
     @cached_property
@@ -295,19 +291,25 @@ class Tables:
 
         How many these are is private.
         """
-        return sum([one.n_rows for one in self.encoded]) or sum(map(len, self.parts))
+        n_encoded = sum(table.n_rows for table in self.encoded)
+        if n_encoded:
+            return n_encoded
+        return sum(map(len, self.parts))
+
+    @property
+    def schema(self) -> Schema | None:
+        """What reads the tables, if a schema does."""
+        return self.encoded[0].schema if self.encoded else None
 
     @property
     def n_examples(self) -> int | str:
         """The `total`, or that those are to be counted which a schema does not leave
         out.
         """
-        columns = [column for one in self.encoded[:1] for column in one.schema.columns]
-        return (
-            PRIVATE
-            if any(column.missing == Missing.DROP for column in columns)
-            else self.total
-        )
+        columns = self.schema.columns if self.schema is not None else ()
+        if any(column.missing == Missing.DROP for column in columns):
+            return PRIVATE
+        return self.total
 
     def local_cautions(
         self,
@@ -320,23 +322,24 @@ class Tables:
 
         For whoever holds all of them, who calls this.
         """
-        blocks = (
-            (part[rows, :width] for rows in row_blocks(len(part), width))
-            for part in self.parts
-        )
-        counts = [count_outside(box, own) for own in blocks]
-        against = local_cautions(
+        counts = []
+        for part in self.parts:
+            blocks = row_blocks(len(part), width)
+            points = (part[rows, :width] for rows in blocks)
+            counts.append(count_outside(box, points))
+        against_result = local_cautions(
             config,
             delta,
             sum(counts, np.zeros(1)),
             self.names,
         )
-        against += fewer_rows_cautions(config, self.total)
-        return (
-            against
-            + party_cautions(np.array(counts), self.parties, self.names)
-            + self.cautions
+        against_rows = fewer_rows_cautions(config, self.total)
+        against_parties = party_cautions(
+            np.array(counts),
+            self.parties,
+            self.names,
         )
+        return against_result + against_rows + against_parties + self.cautions
 
     def doubts(self) -> tuple[str, ...]:
         """What the rows say against clustering them as they are.
@@ -345,27 +348,29 @@ class Tables:
 
         Nothing of tables that are made anew for each look.
         """
-        if isinstance(self.parts, Made):
+        if isinstance(self.parts, MadeTables):
             return ()
-        schema = self.encoded[0].schema if self.encoded else None
+        schema = self.schema
         sentences = doubts_of_rows(
             self.parts,
             self.names,
             self.parties,
             schema,
         )
-        sentences += doubts_of_frames(self.frames, schema) if schema else []
+        if schema is not None:
+            sentences += doubts_of_frames(self.frames, schema)
         return tuple(LOCAL + sentence for sentence in sentences)
 
     def run(
         self,
-        given: Mapping[str, Any],
-        server_data: Any = None,
+        options: Mapping[str, Any],
+        server_data: ArrayLike | None = None,
     ) -> tuple[RunConfig, Array | None]:
         """The run over these tables that flat options describe, and the server's
         points.
         """
-        bounds, domain = given["bounds"], given.get("bounds_domain")
+        bounds = options["bounds"]
+        domain = options.get("bounds_domain")
         box, order, points = resolve_bounds(
             bounds,
             server_data,
@@ -378,34 +383,35 @@ class Tables:
                 f" {len(order)} columns: give data frames, or leave the names out"
                 " there."
             )
-        self._require_named_bounds(domain if is_private(bounds) else bounds, box)
-        width = len(self.names) or self.parts[0].shape[1]
-        facts = {
-            "n_features": width,
+        stated = domain if is_private(bounds) else bounds
+        self._require_named_bounds(stated, box)
+        n_features = len(self.names)
+        if not n_features:
+            n_features = self.parts[0].shape[1]
+        run_options = {
+            **options,
+            "n_features": n_features,
             "n_clients": len(self.parts),
             "feature_names": self.names,
         }
-        return (
-            build_config({**given, **facts}, box, has_server_data=points is not None),
-            points,
+        config = build_config(
+            run_options,
+            box,
+            has_server_data=points is not None,
         )
+        return config, points
 
     def _require_named_bounds(
         self,
-        stated: Any,
+        stated: object,
         box: Bounds,
     ) -> None:
         """Refuse bounds by position where the tables disagree on the positions."""
-        by_position = (
-            stated is not None
-            and not self.encoded
-            and not data_points.read_ranges(stated).names
-        )
-        if (
-            by_position
-            and not self.one_order
-            and len(set(zip(box.lower, box.upper, strict=True))) > 1
-        ):
+        if stated is None or self.encoded or self.one_order:
+            return
+        ranges = read_ranges(stated)
+        pairs = set(zip(box.lower, box.upper, strict=True))
+        if not ranges.names and len(pairs) > 1:
             raise ConfigurationError(
                 "bounds are given by position, but the tables have their"
                 f" {len(self.names)} columns in different orders: give a bounds file"
@@ -414,10 +420,10 @@ class Tables:
 
     def labels(
         self,
-        y: Any,
+        y: object,
         n_classes: int,
         option: str = "n_classes",
-        names: Sequence[Any] = (),
+        names: Sequence[object] = (),
     ) -> list[Labels]:
         """Labels of all rows, one array for each party.
 
@@ -425,144 +431,114 @@ class Tables:
 
         Numbers from 0 on, of what `y` has as numbers, or else of the classes' `names`.
         """
-        check = partial(data_points.validate_labels, n_classes=n_classes, option=option)
-        check = partial(codes_of, names=names) if names else check
+        check: Callable[..., Labels] = partial(
+            validate_labels,
+            n_classes=n_classes,
+            option=option,
+        )
+        if names:
+            check = partial(codes_of, names=names)
         if self.rows:
-            whole = check(in_order_of(self.indexes[0], y, "y"), self.total)
-            whole = whole[self.encoded[0].rows] if self.encoded else whole
-            return [whole[own] for own in self.rows]
-        if isinstance(y, Mapping):
-            named = {repr(party): own for party, own in y.items()}
-            y = (
-                [named[party] for party in self.parties]
-                if set(named) == set(self.parties)
-                else None
+            in_order = in_order_of(self.indexes[0], y, "y")
+            codes = check(in_order, self.total)
+            if self.encoded:
+                codes = codes[self.encoded[0].rows]
+            return [codes[rows] for rows in self.rows]
+        codes_of_parties = []
+        for number, labels in enumerate(self._labels_of_parties(y)):
+            n_rows = len(self.parts[number])
+            if self.encoded:
+                n_rows = self.encoded[number].n_rows
+            codes = check_of_party(
+                "y",
+                self.parties[number],
+                check,
+                labels,
+                n_rows,
             )
-        wrong = not isinstance(y, Iterable) or isinstance(y, str | bytes)
-        if wrong or len(given := list(y)) != len(self.parts):
+            if self.encoded:
+                codes = codes[self.encoded[number].rows]
+            codes_of_parties.append(codes)
+        return codes_of_parties
+
+    def _labels_of_parties(self, y: object) -> list[object]:
+        """Labels of each party, from a list or a mapping, as its rows are."""
+        listed: list[object] = []
+        if isinstance(y, Mapping):
+            named = {repr(party): labels for party, labels in y.items()}
+            if set(named) == set(self.parties):
+                listed = [named[party] for party in self.parties]
+        elif isinstance(y, Iterable) and not isinstance(y, str | bytes):
+            listed = list(y)
+        if len(listed) != len(self.parts):
             raise DataError(
                 f"y must have one array of labels for each of the {len(self.parts)}"
                 " clients: pass them as the tables."
             )
-        n_rows = [one.n_rows for one in self.encoded] or [
-            len(part) for part in self.parts
-        ]
-        indexes = self.indexes or (None,) * len(given)
-        beside = zip(
+        if not self.indexes:
+            return listed
+        in_order = []
+        for party, index, labels in zip(
             self.parties,
-            indexes,
-            given,
+            self.indexes,
+            listed,
             strict=True,
-        )
-        given = [
-            in_order_of(index, classes, f"y[{party}]")
-            for party, index, classes in beside
-        ]
-        triples = zip(
-            self.parties,
-            given,
-            n_rows,
-            strict=True,
-        )
-        classes = [
-            check_of_party(
-                "y",
-                party,
-                check,
-                own,
-                n,
-            )
-            for party, own, n in triples
-        ]
-        return (
-            [own[one.rows] for own, one in zip(classes, self.encoded, strict=True)]
-            if self.encoded
-            else classes
-        )
+        ):
+            in_order.append(in_order_of(index, labels, f"y[{party}]"))
+        return in_order
 
 
 def _one_table(
-    X: Any, schema: Schema | None
-) -> tuple[Array, tuple[str, ...], tuple[Encoded, ...]]:
+    X: ArrayLike, schema: Schema | None
+) -> tuple[Array, Names, tuple[Encoded, ...]]:
     """The points of a table of all rows, its columns' names, and what a schema made of
     it.
     """
     if schema is None:
-        return validate_points(X), frame_columns(X), ()
+        points = validate_points(X)
+        return points, frame_columns(X), ()
     encoded = schema.encode(X)
     return encoded.points, schema.feature_names, (encoded,)
 
 
-def _cautions(parties: Sequence[str], encoded: Sequence[Encoded]) -> tuple[str, ...]:
-    """What is to be said where a schema leaves out most rows of a party, or reads no
-    cell of one of its columns.
-    """
-    sentences = []
-    for party, own in zip(parties, encoded, strict=bool(encoded)):
-        lost, columns = own.left_out_by[own.left_out_by >= 0], own.schema.columns
-        if 2 * len(lost) > own.n_rows:
-            sentences.append(
-                f"{LOCAL}the schema leaves out {len(lost)} of the {own.n_rows} rows of"
-                f" {party}, above all for cells of its column"
-                f" {columns[np.bincount(lost).argmax()].name!r} that are missing or"
-                " nothing that it may hold: look at how they are spelt."
-            )
-        elif own.blank:
-            sentences.append(
-                f"{LOCAL}all cells of {', '.join(map(repr, own.blank))} of {party} are"
-                " missing or nothing that the schema lets them hold, and stand-ins are"
-                " clustered: look at how they are spelt."
-            )
-        if own.foreign:
-            sentences.append(
-                f"{LOCAL}over {MOST_OUTSIDE:.0%} of the cells of"
-                f" {', '.join(map(repr, own.foreign))} of {party} lie outside the"
-                " schema's bounds: look at the units there."
-            )
-    return tuple(sentences)
+def _parties_of_rows(
+    groups: ArrayLike,
+    n_rows: int,
+    argument: str,
+) -> tuple[RowNumbers, Sequence[object]]:
+    """The number of each row's party, (n_rows,), and the parties' names."""
+    import pandas as pd
 
-
-def listed_tables(X: Any, argument: str = "X") -> list[ArrayLike]:
-    """The parties' tables as a list.
-
-    One table for all is a mistake that has a sentence of its own.
-    """
-    shape = getattr(X, "shape", ())
-    if len(shape) == 2:
-        others = (
-            ", name each row's party by groups, or use DPKMeans if one party holds all"
-            " rows"
-        )
+    names_of_rows = np.asarray(groups, dtype=object)
+    if names_of_rows.shape != (n_rows,):
         raise DataError(
-            f"{argument} is one table of shape {tuple(shape)}, but there must be one"
-            " for each client: pass a list such as [X_a,"
-            f" X_b]{others if argument == 'X' else ''}."
+            f"groups has shape {names_of_rows.shape}, but {argument} has {n_rows} rows:"
+            " give one for each row."
         )
-    if isinstance(X, Mapping):
-        return list(X.values())
-    if not isinstance(X, Iterable) or isinstance(X, str | bytes):
+    codes, parties = pd.factorize(names_of_rows)
+    has_gaps = codes.min(initial=0) < 0
+    if len(parties) < 2 or has_gaps:
+        named = f"{len(parties)} parties"
+        if has_gaps:
+            named += " and leaves rows without one"
         raise DataError(
-            f"{argument} is of type {type(X).__name__}, but there must be one table for"
-            " each client: pass a list such as [X_a, X_b]."
+            f"groups names {named}, but there must be at least 2 and each row needs"
+            " one: name them all."
         )
-    return list(X)
+    return codes, parties
 
 
-def _require_same_labels(tables: Mapping[str, ArrayLike], argument: str) -> None:
-    """Refuse frames whose columns are labelled, but not by text, in different ways.
-
-    Positions would be wrong.
-    """
-    labels = {
-        party: list(table.columns)
-        for party, table in tables.items()
-        if hasattr(table, "columns")
-    }
-    first = next(iter(labels), "")
-    for party, own in labels.items():
-        require_same_labels(
-            f"{argument}[{party}]: the columns are",
-            own,
-            f"{argument}[{first}]",
-            labels[first],
-        )
+def _cautions_of_groups(
+    encoded: Sequence[Encoded],
+    codes: RowNumbers,
+    parties: Sequence[object],
+) -> tuple[str, ...]:
+    """What is to be said of what a schema leaves out, by party of one table."""
+    of_parties = []
+    for code in range(len(parties)):
+        is_of_party = codes == code
+        for table in encoded:
+            left_out_by = table.left_out_by[is_of_party]
+            of_parties.append(replace(table, left_out_by=left_out_by))
+    names = [f"party {party!r}" for party in parties]
+    return schema_cautions(names, of_parties)

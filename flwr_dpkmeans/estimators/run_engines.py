@@ -58,59 +58,53 @@ def play_directly(
         )
     config = config.changed(dropout=Dropout.undisturbed())
     started = utc_now()
-    shape = {
-        "n_clients": len(parts),
-        "n_features": parts[0].shape[1] - config.settings.n_beside,
-    }
-    plan, kept = first_plan(
+    width = parts[0].shape[1]
+    plan, points_of_server = first_plan(
         config,
         server_points,
         run_id=secrets.randbits(62),
-        **shape,
+        n_clients=len(parts),
+        n_features=width - config.settings.n_beside,
     )
     with one_thread():
-        found = run_direct(
+        run = run_direct(
             plan,
             parts,
             scale=_in_box,
-            server_points=kept,
+            server_points=points_of_server,
             labels=labels,
             on_step=on_step,
         )
-    unclear = found.first.discoveries.unclear
     report = build_report(
-        found.plan,
-        found.attempts,
+        run.plan,
+        run.attempts,
         report_sentence("simulated"),
-        state=found.state,
-        unclear=unclear,
+        state=run.state,
+        unclear=run.first.discoveries.unclear,
     )
-    report = replace(
-        report,
-        provenance=Provenance.of(
-            plan.run_id,
-            "all parties",
-            found.digest,
-            started=started,
-        ),
+    provenance = Provenance.of(
+        plan.run_id,
+        "all parties",
+        run.digest,
+        started=started,
     )
-    evaluation = (
-        read_evaluation(found.plan, found.state)
-        if "centroids" in found.state.arrays
-        else None
-    )
+    evaluation = None
+    if "centroids" in run.state.arrays:
+        evaluation = read_evaluation(run.plan, run.state)
     return Federated(
-        found.plan,
-        found.state,
-        report,
+        run.plan,
+        run.state,
+        replace(report, provenance=provenance),
         config.feature_names,
-        tuple(found.steps),
+        tuple(run.steps),
         evaluation,
     )
 
 
 def _in_box(plan: Plan, points: Array) -> Array:
-    return in_box(plan_bounds(plan, points.shape[1]), points, plan.fraction_bits)
+    """Rows in the units of the data as the plan's sums take them."""
+    bounds = plan_bounds(plan, points.shape[1])
+    return in_box(bounds, points, plan.fraction_bits)
 
 
 def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
@@ -129,24 +123,18 @@ def fit_in_one_place(config: RunConfig, parts: Sequence[Array]) -> InOnePlace:
             " alone: run it in a copy of the project, or choose 'proxy_lloyd'."
         ) from error
     started = utc_now()
-    n_beside = config.settings.n_beside
-    state, box, privacy = fit(
-        config, [part[:, : part.shape[1] - n_beside] for part in parts]
+    width = parts[0].shape[1]
+    n_features = width - config.settings.n_beside
+    points = [part[:, :n_features] for part in parts]
+    state, box, privacy = fit(config, points)
+    no_plan = b""
+    provenance = Provenance.of(
+        secrets.randbits(62),
+        "all parties",
+        no_plan,
+        started=started,
     )
-    run_id, no_plan = secrets.randbits(62), b""
-    return (
-        state,
-        box,
-        replace(
-            privacy,
-            provenance=Provenance.of(
-                run_id,
-                "all parties",
-                no_plan,
-                started=started,
-            ),
-        ),
-    )
+    return state, box, replace(privacy, provenance=provenance)
 
 
 def _play_inprocess(

@@ -80,7 +80,7 @@ def play_inprocess(
         # All parts were encoded by one schema, if any.
         client.agreement, client.beside = planned_schema(config.settings), beside
     grid = InProcessGrid(
-        [_node(client) for client in clients], run_id=secrets.randbits(62)
+        [node_of(client) for client in clients], run_id=secrets.randbits(62)
     )
     strategy = PrivateKMeans.from_config(
         config,
@@ -110,7 +110,7 @@ def play_inprocess(
     )
 
 
-def _node(client: KMeansClient) -> Node:
+def node_of(client: KMeansClient) -> Node:
     """A virtual node that holds one client's rows and keeps its ledger in memory."""
     settings = NodeSettings(
         IN_SIMULATION,

@@ -149,16 +149,16 @@ class KMeansClient(NumPyClient):
             )
         points: Any = X if isinstance(X, Rows) else validate_points(X)
         n_points = points.shape[1] - (0 if schema is None else schema.n_beside)
-        self._points, self.beside = points[:, :n_points], points[:, n_points:]
-        self._table = table
+        self.points, self.beside = points[:, :n_points], points[:, n_points:]
+        self.profile_table = table
         # An array is the caller's own and the same in every run, so its errors tell a
         # server nothing about classes.
-        self._labels: Labels | Callable[[], ArrayLike] | None = (
+        self.labels: Labels | Callable[[], ArrayLike] | None = (
             labels
             if labels is None or callable(labels)
-            else validate_labels(labels, len(self._points))
+            else validate_labels(labels, len(self.points))
         )
-        self._output_dir = None if output_dir is None else Path(output_dir)
+        self.output_dir = None if output_dir is None else Path(output_dir)
         if image_shape is not None and (
             len(image_shape) != 2 or math.prod(image_shape) != n_points
         ):
@@ -166,10 +166,10 @@ class KMeansClient(NumPyClient):
                 f"image_shape is {tuple(image_shape)}, but a row has {n_points}"
                 " columns: give (height, width) with that product, or leave it out."
             )
-        self._image_shape = image_shape
+        self.image_shape = image_shape
         if feature_names is None:
             feature_names = schema.feature_names if schema else frame_columns(X)
-        self._feature_names = require_names(feature_names, self._points.shape[1])
+        self.feature_names = require_names(feature_names, self.points.shape[1])
         self._scaled: tuple[Plan, Array] | None = None
 
     def fit(
@@ -223,12 +223,12 @@ class KMeansClient(NumPyClient):
                 self.beside,
             )
         )
-        if isinstance(self._points, Rows):
-            each = len(self._points) / (time.monotonic() - started)
+        if isinstance(self.points, Rows):
+            each = len(self.points) / (time.monotonic() - started)
             logger.info(
                 "%s: %d rows, %.3g a second",
                 step.name,
-                len(self._points),
+                len(self.points),
                 each,
             )
         return arrays, 0, {}
@@ -237,9 +237,9 @@ class KMeansClient(NumPyClient):
         """What the mod may know of the table before a plan is agreed on."""
         from flwr_dpkmeans.results.whole_files import require_writable
 
-        if self._output_dir is not None:
-            require_writable(self._output_dir)
-        names = json.dumps(self._feature_names) if self._feature_names else ""
+        if self.output_dir is not None:
+            require_writable(self.output_dir)
+        names = json.dumps(self.feature_names) if self.feature_names else ""
         used = (
             ""
             if self.schema is None
@@ -249,12 +249,12 @@ class KMeansClient(NumPyClient):
         )
         known = {
             "feature_names": names,
-            "has_labels": self._labels is not None,
+            "has_labels": self.labels is not None,
             "schema": self.agreement,
             "used": used,
         }
         return {
-            "n_features": self._points.shape[1],
+            "n_features": self.points.shape[1],
             **{name: value for name, value in known.items() if value},
         }
 
@@ -287,7 +287,7 @@ class KMeansClient(NumPyClient):
         self.privacy_ = report = PrivacyReport.from_dict(
             json.loads(str(config["report"]))
         )
-        names = agreed_names(plan, self._feature_names)
+        names = agreed_names(plan, self.feature_names)
         self.local_warnings_ = local_cautions(
             plan.config,
             plan.delta,
@@ -296,11 +296,11 @@ class KMeansClient(NumPyClient):
         )
         # An image's border is one colour, and its pixels are no measures that somebody
         # chose.
-        if self.schema is None and self._image_shape is None:
-            doubts = doubts_about_own_table(self._points, self._feature_names)
-            sentences = sentences_about(doubts, self._feature_names)
+        if self.schema is None and self.image_shape is None:
+            doubts = doubts_about_own_table(self.points, self.feature_names)
+            sentences = sentences_about(doubts, self.feature_names)
             self.local_warnings_ += tuple(LOCAL + sentence for sentence in sentences)
-        if self._output_dir is not None:
+        if self.output_dir is not None:
             for sentence in self.local_warnings_:
                 logger.warning("%s", sentence)
         report = replace(report, warnings=report.warnings + self.local_warnings_)
@@ -315,27 +315,27 @@ class KMeansClient(NumPyClient):
             self.evaluation_ = (
                 read_evaluation(plan, state, int(n_asked)) if measured else None
             )
-        if self._output_dir is not None:
+        if self.output_dir is not None:
             spent: Any = config.get("spent", "")
             own = {
                 "evaluation": self.evaluation_,
-                "image_shape": self._image_shape,
+                "image_shape": self.image_shape,
                 "spent": spent,
             }
             for path in write_result(
-                self._output_dir,
+                self.output_dir,
                 plan,
                 state,
                 report,
                 names,
                 self.schema,
-                self._profile,
+                self.profile,
                 aside=can_run_aside(),
                 **own,
             ):
                 logger.info("wrote %s", path)
-        if isinstance(self._points, Rows):
-            self._points.forget()
+        if isinstance(self.points, Rows):
+            self.points.forget()
         return 0.0, 0, {}
 
     def outside(self, config: dict[str, Scalar]) -> Array:
@@ -352,22 +352,22 @@ class KMeansClient(NumPyClient):
             (points[rows] for rows in row_blocks(len(points), points.shape[1])),
         )
 
-    def _profile(self, model: Model) -> Any:
+    def profile(self, model: Model) -> Any:
         """This client's own rows by cluster.
 
         Whatever is wrong with the table decides nothing else.
         """
         from flwr_dpkmeans.results.profile import as_frame
 
-        if isinstance(self._points, Rows):
+        if isinstance(self.points, Rows):
             logger.info("no local profile is written of a table beyond memory")
             return None
         try:
-            if self._table is None:
+            if self.profile_table is None:
                 return replace(model, schema=None).profile(
-                    as_frame(self._points, self._feature_names)
+                    as_frame(self.points, self.feature_names)
                 )
-            return model.profile(self._table())
+            return model.profile(self.profile_table())
         except Exception as error:
             logger.warning("no local profile was written: %s", where_raised(error))
             return None
@@ -383,15 +383,15 @@ class KMeansClient(NumPyClient):
         """
         from flwr_dpkmeans.data.bundled import as_classes
 
-        if self._labels is None or step.labelled is None:
+        if self.labels is None or step.labelled is None:
             return None
         n_classes = plan.task.n_classes(plan.settings)
         if n_classes == 0:
             return None
-        given = self._labels() if callable(self._labels) else self._labels
+        given = self.labels() if callable(self.labels) else self.labels
         if isinstance(given, Rows):
             return given.then(lambda block: as_classes(block, len(block)))  # type: ignore[no-any-return]
-        labels = as_classes(given, len(self._points))
+        labels = as_classes(given, len(self.points))
         foreign = (labels < 0) | (labels >= n_classes)
         if foreign.any():
             logger.warning(
@@ -405,9 +405,9 @@ class KMeansClient(NumPyClient):
     def _ordered(self, plan: Plan) -> Array:
         """The points with their columns in the order that the run agrees on."""
         places = column_positions(
-            self._feature_names, agreed_names(plan, self._feature_names)
+            self.feature_names, agreed_names(plan, self.feature_names)
         )
-        ordered: Array = self._points if places is None else self._points[:, places]
+        ordered: Array = self.points if places is None else self.points[:, places]
         return ordered
 
     def _grid_points(self, plan: Plan) -> Array:
@@ -416,7 +416,7 @@ class KMeansClient(NumPyClient):
 
         if self._scaled is None or self._scaled[0] is not plan:
             bounds, points = (
-                plan_bounds(plan, self._points.shape[1]),
+                plan_bounds(plan, self.points.shape[1]),
                 self._ordered(plan),
             )
             self._scaled = (plan, in_box(bounds, points, plan.fraction_bits))

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -138,20 +138,22 @@ class Progress(logging.Handler):
         self,
         run_id: int = 0,
         folder: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(logging.WARNING)
+        self._clock = clock
         self._folder, self._joined = folder, set[int]()
         self.known = RunProgress(run=str(run_id), started=utc_now(), updated=utc_now())
         self.begin()
 
     def begin(self) -> None:
         """Count round trips, and seconds, from now on."""
-        self._start, self.n_done = time.monotonic(), 0
+        self._start, self.n_done = self._clock(), 0
 
     @property
     def seconds(self) -> float:
         """Since the start."""
-        return time.monotonic() - self._start
+        return self._clock() - self._start
 
     def tell(self, **news: Any) -> None:
         """Take news in, sets of nodes by their names, and renew the file."""

@@ -125,7 +125,7 @@ class ClusterClient(KMeansClient):
                 " that a cluster sums: plan at record level with a statistic that"
                 " takes blocks, or give the rows as one file."
             )
-        total = self._summed(
+        total = self.summed(
             partial(
                 _statistic, parameters=parameters, config=config | {"unrounded": True}
             )
@@ -144,27 +144,25 @@ class ClusterClient(KMeansClient):
 
     def outside(self, config: dict[str, Scalar]) -> Array:
         try:
-            return self._summed(partial(KMeansClient.outside, config=config))
+            return self.summed(partial(KMeansClient.outside, config=config))
         except DataError as error:
             # The result is paid for: what its own rows say against it is less than it.
             logger.warning("the own rows are not held against the result: %s", error)
-            return np.zeros(1 + self._points.shape[1])
+            return np.zeros(1 + self.points.shape[1])
 
-    def _profile(self, model: Model) -> Any:
+    def profile(self, model: Model) -> Any:
         logger.info("no local profile is written of rows on a cluster")
 
     def count(self) -> int:
         """How many rows are clustered: for this client's own eyes."""
-        return int(
-            self._summed(lambda client: np.array([float(len(client._points))]))[0]
-        )
+        return int(self.summed(lambda client: np.array([float(len(client.points))]))[0])
 
     def _looked_at(self) -> tuple[list[Path], Any]:
         """The files, and a table without rows."""
         schemas = parquet_schemas(Path(self._path))
         return list(schemas), next(iter(schemas.values())).empty_table()
 
-    def _summed(self, work: Callable[[KMeansClient], Array]) -> Array:
+    def summed(self, work: Callable[[KMeansClient], Array]) -> Array:
         """What ``work(client)`` finds for a client of each block, added up.
 
         Exact on the grid.
@@ -254,7 +252,7 @@ def _ray() -> Iterator[Summed]:
     yield (
         lambda groups, of_block: (
             data.from_items(groups)
-            .flat_map(_of_group, fn_args=[of_block], max_retries=_RETRIES)
+            .flat_map(of_group, fn_args=[of_block], max_retries=_RETRIES)
             .iter_rows()
         )
     )
@@ -290,9 +288,7 @@ def _dask() -> Iterator[Summed]:
                 f"a worker of the Dask cluster lacks flwr-dpkmeans {__version__}, the"
                 " node's: install it."
             )
-        due = client.map(
-            lambda group: [*_of_group(group, of_block)], groups, pure=False
-        )
+        due = client.map(lambda group: [*of_group(group, of_block)], groups, pure=False)
         while due:
             if not client.scheduler_info()["workers"]:
                 raise DataError(
@@ -351,7 +347,7 @@ _ENGINES = {
 }
 
 
-def _of_group(group: Item, of_block: OfBlock) -> Iterator[Item]:
+def of_group(group: Item, of_block: OfBlock) -> Iterator[Item]:
     """On a worker: read one group of rows.
 
     Ray's own blocks join files, by types into which a cell may not fit.

@@ -341,7 +341,7 @@ class PrivateKMeans(Strategy):
             step.round_index,
             step.epsilon,
         )
-        return self._arrays(), _step_metrics(step)
+        return self._arrays(), step_metrics(step)
 
     configure_evaluate = configure_train
 
@@ -923,7 +923,7 @@ def _result_type(dtype: np.dtype[Any], keeps_whole: bool) -> str:
     return "int64" if keeps_whole else "float64"
 
 
-def _step_metrics(step: Step) -> MetricRecord:
+def step_metrics(step: Step) -> MetricRecord:
     metrics: dict[str, Any] = {
         "epsilon": step.epsilon,
         "n-clients": step.n_clients,

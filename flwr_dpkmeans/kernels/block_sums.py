@@ -5,7 +5,6 @@ Sums of values on the grid are exact, so that neither blocks nor threads show in
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from flwr_dpkmeans.kernels.blocks import Rows, row_blocks
 from flwr_dpkmeans.kernels.grid import FloatArray
+from flwr_dpkmeans.resources import n_processors
 
 Arrays = Sequence[FloatArray]
 SumOfBlocks = Callable[[Sequence[Rows]], list[FloatArray]]
@@ -45,8 +45,7 @@ def sum_in_threads(
 ) -> list[FloatArray]:
     """Add up what each thread sums over its share of the blocks."""
     blocks = list(parts)
-    n_processors = os.cpu_count() or 1
-    n_threads = min(len(blocks), n_processors)
+    n_threads = min(len(blocks), n_processors())
     if n_threads == 1:
         return sum_of(blocks)
     shares = [blocks[first::n_threads] for first in range(n_threads)]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from flwr_dpkmeans.resources import limits
+
 Rows = slice
 """Some neighbouring rows of a table."""
-BLOCK_BYTES = 1 << 21
-"""Size of one working array; a step has a handful of them.
-
-What is returned, and the centres, come on top.
-"""
 _BYTES_PER_VALUE = 8
 
 
@@ -20,7 +17,7 @@ def block_length(values_each: int) -> int:
     Each item has `values_each` numbers, such as d features and k scores.
     """
     bytes_each = _BYTES_PER_VALUE * max(1, values_each)
-    return max(1, BLOCK_BYTES // bytes_each)
+    return max(1, limits().block_bytes // bytes_each)
 
 
 def row_blocks(

@@ -271,7 +271,7 @@ def ellipsoid_of(
 
     The diagonal is pulled toward the average `variance` by how much of its scatter
     noise explains. Rows were clipped, so only proportions count: the trace becomes d
-    times `variance` (``PROXY_LLOYD.md``, covariance).
+    times `variance` (``proxy_lloyd.md``, covariance).
     """
     n_features = len(matrix)
     diagonal = np.diag(matrix)
@@ -634,7 +634,7 @@ def likely_weights(
     k-means of them has the least expected cost.
 
     A proxy has rows with a chance that is learnt from all counts, and then from `least`
-    deviations to `n` of them, all octaves alike (``PROXY_LLOYD.md``, weights). Unless
+    deviations to `n` of them, all octaves alike (``proxy_lloyd.md``, weights). Unless
     all counts together are above `least` deviations of their sum's noise, what is
     likelier empty than not weighs nothing. On the grid.
     """
@@ -692,7 +692,7 @@ def unheard_rows(
     `weights` what was made of them. Of all `n` rows those in a bin and beyond are
     estimated by the `histogram` and its noise, (N_DISTANCES,), by the proxies there,
     and by what the others leave; what noise makes in any bin is none
-    (``PROXY_LLOYD.md``). On the grid.
+    (``proxy_lloyd.md``). On the grid.
     """
 
     def beyond(values: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What a run costs whom, by the model of `SCALE.md`.
+"""What a run costs whom, by the model of `scale.md`.
 
 From what one core was measured to take.
 
@@ -74,7 +74,7 @@ def cost_of(
         plan.round_at(index).length
         for index in range(plan.first_round, plan.last_round + 1)
     ]
-    n_neighbours, n_agreements = _pairs(plan) if plan.settings.masking else (0, 0)
+    n_neighbours, n_agreements = pairs_of(plan) if plan.settings.masking else (0, 0)
     masks = n_neighbours * WORD * sum(lengths) + n_agreements * AGREEMENT
     longest = max(lengths)
     return Cost(
@@ -86,7 +86,7 @@ def cost_of(
     )
 
 
-def _pairs(plan: Plan) -> tuple[int, int]:
+def pairs_of(plan: Plan) -> tuple[int, int]:
     """With how many neighbours a client masks, and how often it agrees on a key.
 
     Where sums are recovered, with each in each round.

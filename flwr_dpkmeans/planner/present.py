@@ -37,9 +37,12 @@ def described(forecast: Forecast, form: str) -> str:
 
 
 def draw_forecast(forecast: Forecast) -> bytes:
-    """Draw expected excess as a PNG, with its candidates as lines and the request
-    marked.
-    """
+    """Draw `forecast_figure` as a PNG."""
+    return png_of(forecast_figure(forecast))
+
+
+def forecast_figure(forecast: Forecast) -> Any:
+    """Draw expected excess, with its candidates as lines and the request marked."""
     from matplotlib.ticker import LogLocator
 
     request = forecast.request
@@ -87,7 +90,7 @@ def draw_forecast(forecast: Forecast) -> bytes:
         " clients; bands: standard error",
         fontsize=10,
     )
-    return png_of(figure)
+    return figure
 
 
 def _lowest(forecast: Forecast) -> float:

@@ -292,7 +292,7 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     largest_loss = float(mixture.losses[-1])
     deviations = math.sqrt(-2.0 * math.log(delta)) + 0.5 * totals.mu
     enough = largest_loss + totals.mu * deviations
-    enough = _mixture_turning_epsilon(mixture, tau, enough)
+    enough = mixture_turning_epsilon(mixture, tau, enough)
 
     def cost(epsilon: float) -> float:
         return mixture.delta(epsilon) + slack_cost(tau, epsilon)
@@ -300,7 +300,7 @@ def _mixture_epsilon(totals: Totals, delta: float) -> float:
     return _least_epsilon(cost, delta, enough)
 
 
-def _mixture_turning_epsilon(
+def mixture_turning_epsilon(
     mixture: mixtures.Mixture, tau: float, high: float
 ) -> float:
     """Return the epsilon, at most `high`, at which delta falls as fast as slack rises.
@@ -319,7 +319,7 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
     """
     if delta <= losses.FFT_NOISE:
         return math.inf
-    numerical = _losses_of(totals)
+    numerical = losses_of(totals)
     if numerical is None:
         return math.inf
     tau = totals.closeness.additive
@@ -344,7 +344,7 @@ def numerical_epsilon(totals: Totals, delta: float) -> float:
     return smallest_true(lambda trial: cost(trial) <= delta, epsilon, cheapest)
 
 
-def _losses_of(totals: Totals) -> losses.NumericalLosses | None:
+def losses_of(totals: Totals) -> losses.NumericalLosses | None:
     """Return the privacy losses of all releases together.
 
     Equal releases are composed together, and all that are not sampled in closed form.

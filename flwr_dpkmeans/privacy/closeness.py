@@ -13,8 +13,8 @@ any delta, in delta:
     If M is (epsilon, delta)-DP, and on every input the outputs of M' and M are that
     close, then M' is (epsilon + a + b, exp(a) (delta + (1 + exp(epsilon)) tau))-DP.
 
-Over adaptive releases a, b and tau add up. Proofs: ``README.md``, "How close discrete
-noise is".
+Over adaptive releases a, b and tau add up. Proofs: ``noise_proofs.md``, "How close
+discrete noise is".
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def discrete_gaussian_closeness(std: float, n_entries: int) -> Closeness:
         above = min(n / (24 s^2), sqrt(6.00002 n x) / (24 s^2) + n / (319 s^4)),
         below = (sqrt(n y) + y) / (12 s^2 - 1) + n (1/(186 s^4) + h).
 
-    The proof is in ``README.md``, "How close discrete noise is".
+    The proof is in ``noise_proofs.md``, "How close discrete noise is".
     """
     std = require_at_least(
         "std",

@@ -13,7 +13,7 @@ scale exp(-k^2 / (2 std^2)).
 
 Doubles decide a comparison only where it is clear whatever they were rounded to, else
 fractions and more bits of U do. Weights, errors, and what lies behind the last block:
-``README.md``, "How exact discrete Gaussians are".
+``noise_proofs.md``, "How exact discrete Gaussians are".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much releases over Poisson samples tell: their losses, on a grid.
 
-By ``dp_accounting``, pessimistically; ``README.md``, "Mixtures", derives how pure
+By ``dp_accounting``, pessimistically; ``noise_proofs.md``, "Mixtures", derives how pure
 releases are priced together with them.
 """
 

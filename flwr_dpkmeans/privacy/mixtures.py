@@ -1,7 +1,7 @@
 """How much Gaussian and pure releases tell together.
 
-A pure release is no worse than a randomized response of its epsilon; ``README.md``,
-"Mixtures", derives the price.
+A pure release is no worse than a randomized response of its epsilon;
+``noise_proofs.md``, "Mixtures", derives the price.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class OpenDPNoise(NoiseSource):
 
     It takes 10 to 20 microseconds per value. The samplers work on exact rationals
     (Canonne, Kamath and Steinke 2020). Threads may share it, and it takes no seed.
-    Constant time is not claimed (`LIMITS.md`).
+    Constant time is not claimed (`sharp_edges.md`).
 
     OpenDP takes its bytes from OpenSSL's generator, which each thread seeds from the
     operating system and which seeds itself again in a process with another number, so
@@ -189,7 +189,7 @@ class SecureNoise(OpenDPNoise):
 
     Laplace variables remain OpenDP's. Each Gaussian is made of fresh bytes of the
     system's: there is neither key nor state that forks, threads, workers or copies of a
-    process could share. Constant time is not claimed (`LIMITS.md`).
+    process could share. Constant time is not claimed (`sharp_edges.md`).
     """
 
     def require_available(self, family: str) -> None:

@@ -110,20 +110,20 @@ _ROOMS_AROUND_A_RUN = frozenset({"baselines", "cli", "deploy", "planner"})
 
 
 @lru_cache(maxsize=1)
-def sources_hash() -> str:
+def sources_hash(package: Path = _PACKAGE) -> str:
     """Hash names and contents of the files that decide results, with SHA-256.
 
     Modules, and values and words in TOML. Not the examples for people
     (``*.example.toml``) nor the rooms around a run, which Flower's app does not have.
     """
     digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*")):
-        room = path.relative_to(_PACKAGE).parts[0]
+    for path in sorted(package.rglob("*")):
+        room = path.relative_to(package).parts[0]
         if path.suffix not in (".py", ".toml") or room in _ROOMS_AROUND_A_RUN:
             continue
         if path.name.endswith(".example.toml"):
             continue
-        name = path.relative_to(_PACKAGE).as_posix()
+        name = path.relative_to(package).as_posix()
         content = path.read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)

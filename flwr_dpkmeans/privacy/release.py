@@ -358,7 +358,7 @@ def as_released(
     return ReleasedSum(arrays, blocks, _MAKER)
 
 
-PROOF_PAGE = "flwr_dpkmeans/privacy/README.md"
+PROOF_PAGE = "flwr_dpkmeans/docs/reference/proofs.md"
 _PROOFS = {
     NoiseShape.GAUSSIAN: ("gaussian_mechanism", ["M1", "M3"]),
     NoiseShape.LAPLACE: ("laplace_mechanism", ["M2"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from flwr_dpkmeans.algorithms.kmeans_task import KMeansTask
 from flwr_dpkmeans.algorithms.measure import EvaluationResult
@@ -21,7 +20,7 @@ from flwr_dpkmeans.sums.statement import (
 
 @dataclass(frozen=True)
 class Federated:
-    """What a task found; its arrays by name as ``found["mean"]``."""
+    """What a task found; its arrays by name as ``result["mean"]``."""
 
     plan: Plan
     """The final one."""
@@ -36,7 +35,7 @@ class Federated:
     """Metrics of a clustering, if the run had an evaluation."""
     labels: tuple[object, ...] = ()
     """Of the columns of frames, also where these are no names."""
-    classes: tuple[Any, ...] = ()
+    classes: tuple[object, ...] = ()
     """Names of classes, in the order of what was released of them.
 
     Empty where they are numbers from 0 on.
@@ -60,21 +59,23 @@ class Federated:
         """All numbers with the names of columns and classes, and with their errors, to
         be printed or as a frame.
         """
-        task, result = self.plan.task, self.result
+        plan = self.plan
+        task = plan.task
+        result = self.result
         title = (
-            f"{task.name} of {self.plan.n_clients} parties, epsilon"
+            f"{task.name} of {plan.n_clients} parties, epsilon"
             f" {self.privacy.epsilon:.4g}"
         )
         names = {"column": list(self.columns), "class": list(map(str, self.classes))}
         if isinstance(task, NaiveBayesTask):
-            names |= task.columns(self.plan.n_features or 0).names(self.columns)
+            columns = task.columns(plan.n_features or 0)
+            names |= columns.names(self.columns)
         # Errors that are arrays, too, stand beside what they are errors of.
-        errors = list(result.errors.values())
-        arrays = {
-            name: array
-            for name, array in result.arrays.items()
-            if not any(array is one for one in errors)
-        }
+        error_ids = set(map(id, result.errors.values()))
+        arrays = {}
+        for name, array in result.arrays.items():
+            if id(array) not in error_ids:
+                arrays[name] = array
         values = Values.of(
             title,
             arrays,
@@ -102,10 +103,9 @@ class Federated:
         return self.result.keys()
 
     def __repr__(self) -> str:
-        found = ", ".join(
-            f"{name!r} {array.shape}" for name, array in self.result.arrays.items()
-        )
+        arrays = self.result.arrays
+        shapes = [f"{name!r} {array.shape}" for name, array in arrays.items()]
         return (
-            f"{type(self).__name__}({found}; {self.plan.task.name}, epsilon"
+            f"{type(self).__name__}({', '.join(shapes)}; {self.plan.task.name}, epsilon"
             f" {self.privacy.epsilon:.4g})"
         )

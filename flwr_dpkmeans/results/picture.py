@@ -59,7 +59,12 @@ _QUIET = "#666666"
 
 
 def draw_summary(result: RunResult) -> bytes:
-    """Draw what came out as a PNG: the clusters, and what speaks against them.
+    """Draw `summary_figure` as a PNG."""
+    return png_of(summary_figure(result))
+
+
+def summary_figure(result: RunResult) -> Any:
+    """Draw what came out: the clusters, and what speaks against them.
 
     Narrow, so that a telephone shows it.
     """
@@ -133,7 +138,12 @@ def _heights(result: RunResult) -> list[float]:
 
 
 def draw_rounds(result: RunResult) -> bytes:
-    """Draw as a PNG what each release cost, and each round's radius and movement."""
+    """Draw `rounds_figure` as a PNG."""
+    return png_of(rounds_figure(result))
+
+
+def rounds_figure(result: RunResult) -> Any:
+    """Draw what each release cost, and each round's radius and movement."""
     figure = new_figure(11, 4.0)
     left, right = figure.subplots(1, 2)
     _draw_epsilon(left, result.report)
@@ -147,7 +157,16 @@ def draw_cost_curve(
     n_clusters: int,
     report: PrivacyReport,
 ) -> bytes:
-    """Draw a cost curve, (largest k,), as a PNG, with its elbow at `n_clusters`."""
+    """Draw `cost_curve_figure` as a PNG."""
+    return png_of(cost_curve_figure(costs, n_clusters, report))
+
+
+def cost_curve_figure(
+    costs: NDArray[np.float64],
+    n_clusters: int,
+    report: PrivacyReport,
+) -> Any:
+    """Draw a cost curve, (largest k,), with its elbow at `n_clusters`."""
     figure = new_figure(6.5, 4)
     axes = figure.subplots()
     ks = np.arange(1, len(costs) + 1)
@@ -201,8 +220,8 @@ def png_of(figure: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _finished(figure: Any, report: PrivacyReport) -> bytes:
-    """The PNG, its origin at the foot.
+def _finished(figure: Any, report: PrivacyReport) -> Any:
+    """The figure, its origin at the foot.
 
     Texts are drawn as they are: two dollar signs in names make no formula.
     """
@@ -215,7 +234,7 @@ def _finished(figure: Any, report: PrivacyReport) -> bytes:
         figure.supxlabel(origin, fontsize=_SMALL - 1, color=_GREY)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    return png_of(figure)
+    return figure
 
 
 def _draw_images(figure: Any, result: RunResult) -> None:

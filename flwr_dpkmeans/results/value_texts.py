@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flwr_dpkmeans.data.columns.column_kind import Kind
+from flwr_dpkmeans.data.columns.in_units import errors_in_units
 from flwr_dpkmeans.privacy.shown import error_text, rounded_text
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _errors(model: Model) -> list[list[float]]:
     for column, features in schema.features_of_columns:
         column_means = means[:, features]
         column_widths = half_widths[:, features]
-        errors = column.errors_in_units(column_means, column_widths)
+        errors = errors_in_units(column, column_means, column_widths)
         rows += errors.T.tolist()
     return rows
 

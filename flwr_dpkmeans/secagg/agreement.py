@@ -2,7 +2,8 @@
 
 A client gives one share for each neighbour: of its self mask if it survived, of its
 pairwise key if it is gone. Locks stand against a server that tells clients different
-cohorts or survivors: shares open only by agreement; ``README.md``, "Recoverable sums".
+cohorts or survivors: shares open only by agreement; ``protocol.md``, "Recoverable
+sums".
 
 ==============  =========================================================
 a part          is

@@ -1,7 +1,7 @@
 """Who signed which key: long-term identities by Ed25519 signatures (RFC 8032).
 
 The keys of a run reach a client through the server, which could put its own in their
-place; signatures say whose they are. ``README.md`` beside this file says what is signed
+place; signatures say whose they are. ``protocol.md`` says what is signed
 and what is held against it.
 """
 

@@ -5,7 +5,7 @@ are the `degree` nearest: with them it masks, and they hold the shares of its ke
 the worst way to split t clients that collude or fall silent, a server must not learn
 both keys of a client (twice the threshold is more than the degree plus the colluding
 neighbours), nor read a part of the sum or a second one, whoever it says is gone; the
-silent must leave enough share-holders. ``README.md``, "Recoverable sums", has the
+silent must leave enough share-holders. ``protocol.md``, "Recoverable sums", has the
 proof, after Bell, Bonawitz, Gascon, Lepoint, Raykova, "Secure Single-Server Aggregation
 with (Poly)Logarithmic Overhead", 2020, section 3.3.
 
@@ -55,7 +55,7 @@ class RecoveryGraph:
 
         Where everybody neighbours everybody, all were told of the same survivors.
         Otherwise clients on far parts of the circle may have been told of different
-        ones, and nobody notices: the bound is (6) of the proof in `README.md`.
+        ones, and nobody notices: the bound is (6) of the proof in `protocol.md`.
 
         Parameters
         ----------

@@ -60,7 +60,7 @@ class RecoverSession(Session):
     ) -> None:
         """See `Session`; `slots` are the aggregations that keys are shared for."""
         n_sharers = len(roster.members)
-        self._graph = graph.recovery_graph(n_sharers, max_silent)
+        self.graph = graph.recovery_graph(n_sharers, max_silent)
         super().__init__(
             roster,
             least=graph.least_survivors(n_sharers, max_silent, min_cohort),
@@ -98,7 +98,7 @@ class RecoverSession(Session):
 
     def neighbours(self, node_id: int) -> NodeIds:
         """Return the nodes that hold one client's shares and mask with it."""
-        return self.sharers.circle(node_id, self._graph.degree)
+        return self.sharers.circle(node_id, self.graph.degree)
 
     # -- requests
 
@@ -442,7 +442,7 @@ class RecoverSession(Session):
                 holder,
                 replies,
                 coordinates,
-                self._graph.threshold,
+                self.graph.threshold,
             )
         return shares
 
@@ -464,7 +464,7 @@ class RecoverSession(Session):
                 pad = tickets.get(holder, b"")
                 parts[coordinate] = agreement.combine(shares[holder][owner], pad)
         self._require_threshold(len(parts), owner)
-        enough = islice(parts.items(), self._graph.threshold)
+        enough = islice(parts.items(), self.graph.threshold)
         return shamir.reconstruct(dict(enough))
 
     def _require_committed(
@@ -525,10 +525,10 @@ class RecoverSession(Session):
         n_shares: int,
         owner: int,
     ) -> None:
-        if n_shares < self._graph.threshold:
+        if n_shares < self.graph.threshold:
             raise ProtocolError(
                 f"{n_shares} neighbours of node {owner} gave a share of its key, but"
-                f" {self._graph.threshold} are needed: another attempt is due."
+                f" {self.graph.threshold} are needed: another attempt is due."
             )
 
 

@@ -2,8 +2,8 @@
 
 Who adds noise is a `TrustModel`.
 
-A package of somebody else's adds one or the other in one file (``A_METHOD.md`` beside
-this one), and makes it known by `register` or `register_trust` or, without being
+A package of somebody else's adds one or the other in one file (``add_a_method.md``),
+and makes it known by `register` or `register_trust` or, without being
 imported first, by an entry point of the group ``flwr_dpkmeans.tasks`` or
 ``flwr_dpkmeans.trust_models``. Every party of a run needs it: each client builds the
 rounds itself.

@@ -240,7 +240,7 @@ class LocalRun(Server):
         self._on_step = on_step
         self.scaled: dict[int, Array] = {}
         self.memories: dict[int, Memory] = {}
-        self._pairs: dict[Any, Any] = {}
+        self.pairs: dict[Any, Any] = {}
         self.unmasked_vector: Ring = np.zeros(0, dtype=np.uint64)
         """What the last client masked, for audits that play all parties."""
         self.steps: list[Step] = []
@@ -289,7 +289,7 @@ class LocalRun(Server):
         protocol = memory.protocol
         if request.stage is Stage.KEYS and isinstance(protocol, Retry):
             fields = vars(protocol)
-            paired = Paired(**fields, agreed=self._pairs)
+            paired = Paired(**fields, agreed=self.pairs)
             memory = changed(memory, protocol=paired)
         self.memories[node] = memory
         self.unmasked_vector = client.unmasked_vector

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, MutableMapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
@@ -14,7 +14,7 @@ _logger = placed_logger("flwr_dpkmeans.plugins")
 ItemT = TypeVar("ItemT")
 
 
-class Registry(Mapping[str, ItemT]):
+class Registry(MutableMapping[str, ItemT]):
     """Things by name: those that were added, and those that installed packages offer by
     an entry point of a group.
 
@@ -91,6 +91,14 @@ class Registry(Mapping[str, ItemT]):
         if name not in self._items:
             self._load()
         return self._items[name]
+
+    def __setitem__(self, name: str, item: ItemT) -> None:
+        """Let a name stand for an item, whatever it stood for; `add` asks first."""
+        self._items[name] = item
+
+    def __delitem__(self, name: str) -> None:
+        self._places.pop(name, None)
+        self._items.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
         self._load()

@@ -61,7 +61,7 @@ class Task(Options, ABC):
     Examples
     --------
     The smallest is `algorithms.moments.HistogramsTask`;
-    ``flwr_dpkmeans/sums/A_METHOD.md`` goes through a whole package.
+    ``flwr_dpkmeans/docs/how-to/add_a_method.md`` goes through a whole package.
 
     >>> from flwr_dpkmeans.algorithms.moments import HistogramsTask, HistogramsOptions
     >>> HistogramsTask(options=HistogramsOptions(bins=5)).options.bins
@@ -417,7 +417,7 @@ def _read(value: Any) -> Task:
     return task
 
 
-def _require_own_names(name: str, task: type[Task]) -> None:
+def require_free_names(name: str, task: type[Task]) -> None:
     """Refuse a task of another name, or whose options have names of a run's settings.
 
     These would overwrite them.
@@ -439,7 +439,7 @@ def _require_own_names(name: str, task: type[Task]) -> None:
 
 
 TASKS: Registry[type[Task]] = Registry(
-    "flwr_dpkmeans.tasks", "algorithm", _require_own_names
+    "flwr_dpkmeans.tasks", "algorithm", require_free_names
 )
 """Every task that a plan may name."""
 

@@ -142,6 +142,20 @@ class TrustModel(ABC):
 
     # -- what each side does -----------------------------------------------------------
 
+    def draw(
+        self,
+        blocks: Sequence[Block],
+        source: NoiseSource,
+        fraction_bits: int,
+        *,
+        share: float = 1.0,
+    ) -> Ring:
+        """Draw fresh noise of a sum, or one client's share of it.
+
+        See `privacy.release.draw_noise`.
+        """
+        return draw_noise(blocks, source, fraction_bits, share=share)
+
     def contribute(
         self,
         vector: FixedPointVector,
@@ -157,7 +171,7 @@ class TrustModel(ABC):
             return vector
         return FixedPointVector(
             vector.values
-            + draw_noise(
+            + self.draw(
                 blocks,
                 source,
                 fraction_bits,
@@ -182,16 +196,10 @@ class TrustModel(ABC):
                 f"a readable sum reached the server under {self.name!r}: the run is"
                 " stopped."
             )
-        values = (
-            aggregate.values
-            if self.shared_noise
-            else with_noise(
-                aggregate,
-                blocks,
-                fraction_bits,
-                source,
-            )
-        )
+        values = aggregate.values
+        if not self.shared_noise:
+            # Readable or not: modulo 2^64.
+            values = values + self.draw(blocks, source, fraction_bits)
         return Broadcast(
             values,
             as_released(values, blocks, fraction_bits) if self.server_reads else None,
@@ -304,16 +312,6 @@ class TrustModel(ABC):
         return theorem(
             block, shared_noise=self.shared_noise, sampling_rate=sampling_rate
         )
-
-
-def with_noise(
-    aggregate: AggregateVector,
-    blocks: Sequence[Block],
-    fraction_bits: int,
-    source: NoiseSource,
-) -> Ring:
-    """Add fresh noise to an aggregate, readable or not, modulo 2^64."""
-    return aggregate.values + draw_noise(blocks, source, fraction_bits)
 
 
 class Oblivious(TrustModel):

@@ -16,9 +16,9 @@ import pytest
 from flwr.app import Message
 from support.messages import (
     RECORD,
+    ServerRun,
     Stage,
     Status,
-    keys_messages,
     parse_failure,
     stage_of,
 )
@@ -72,7 +72,7 @@ def labelled(n_classes: int = 3, without: int | None = None) -> Federation:
     running = federation()
     for node, client in running.clients.items():
         if node != without:
-            client._labels = np.arange(len(client._points)) % n_classes
+            client.labels = np.arange(len(client.points)) % n_classes
     return running
 
 
@@ -330,10 +330,9 @@ def replies_to_a_plan(
         run_id=77,
     )
     config = small_config(evaluation="private", n_classes=n_classes)
-    strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
+    server = ServerRun(config, run_id=77, seed=0, node_ids=running.grid.get_node_ids())
     with running.grid.running():
-        strategy._open(running.grid)
-        replies = list(running.grid.send_and_receive(keys_messages(strategy.run)))
+        replies = list(running.grid.send_and_receive(server.keys_messages()))
     assert all(parse_failure(reply.content)[0] is Status.OK for reply in replies)
     assert running.charges() == 0
     return [all_bytes(reply) for reply in replies]
@@ -360,7 +359,7 @@ def test_a_run_ends_whatever_the_labels_are(
     running = make_federation(parts, loaders={3: lambda _: odd})
     for node, client in running.clients.items():
         if node != 3:
-            client._labels = np.arange(len(client._points)) % 3
+            client.labels = np.arange(len(client.points)) % 3
     with caplog.at_level(logging.WARNING, "flwr_dpkmeans.client"):
         result = running.start(
             trust="central", evaluation="private", n_classes=3, epsilon=60.0
@@ -438,10 +437,9 @@ def answers_of_an_app(
         evaluation=evaluation,
         n_classes=n_classes,
     )
-    strategy = PrivateKMeans.from_config(config, on_step=lambda _: None)
+    server = ServerRun(config, run_id=78, seed=0, node_ids=grid.get_node_ids())
     with grid.running():
-        strategy._open(grid)
-        replies = list(grid.send_and_receive(keys_messages(strategy.run)))
+        replies = list(grid.send_and_receive(server.keys_messages()))
     assert not [file for file in folder.glob("ledger*") if file.suffix != ".plans"]
     return [
         (all_bytes(reply), str(parse_failure(reply.content)[1])) for reply in replies

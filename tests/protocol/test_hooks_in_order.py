@@ -16,11 +16,11 @@ from support.protocol_federation import (
     make_federation,
     small_config,
 )
+from support.wrong_trust import watch_noise
 
 from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower import strategy as strategy_module
 from flwr_dpkmeans.flower.messages.message_records import RECORD
-from flwr_dpkmeans.sums import trust as trust_models
 
 NOTHING: tuple[ArrayRecord, ConfigRecord] = (ArrayRecord(), ConfigRecord())
 
@@ -112,14 +112,9 @@ def test_noise_shares_go_on_counting_on_as_many_after_a_loss(
     deviation. Had the five shared keys, t of them might go.
     """
     federation = make_federation(grid_parts([40] * 6))
-    factors: list[float] = []
-    draw = trust_models.draw_noise
+    factors: list[float | None] = []
 
-    def recording(*args: Any, share: float = 1.0, **kwargs: Any) -> Any:
-        factors.append(share)
-        return draw(*args, share=share, **kwargs)
-
-    monkeypatch.setattr(trust_models, "draw_noise", recording)
+    watch_noise(monkeypatch, lambda _, share: factors.append(share))
     silent: set[int] = set()
 
     def heard(message: Message) -> bool:

@@ -1,4 +1,4 @@
-"""Attacks of the threat model (`flwr_dpkmeans/secagg/THREATS.md`) that need no invented
+"""Attacks of the threat model (`flwr_dpkmeans/docs/reference/threats.md`) that need no invented
 identities.
 """
 

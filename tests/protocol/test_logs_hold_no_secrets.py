@@ -161,7 +161,7 @@ class Watch:
             found.update(dict.fromkeys(spellings, what))
 
         for client in federation.clients.values():
-            add("a row", spellings_of_array(client._points))
+            add("a row", spellings_of_array(client.points))
         for secret in self.secrets:
             add("a key", spellings_of_bytes(secret))
         for mask in self.masks:
@@ -287,7 +287,7 @@ class TalkativeClient(KMeansClient):
     def fit(self, parameters: Any, config: Any) -> Any:
         self._left -= 1
         if self._left < 0:
-            rows = self._points
+            rows = self.points
             try:
                 raise KeyError(f"{rows[0]} {rows.tobytes()!r} {rows.tobytes().hex()}")
             except KeyError as error:
@@ -324,7 +324,7 @@ def run(
     )
     federation.clients[VICTIM] = client if talkative else federation.clients[VICTIM]
     for number, own in enumerate(federation.clients.values()):
-        own._labels = np.arange(len(own._points)) % (3 + number)
+        own.labels = np.arange(len(own.points)) % (3 + number)
     if drop:
         lost = itertools.count()
         federation.faults.on_reply = lambda reply: (

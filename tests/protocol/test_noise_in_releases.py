@@ -20,10 +20,10 @@ from support.protocol_federation import (
     Words,
     grid_parts,
     make_federation,
-    plant_noise,
     record_truth,
     small_config,
 )
+from support.wrong_trust import plant_noise
 
 from flwr_dpkmeans.privacy import release as mechanisms
 from flwr_dpkmeans.privacy.release import NoiseShape

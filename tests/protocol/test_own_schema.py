@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.messages import keys_messages, parse_failure
+from support.messages import ServerRun, parse_failure
 from support.protocol_federation import all_bytes, grid_parts, small_config
 
 from flwr_dpkmeans.flower.client.clean_rows import client_of
@@ -83,12 +83,10 @@ def answers(
         } | own
         nodes.append(Node(client_app(load_client), config))
     grid = InProcessGrid(nodes, run_id=79, run_config=run)
-    strategy = PrivateKMeans.from_config(
-        small_config(n_clusters=2, n_features=None), on_step=lambda _: None
-    )
+    config = small_config(n_clusters=2, n_features=None)
+    server = ServerRun(config, run_id=79, seed=0, node_ids=grid.get_node_ids())
     with grid.running():
-        strategy._open(grid)
-        replies = list(grid.send_and_receive(keys_messages(strategy.run)))
+        replies = list(grid.send_and_receive(server.keys_messages()))
     return [all_bytes(reply) for reply in replies] + [
         repr(parse_failure(reply.content)).encode() for reply in replies
     ]
@@ -241,4 +239,4 @@ def test_a_gap_in_ones_own_table_is_no_error_whatever_its_columns_are(
         client_of(HOLES[kind], tmp_path).fit([], {"task": "describe"})[2]["n_features"]
         == 2
     )
-    assert len(client_of(HOLES[kind], tmp_path)._points) == 2
+    assert len(client_of(HOLES[kind], tmp_path).points) == 2

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.ledger_entries import charge, entry
 from support.messages import ServerRun, Stage, dump_plan, request_content
 from support.protocol_federation import all_bytes, make_federation, received_vectors
 from support.states import with_extras
@@ -20,14 +21,10 @@ from test_server_state import drawn
 from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.algorithms.server_points import hold_points
 from flwr_dpkmeans.errors import BudgetError, PlanError, ProtocolError
-from flwr_dpkmeans.flower.client import written_result
 from flwr_dpkmeans.flower.client.wrapped import Wrapped
-from flwr_dpkmeans.node import guard as approval
 from flwr_dpkmeans.node.ledger import MemoryLedger
-from flwr_dpkmeans.node.policy import ClientPolicy
-from flwr_dpkmeans.node.settings import NodeSettings
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.results.run_result import RunResult
+from flwr_dpkmeans.results.model import Model
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums import client as mod_module
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
@@ -130,34 +127,20 @@ def test_a_limit_does_not_refuse_a_choice_of_k_before_rows_are_counted() -> None
 # -- the ledger ------------------------------------------------------------------------
 
 
-def test_a_release_that_could_cost_more_than_was_charged_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_release_that_could_cost_more_than_was_charged_is_refused() -> None:
     """A run is charged with its first release.
 
     What is learnt later cannot make it dearer, nor cheaper.
     """
     ledger = MemoryLedger()
-    settings = NodeSettings(ClientPolicy(), ledger, "rows")
-
-    class Protocol:
-        run_id, node_id = 1, 2
-
-    class Memory:
-        protocol, agreed_digest, plan = Protocol(), b"\x01", plan_of()
-
-    guard: Any = approval.NodeGuard(settings, 1, 2, 2, 0.0)
-
     for index, price in enumerate([2.7, 2.7 * (1 + 1e-9), 2.5], start=1):
-        monkeypatch.setattr(approval, "worst_case", lambda plan, price=price: price)
-        ledger.charge(guard._entry(Memory, index, 0, "sums"), lambda _: None)
-    assert ledger.past("rows", "record").epsilon == 2.7
-    monkeypatch.setattr(approval, "worst_case", lambda plan: 2.71)
+        charge(ledger, entry(round_index=index, epsilon=price))
+    assert ledger.past("ward-7", "record").epsilon == 2.7
     with pytest.raises(
         ProtocolError,
         match=r"was charged epsilon 2\.7 at its first release and can now cost 2\.71",
     ):
-        ledger.charge(guard._entry(Memory, 9, 0, "sums"), lambda _: None)
+        charge(ledger, entry(round_index=9, epsilon=2.71))
 
 
 # -- reports ---------------------------------------------------------------------------
@@ -342,30 +325,18 @@ def test_whoever_does_not_take_part_does_the_same_work(
     assert (set(coins.values()) == {False, True}) == (rate < 1.0)
 
 
-def test_the_cost_curve_is_in_units_of_the_box_that_was_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_cost_curve_is_in_units_of_the_box_that_was_found(tmp_path: Path) -> None:
     plan = plan_of(
         trust="distributed", private_bounds=True, n_examples=3000, max_iter=1
     )
-    seen: list[RunResult] = []
-
-    def files(result: RunResult) -> dict[str, bytes]:
-        seen.append(result)
-        return {}
-
-    monkeypatch.setattr(written_result, "result_files", files)
     client = KMeansClient(np.zeros((1, 3)), output_dir=tmp_path / "run")
     report = json.dumps(build_report(plan, [(1, 0)]).to_dict())
     client.evaluate(
         [np.zeros((3, 3)), np.zeros(3), np.zeros(1)],
         {"plan": dump_plan(plan), "report": report},
     )
-    assert (
-        (seen[0].model.bounds.lower, seen[0].model.bounds.upper)
-        == BOX
-        != plan.config.bounds
-    )
+    bounds = Model.load(tmp_path / "run" / "model.json").bounds
+    assert (bounds.lower, bounds.upper) == BOX != plan.config.bounds
 
 
 # -- client level: tables of every size ------------------------------------------------

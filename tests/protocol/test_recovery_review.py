@@ -23,6 +23,7 @@ from support.protocol_federation import (
     make_federation,
     small_config,
 )
+from support.wrong_trust import watch_noise
 
 from flwr_dpkmeans.errors import RefusalError
 from flwr_dpkmeans.flower.messages.client_memory import recall
@@ -31,7 +32,6 @@ from flwr_dpkmeans.node.policy import ClientPolicy
 from flwr_dpkmeans.secagg.graph import least_survivors
 from flwr_dpkmeans.secagg.messages import UnmaskRequest
 from flwr_dpkmeans.secagg.recover import Recover
-from flwr_dpkmeans.sums import trust as trust_models
 from flwr_dpkmeans.sums.draft import draft_plan
 
 N, T, VICTIM = 12, 2, 5
@@ -95,14 +95,12 @@ def test_a_private_count_has_its_noise_if_some_did_not_even_answer_the_plan(
     """
     federation = make_federation(grid_parts([40] * N))
     factors: list[float] = []
-    draw = trust_models.draw_noise
 
-    def recording(*args: Any, **kwargs: Any) -> Any:
-        # The server's own noise has no share.
-        factors.extend([kwargs["share"]] if "share" in kwargs else [])
-        return draw(*args, **kwargs)
-
-    monkeypatch.setattr(trust_models, "draw_noise", recording)
+    # The server's own noise has no share.
+    watch_noise(
+        monkeypatch,
+        lambda _, share: factors.extend([] if share is None else [share]),
+    )
     federation.faults.on_request = lambda message: (
         message.metadata.dst_node_id not in (4, 7, 10)
     )

@@ -271,19 +271,15 @@ def test_an_app_of_ones_own_hands_over_what_a_schema_encodes(folder: Path) -> No
         policy | {name: str(folder / f"{name}{i}") for name in ("ledger", "output")}
         for i in range(2)
     ]
-    grid = InProcessGrid(
-        [
-            Node(client_app(lambda _, i=i: schema.encode(rows_of(i))), own)
-            for i, own in enumerate(configs)
-        ],
-        run_id=93,
-    )
+    nodes = [
+        Node(client_app(lambda _, i=i: schema.encode(rows_of(i))), own)
+        for i, own in enumerate(configs)
+    ]
+    grid = InProcessGrid(nodes, run_id=93)
     with grid.running():
         assert ProxyLloyd(2, bounds=schema, epsilon=4.0).start(grid).confirmed
     with pytest.raises(PeerError, match="has no schema, but"), grid.running():
-        ProxyLloyd(2, bounds=(0, 1), epsilon=4.0).start(
-            InProcessGrid(grid._nodes.values(), run_id=94)
-        )
+        ProxyLloyd(2, bounds=(0, 1), epsilon=4.0).start(InProcessGrid(nodes, run_id=94))
 
 
 def test_a_notebook_fits_frames_and_labels_their_rows(folder: Path) -> None:

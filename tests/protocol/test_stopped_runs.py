@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Message
+from support.limits import SetLimits
 from support.messages import Stage, copied, parse_failure, request_content, stage_of
 from support.protocol_federation import (
     Federation,
@@ -20,7 +21,6 @@ from support.protocol_federation import (
     small_config,
 )
 
-from flwr_dpkmeans.data import rows
 from flwr_dpkmeans.errors import BudgetError, CohortError, RefusalError
 from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.client.node_table import load_client
@@ -326,12 +326,12 @@ def test_who_refuses_puts_no_words_of_its_own_into_other_logs(
 
 @pytest.mark.parametrize("tells", [True, False])
 def test_a_stopped_node_deletes_its_copy_of_the_rows(
-    tells: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tells: bool, tmp_path: Path, set_limits: SetLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large table lies in a file of the run's, which only a result or another run's
     hour deleted.
     """
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    set_limits(table_bytes=100)
     monkeypatch.setattr(strategy, "is_deployed", lambda grid: tells)
     (tmp_path / "policy.toml").write_text("allow-anything = true\n")
     nodes = []

@@ -16,12 +16,12 @@ from support.protocol_federation import (
     grid_parts,
     make_federation,
     plain_lloyd,
-    plant_noise,
     received_vectors,
     small_config,
     start_of,
     without_identities,
 )
+from support.wrong_trust import plant_noise
 
 from flwr_dpkmeans.algorithms.lookup import clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from flwr_dpkmeans.privacy.release import (
     Sensitivity,
 )
 from flwr_dpkmeans.sums.build import build_algorithm
-from flwr_dpkmeans.sums.checks.neighbours import _in_steps, check_sensitivity
+from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.outcome import Discoveries
 from flwr_dpkmeans.sums.plan import Plan
@@ -220,8 +219,8 @@ def test_a_statistic_that_is_not_what_it_declares_is_found(kind: str) -> None:
 def test_one_entry_below_zero_is_enough_to_refuse_a_statistic_declared_nonnegative() -> (
     None
 ):
-    moved = Sensitivity(Norm.L2, 1.0, PrivacyUnit.RECORD, nonnegative=True)
-    block: Any = SimpleNamespace(name="counts", shape=(2,), sensitivity=moved)
-    assert _in_steps([block], [np.array([0.0, 1.0])])[0].tolist() == [0, 2**16]
+    block = replace(block_of("counts", nonnegative=True), shape=(2,))
     with pytest.raises(PlanError, match="'counts' has an entry below 0"):
-        _in_steps([block], [np.array([-(2.0**-16), 1.0])])
+        check_sensitivity(
+            [block], lambda rows: [np.array([-(2.0**-16), 1.0])], n_features=2
+        )

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-import flwr_dpkmeans.deploy
 from flwr_dpkmeans.data.files.dialect import Dialect
 from flwr_dpkmeans.data.tables import Layout, load_declared, load_table
 from flwr_dpkmeans.deploy.certificates import write_node_key
@@ -278,7 +277,7 @@ def test_a_policy_that_no_node_would_start_with_is_refused_before_anything_runs(
 
 
 def test_the_page_s_policy_allows_the_page_s_run(tmp_path: Path) -> None:
-    page = (Path(flwr_dpkmeans.deploy.__file__).parent / "README.md").read_text()
+    page = (PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "deploy.md").read_text()
     text = re.search(r"```toml\n(max-epsilon-per-run.*?)```", page, re.DOTALL)
     typed = re.search(r'flwr run \. --stream --run-config "(.*)"', page)
     assert text is not None

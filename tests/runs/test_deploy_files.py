@@ -189,7 +189,7 @@ class Made:
     @classmethod
     def by_the_page(cls, folder: Path) -> Made:
         """Type them."""
-        page = (HOST.parent / "README.md").read_text()
+        page = (HOST.parents[1] / "docs" / "how-to" / "deploy.md").read_text()
         commands = (
             page[page.index("### 1. Office") :].split("```bash\n")[1].split("```")[0]
         )

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
+from support.limits import SetLimits
 
 from flwr_dpkmeans import Schema
 from flwr_dpkmeans.__main__ import main
@@ -549,11 +550,10 @@ def test_a_separator_that_cannot_be_one_is_refused(separator: str) -> None:
 
 
 def test_a_header_may_be_longer_than_a_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    from flwr_dpkmeans.data.files import encoded_text
 
-    monkeypatch.setattr(encoded_text, "CHUNK_BYTES", 64)
+    set_limits(text_bytes=64)
     path = tmp_path / "wide.csv"
     names = [f"c{i}" for i in range(100)]
     path.write_text(
@@ -856,9 +856,8 @@ def test_no_record_decides_about_another_one_whatever_stands_in_it(
 
 
 def test_records_are_the_same_however_a_file_is_cut_into_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    from flwr_dpkmeans.data.files import encoded_text
 
     generator = np.random.default_rng(0)
     pieces = [
@@ -881,7 +880,7 @@ def test_records_are_the_same_however_a_file_is_cut_into_chunks(
         path.write_bytes(text.encode())
         found = []
         for size in (1 << 20, 64, 7):
-            monkeypatch.setattr(encoded_text, "CHUNK_BYTES", size)
+            set_limits(text_bytes=size)
             columns = {
                 name: {"kind": "number", "bounds": (-9, 9), "missing": "centre"}
                 for name in NAMES
@@ -892,12 +891,11 @@ def test_records_are_the_same_however_a_file_is_cut_into_chunks(
 
 @pytest.mark.parametrize("size", [1 << 12, 1 << 16, 1 << 20])
 def test_a_long_cell_is_passed_over_however_a_file_is_cut_into_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    tmp_path: Path, set_limits: SetLimits, size: int
 ) -> None:
     """Its lines looked like records, and whoever wrote the cell wrote 38,000 rows."""
-    from flwr_dpkmeans.data.files import encoded_text
 
-    monkeypatch.setattr(encoded_text, "CHUNK_BYTES", size)
+    set_limits(text_bytes=size)
     unclosed = '7,"' + "a,b\n" * 50_000
     others = [f"{line},x" for line in LINES]
     for long in (

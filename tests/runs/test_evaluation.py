@@ -20,9 +20,9 @@ from flwr_dpkmeans.algorithms.measure import (
     CELL_COUNTS,
     CLIPPED_COST,
     ROWS_BEYOND,
+    CellTable,
     EvaluationResult,
     Measured,
-    _Table,
     read_evaluation,
 )
 from flwr_dpkmeans.errors import ConfigurationError, DataError, PlanError
@@ -285,7 +285,7 @@ def test_sampled_clients_add_their_own_noise_by_hand() -> None:
     assert result.cells_noise == pytest.approx(math.sqrt(cells**2 + 0.5 * 400.0))
 
 
-TABLE = _Table(
+TABLE = CellTable(
     np.array([[30.0, 10.0], [20.0, 40.0]]), 3.0, Measured(100.0, 6.0), True, 0.5
 )
 

@@ -47,14 +47,13 @@ from flwr_dpkmeans.sums.public_facts import PublicFacts
 from flwr_dpkmeans.sums.registry import Registry
 from flwr_dpkmeans.sums.round import Algorithm, PrivateSum, State
 from flwr_dpkmeans.sums.statement import build_report
-from flwr_dpkmeans.sums.task import TASKS, Task, _require_own_names, register
+from flwr_dpkmeans.sums.task import TASKS, Task, register, require_free_names
 from flwr_dpkmeans.sums.trust import (
     TRUST_MODELS,
     Broadcast,
     Shares,
     TrustModel,
     register_trust,
-    with_noise,
 )
 from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
@@ -169,7 +168,7 @@ class Notary(TrustModel):
         fraction_bits: int,
         source: NoiseSource,
     ) -> Broadcast:
-        values = with_noise(aggregate, blocks, fraction_bits, source)
+        values = aggregate.values + self.draw(blocks, source, fraction_bits)
         return Broadcast(values, as_released(values, blocks, fraction_bits))
 
 
@@ -187,9 +186,9 @@ def registered() -> Iterator[None]:
         register_trust(model)
     yield
     for task in tasks:
-        TASKS._items.pop(task.name)
+        TASKS.pop(task.name)
     for model in models:
-        TRUST_MODELS._items.pop(model.name)
+        TRUST_MODELS.pop(model.name)
 
 
 def parts() -> list[Array]:
@@ -299,7 +298,7 @@ def test_a_task_that_would_fail_after_a_release_is_refused_before_one(
         with pytest.raises(PlanError, match=sentence):
             plan_of(algorithm=task.name, n_examples=None if counted else 900)
     finally:
-        TASKS._items.pop(task.name)
+        TASKS.pop(task.name)
 
 
 # -- runs ------------------------------------------------------------------------------
@@ -503,7 +502,7 @@ def test_a_statistic_without_clusters_runs_to_the_report(
         assert "one row is in one bin" in report.releases[0].theorem
         assert report.algorithm == "histogram"
     finally:
-        TASKS._items.pop("histogram")
+        TASKS.pop("histogram")
 
 
 @pytest.mark.parametrize(
@@ -537,7 +536,7 @@ def test_what_only_a_clustering_has_is_refused(
                 | values
             )
     finally:
-        TASKS._items.pop("histogram")
+        TASKS.pop("histogram")
 
 
 # -- its option ------------------------------------------------------------------------
@@ -561,7 +560,7 @@ def test_the_foreign_option_is_taken_at_every_door_and_refused_of_others() -> No
 
 def test_a_plan_with_a_task_that_nobody_has_here_is_refused_by_name() -> None:
     blob = dump_plan(plan_of())
-    TASKS._items.pop("votes")
+    TASKS.pop("votes")
     try:
         load_plan.cache_clear()
         with pytest.raises(
@@ -614,7 +613,7 @@ def test_a_package_that_cannot_be_used_costs_nobody_the_others(
         lambda group: [*points, FakePoint("votes", Votes)],
     )
     registry: Registry[type[Task]] = Registry(
-        "flwr_dpkmeans.tasks", "algorithm", _require_own_names
+        "flwr_dpkmeans.tasks", "algorithm", require_free_names
     )
     assert registry.find("votes") is Votes
     for name, why in (
@@ -715,7 +714,7 @@ def test_a_result_is_asked_of_the_last_state_only(trust: str) -> None:
         )
         assert found["away"][0] == pytest.approx(0.5, abs=0.05)
     finally:
-        TASKS._items.pop("spread")
+        TASKS.pop("spread")
 
 
 def test_installed_packages_are_asked_when_a_name_is_not_known(
@@ -777,7 +776,7 @@ def test_a_number_of_rounds_that_is_never_none_disturbs_no_other_method() -> Non
         assert read_config(**common).max_iter is None
         assert read_config(**common, algorithm="fixed").max_iter == 3
     finally:
-        TASKS._items.pop("fixed")
+        TASKS.pop("fixed")
 
 
 def test_a_trust_model_that_does_not_say_who_reads_is_refused_when_it_is_registered() -> (

@@ -204,17 +204,13 @@ def test_different_centres_have_different_texts(
 
 
 @pytest.mark.drawn
-def test_tables_and_picture_tell_close_centres_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tables_and_picture_tell_close_centres_apart() -> None:
     scaled, counts = np.array([[-0.02, 0.0, 0.5], [0.02, 0.0, -0.5]]), np.full(2, 1e4)
     schema = Schema(
         columns=[
             {"name": name, "kind": "number", "bounds": [1990, 2010]} for name in "abc"
         ]
     )
-    figures: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
     for own in (None, schema):
         model = Model(
             scaled, counts, Bounds((1990.0,), (2010.0,)), report_of(2, 3), (), own
@@ -224,9 +220,9 @@ def test_tables_and_picture_tell_close_centres_apart(
         ).decode()
         for text in (str(model), written):
             assert re.search(r"\| +1,999\.8 \| +2,000\.2 \|", text)
-        picture.draw_summary(RunResult(model, model.privacy))
+        figure = picture.summary_figure(RunResult(model, model.privacy))
         assert {"1,999.8", "2,000.2"} <= {
-            text.get_text() for text in figures[-1].findobj(Text)
+            text.get_text() for text in figure.findobj(Text)
         }
 
 
@@ -825,7 +821,7 @@ REGISTRY = {
 """
 
 
-def test_the_record_has_the_registrys_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_has_the_registrys_form() -> None:
     report = report_with(
         line_of("counts", 10.0), assumptions=('a "quoted" \\ one </script>',)
     )
@@ -848,7 +844,6 @@ def test_the_record_has_the_registrys_form(monkeypatch: pytest.MonkeyPatch) -> N
     assert deployment["administrative"]["notes"] == report.assumptions[0]
     assert deployment["deployment_model"]["model_name"] == "Federated"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", deployment["basic"]["publication_date"])
-    monkeypatch.setattr(picture, "draw_summary", lambda result: b"")
     bare = replace(result_of(), report=replace(report, is_private=False))
     assert "deployment.json" not in result_files(bare)
     assert "deployment.json" in result_files(replace(bare, report=report))
@@ -994,9 +989,7 @@ def test_a_run_that_protects_nobody_says_so_where_epsilon_is_explained() -> None
 
 
 @pytest.mark.drawn
-def test_dates_flags_and_shares_are_shown_as_such(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dates_flags_and_shares_are_shown_as_such() -> None:
     schema = Schema(
         columns={
             "seen": {"kind": "date", "bounds": ("1970-01-01", "1970-01-21")},
@@ -1016,11 +1009,9 @@ def test_dates_flags_and_shares_are_shown_as_such(
         ["100%", "40%"],
         ["0%", "60%"],
     ]
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
-    picture.draw_summary(RunResult(model, report))
+    figure = picture.summary_figure(RunResult(model, report))
     assert "1970-01-12" in {
-        text.get_text() for axis in kept[0].axes for text in axis.texts
+        text.get_text() for axis in figure.axes for text in axis.texts
     }
     two = Schema(
         columns={
@@ -1035,8 +1026,8 @@ def test_dates_flags_and_shares_are_shown_as_such(
         report,
         schema=two,
     )
-    picture.draw_summary(RunResult(flat, report))
-    (axis,) = [axis for axis in kept[1].axes if axis.get_xlabel() == "seen"]
+    figure = picture.summary_figure(RunResult(flat, report))
+    (axis,) = [axis for axis in figure.axes if axis.get_xlabel() == "seen"]
     assert axis.xaxis.get_major_formatter()(10.6, 0) == "1970-01-12"
     assert (
         len(axis.get_xticks()) <= 6
@@ -1048,14 +1039,12 @@ def test_dates_flags_and_shares_are_shown_as_such(
             for name, end in SPANS.items()
         }
     )
-    picture.draw_summary(
+    figure = picture.summary_figure(
         RunResult(
             replace(model, scaled=scaled[:, :2], bounds=day.bounds, schema=day), report
         )
     )
-    (axis,) = [
-        axis for axis in kept[-1].axes if axis.get_title().startswith("Centroids")
-    ]
+    (axis,) = [axis for axis in figure.axes if axis.get_title().startswith("Centroids")]
     assert [
         side.get_major_formatter()(0.75, 0) for side in (axis.xaxis, axis.yaxis)
     ] == [
@@ -1064,11 +1053,8 @@ def test_dates_flags_and_shares_are_shown_as_such(
     ]
 
 
-def test_the_hash_of_sources_covers_what_decides_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hash_of_sources_covers_what_decides_results(tmp_path: Path) -> None:
     (tmp_path / "room").mkdir()
-    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path)
     seen = []
     for name in (
         "a.py",
@@ -1079,8 +1065,7 @@ def test_the_hash_of_sources_covers_what_decides_results(
     ):
         (tmp_path / name).write_text(f"{len(seen)}")
         provenance.sources_hash.cache_clear()
-        seen.append(provenance.sources_hash())
-    provenance.sources_hash.cache_clear()
+        seen.append(provenance.sources_hash(tmp_path))
     assert len({seen[0], seen[1], seen[4]}) == 3
     assert seen[1] == seen[2] == seen[3]
 
@@ -1120,9 +1105,7 @@ def test_a_notebook_writes_what_a_run_writes(tmp_path: Path) -> None:
 
 @pytest.mark.drawn
 @pytest.mark.parametrize("algorithm", ["lloyd", "optimal", "k_fed", "fastlloyd"])
-def test_a_page_speaks_of_noise_where_there_is_some(
-    algorithm: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_speaks_of_noise_where_there_is_some(algorithm: str) -> None:
     """Exact sums came with how far noise moves a centre, and with a server that adds
     some.
     """
@@ -1132,10 +1115,8 @@ def test_a_page_speaks_of_noise_where_there_is_some(
         km = FederatedKMeans(
             2, bounds=(-1.0, 1.0), algorithm=algorithm, engine="direct"
         ).fit([rows, rows])
-    figures: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: figures.append(figure) or b"")
-    picture.draw_summary(km._result)
-    drawn = [text.get_text() for text in figures[0].findobj(Text)]
+    figure = picture.summary_figure(km._result)
+    drawn = [text.get_text() for text in figure.findobj(Text)]
     written = page(MARKDOWN, km.privacy_, km._result).decode().splitlines()
     told = [
         line

@@ -38,7 +38,6 @@ from flwr_dpkmeans.planner import forecast as forecasts
 from flwr_dpkmeans.planner.forecast import (
     AlgorithmForecast,
     Deployment,
-    _plain,
     centroid_noise,
     notes_on,
 )
@@ -645,11 +644,6 @@ def test_notes_say_where_candidates_are_alike(monkeypatch: pytest.MonkeyPatch) -
     assert notes_on(request_of(), [replace(best, excess=None), *others])[2:] == (
         "Careful.",
     )
-
-
-def test_what_strict_json_cannot_hold_is_none_at_any_depth() -> None:
-    given = {"a": (1, math.inf, [math.nan, -math.inf, 0.5, "inf", None, True])}
-    assert _plain(given) == {"a": [1, None, [None, None, 0.5, "inf", None, True]]}
 
 
 @pytest.mark.parametrize(

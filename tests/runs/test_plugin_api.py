@@ -433,17 +433,21 @@ def test_answers_are_taken_in_under_flowers_round_number_zero(
     assert set(seen) == {0}
 
 
-def test_a_client_scales_its_table_once_for_each_plan() -> None:
-    client = KMeansClient(np.arange(12.0).reshape(6, 2))
-    config = parse_config(n_clusters=2, bounds=((0.0,), (16.0,)), n_examples=100)
-    first, second = (
-        draft_plan(config, run_id=run, n_clients=3, seed=1, n_features=2)
-        for run in (1, 2)
-    )
-    scaled = client._grid_points(first)
-    assert client._grid_points(first) is scaled
-    assert client._grid_points(second) is not scaled
-    assert scaled[0].tolist() == [-1.0, -0.875]
+def test_a_client_scales_its_table_for_the_plan_that_asks() -> None:
+    """It keeps what it has scaled, and another run may have other bounds."""
+    rows = np.arange(12.0).reshape(6, 2)
+    client, answers = KMeansClient(rows), []
+    for run_id, most in ((1, 16.0), (2, 32.0), (1, 16.0)):
+        bounds = ((0.0,), (most,))
+        config = parse_config(
+            n_clusters=1, bounds=bounds, n_examples=100, algorithm="glloyd"
+        )
+        plan = draft_plan(config, run_id=run_id, n_clients=3, seed=1, n_features=2)
+        task = {"task": "statistic", "plan": dump_plan(plan), "round": 1}
+        state = [np.zeros((1, 2)), np.zeros(1), np.zeros(0)]
+        (sums, _), *_ = client.fit(state, task)
+        answers.append((sums / len(rows) + 1.0) * most / 2.0)
+    assert all(answer.tolist() == [[5.0, 6.0]] for answer in answers)
 
 
 def test_a_strategy_spends_by_default_what_every_other_door_does() -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 from support.flat import flat_estimator
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import SpherePackingTask
@@ -54,32 +56,17 @@ def counting() -> Iterator[str]:
     """
     register(CountingPacking)
     yield COUNTING
-    TASKS._items.pop(COUNTING)
+    TASKS.pop(COUNTING)
 
 
-def plan_of(
-    width: int | None = 2,
-    *,
-    counted: int | None = None,
-    box: Box | None = None,
-    n_clients: int = 5,
-    **values: Any,
-) -> Plan:
-    defaults: dict[str, Any] = {
-        "n_clusters": 3,
-        "bounds": ((-100.0,), (100.0,)),
-        "private_bounds": True,
-    }
-    config = parse_config(**(defaults | values))
-    return draft_plan(
-        config,
-        run_id=9,
-        n_clients=n_clients,
-        seed=7,
-        n_features=width,
-        n_examples=counted,
-        box=box,
-    )
+plan_of = partial(
+    draft_of,
+    n_clusters=3,
+    bounds=((-100.0,), (100.0,)),
+    private_bounds=True,
+    run_id=9,
+    seed=7,
+)
 
 
 def released(plan: Plan, index: int, *arrays: Any) -> ReleasedSum:
@@ -251,11 +238,11 @@ def test_retries_that_break_the_limit_are_refused_before_anything_is_found() -> 
 
     for width in (None, 2):
         with pytest.raises(BudgetError, match=r"max_epsilon is 0\.5"):
-            plan_of(width, max_epsilon=0.5)
+            plan_of(width=width, max_epsilon=0.5)
 
 
 def test_histograms_wait_for_the_width() -> None:
-    plan, wider = plan_of(None), plan_of(2)
+    plan, wider = plan_of(width=None), plan_of(width=2)
     assert [planned.name for planned in plan.preliminary] == [
         "count and magnitudes",
         "ranges",
@@ -265,7 +252,7 @@ def test_histograms_wait_for_the_width() -> None:
     verify_plan(load_plan(dump_plan(plan)))
     verify_plan(load_plan(dump_plan(wider)))
     require_next(plan, wider, Discoveries(), begun=False, released=None)
-    final = plan_of(2, counted=900, box=BOX)
+    final = plan_of(width=2, counted=900, box=BOX)
     require_next(wider, final, Discoveries(900, BOX), begun=True, released=0)
     for before, after in (
         *(
@@ -407,7 +394,11 @@ def test_neighbouring_tables_differ_by_the_declared_bounds(
     counting: str, unit: str
 ) -> None:
     plan = plan_of(
-        3, algorithm=counting, unit=unit, examples_per_client=4, trust="distributed"
+        width=3,
+        algorithm=counting,
+        unit=unit,
+        examples_per_client=4,
+        trust="distributed",
     )
     generator = np.random.default_rng(2)
     table = generator.normal(0.0, 40.0, (12, 3))
@@ -464,7 +455,7 @@ def test_the_noise_of_all_shares_is_reckoned_with() -> None:
     """With two clients and one share not counted on, a full sum has twice the planned
     variance.
     """
-    plan = plan_of(1, n_clients=2, n_examples=5000)
+    plan = plan_of(width=1, n_clients=2, n_examples=5000)
     block = plan.round_at(-1).blocks[0]
     counts = np.zeros((1, N_MAGNITUDES))
     counts += magnitude_histogram(np.full((1, 1), 3.0), ((-100.0,), (100.0,)))

@@ -21,11 +21,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from flwr.app import Context, Message, RecordDict
+from support.engines import join_ray
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.data.files.reader import open_table, whole_frame
 from flwr_dpkmeans.data.schema import Schema
-from flwr_dpkmeans.flower.client import ray_nodes as app_module
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import client_app
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
@@ -284,7 +284,7 @@ def test_a_table_that_cannot_be_profiled_changes_nothing_else(
 def test_a_simulated_client_profiles_its_own_rows_of_the_file(
     tmp_path: Path, by_schema: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     (tmp_path / "schema.toml").write_text(SCHEMA)
     frame = people(3)
     frame["note"] = [f"row {place}" for place in range(len(frame))]
@@ -303,11 +303,9 @@ def test_a_simulated_client_profiles_its_own_rows_of_the_file(
                 1, 2, {"partition-id": part, "num-partitions": 3}, RecordDict(), run
             )
         )
-        assert client._table is not None
-        own = client._table()
-        points = pd.DataFrame(client._points, columns=list(client._feature_names))[
-            "bmi"
-        ]
+        assert client.profile_table is not None
+        own = client.profile_table()
+        points = pd.DataFrame(client.points, columns=list(client.feature_names))["bmi"]
         assert (
             own["bmi"].astype(float).clip(10, 50).tolist()
             == points.clip(10, 50).tolist()
@@ -355,7 +353,7 @@ def test_rows_that_an_own_app_has_encoded_are_profiled_as_they_are(
     encoded = [schema.encode(people(seed)) for seed in range(2)]
     km = FederatedKMeans(2, bounds=schema, engine="direct").fit(encoded)
     client = KMeansClient(encoded[0].points, schema=schema)
-    found = client._profile(km.model_)
+    found = client.profile(km.model_)
     assert found["column"].tolist() == ["bmi", "age"] * 3
     assert found["rows"].tolist()[::2] == [
         300,
@@ -385,8 +383,8 @@ def test_a_profile_describes_the_columns_that_the_owner_states(
         else {"columns": "bmi,age"}
     )
     client = load_client(Context(1, 2, own, RecordDict(), {}))
-    assert client._table is not None
-    assert list(client._table().columns) == columns
+    assert client.profile_table is not None
+    assert list(client.profile_table().columns) == columns
 
 
 _ASIDE = """

@@ -414,8 +414,9 @@ def test_one_round_trip_line_by_line(tmp_path: Path) -> None:
 def test_what_is_left_takes_as_long_for_each_as_what_is_done(
     n_done: int, n_left: int | None, sentence: str
 ) -> None:
-    progress = Progress()
-    progress._start, progress.n_done = progress._start - 60.0, n_done
+    now = [0.0]
+    progress = Progress(clock=lambda: now[0])
+    now[0], progress.n_done = 60.0, n_done
     assert progress.describe(n_left) == sentence
     progress.begin()
     assert progress.describe(None) == "0 round trips done, 0 s so far"

@@ -1,6 +1,4 @@
-"""The proof table is complete: every release, every line of a report and every claim on
-a page has its row.
-"""
+"""The proof table is complete: every release and every line of a report has its row."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from options_page import MARK as OPTIONS_MARK
-from support.pages import NO_CLAIM, PAGES, README, ROOT, name_of, sentences_of
+from support.pages import PAGES, ROOT, name_of
 from test_contract import SUPPORTED, Case, estimator, fitted, mixture
 from test_threats import defined_tests
 
@@ -25,36 +22,9 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 PAGE = ROOT / PROOF_PAGE
 LETTERS = "SMCFT"
 ROW = re.compile(rf"\b[{LETTERS}]\d+\b")
-# Words of a sentence that speaks of protection; it cites its rows in brackets, or says
-# that it claims nothing.
-SPEAKS = re.compile(
-    r"\b(nobody|no party|never|protect\w*|guarantee\w*|holds?"
-    r" against|mask\w*|hidden|hides?|secret|at no cost"
-    r"|privacy cost|not private|private count|exact(?!"
-    r" match)|leak\w*|(?<!scikit-)learns?|the server sees|budget"
-    r"|charged)\b",
-    re.IGNORECASE,
-)
+# Only these pages name rows: whoever reads them looks rows up.
+NAMING = "flwr_dpkmeans/docs/reference/"
 CITED = re.compile(rf"\[([{LETTERS}]\d+(?:(?:, | to )[{LETTERS}]\d+)*)\](?!\()")
-# Pages whose sentences name their tests instead, and the table itself.
-WITH_TESTS = {
-    "flwr_dpkmeans/privacy/README.md",
-    "flwr_dpkmeans/secagg/README.md",
-    "flwr_dpkmeans/secagg/THREATS.md",
-    "flwr_dpkmeans/node/LEDGER.md",
-    "flwr_dpkmeans/algorithms/PROXY_LLOYD.md",
-    "flwr_dpkmeans/algorithms/FEDDP_KMEANS.md",
-}
-# Operators' pages say what to type and what a forecast means; what protects whom is on
-# the pages that they point to.
-OF_OPERATORS = ("flwr_dpkmeans/deploy/", "flwr_dpkmeans/planner/")
-CLAIMING = [
-    page
-    for page in PAGES
-    if name_of(page) not in WITH_TESTS
-    and (page == README or name_of(page).startswith("flwr_dpkmeans/"))
-    and not name_of(page).startswith(OF_OPERATORS)
-]
 
 
 def cells_of(line: str) -> list[str]:
@@ -381,50 +351,9 @@ def test_a_private_runs_guarantee_names_rows_about_its_trust_model(trust: str) -
     assert brackets <= set(rows())
 
 
-def listed_claims() -> dict[str, list[str]]:
-    """The brackets of every page, as the table lists them."""
-    return {
-        page.strip("`"): brackets.split("; ")
-        for page, brackets in table("Claims elsewhere")
-    }
-
-
-def claimed_sentences(page: Path) -> list[str]:
-    """Sentences of a page, without what is made from ``pyproject.toml``."""
-    return sentences_of(page.read_text().partition(OPTIONS_MARK)[0])
-
-
-def test_the_table_lists_every_page_that_claims_something() -> None:
-    assert set(listed_claims()) == {
-        name_of(page) for page in CLAIMING if CITED.search(page.read_text())
-    }
-
-
-@pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
-def test_a_page_claims_what_the_table_says(page: Path) -> None:
-    """A claim that disappears from a page, or a new one, is noticed here."""
-    cited = sorted(CITED.findall(page.read_text()))
-    assert cited == listed_claims().get(name_of(page), [])
+@pytest.mark.parametrize("page", PAGES, ids=[name_of(page) for page in PAGES])
+def test_rows_are_named_on_reference_pages_and_exist(page: Path) -> None:
+    cited = CITED.findall(page.read_text())
+    if not name_of(page).startswith(NAMING):
+        assert cited == []
     assert names_in(" ".join(cited)) <= set(rows())
-
-
-@pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
-def test_every_sentence_about_protection_cites_its_rows(page: Path) -> None:
-    left = [
-        sentence
-        for sentence in claimed_sentences(page)
-        if SPEAKS.search(sentence)
-        and not CITED.search(sentence)
-        and NO_CLAIM not in sentence
-    ]
-    assert left == []
-
-
-@pytest.mark.parametrize("page", CLAIMING, ids=[name_of(page) for page in CLAIMING])
-def test_no_sentence_says_needlessly_that_it_claims_nothing(page: Path) -> None:
-    marked = [sentence for sentence in claimed_sentences(page) if NO_CLAIM in sentence]
-    assert [
-        sentence
-        for sentence in marked
-        if CITED.search(sentence) or not SPEAKS.search(sentence)
-    ] == []

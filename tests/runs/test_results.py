@@ -28,9 +28,8 @@ from flwr_dpkmeans.errors import LocalMisuseError
 from flwr_dpkmeans.flower.kmeans_client import DESCRIBE, KMeansClient
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.report import PrivacyReport
-from flwr_dpkmeans.results import picture, whole_files, writer
+from flwr_dpkmeans.results import picture, whole_files
 from flwr_dpkmeans.results.model import Model
-from flwr_dpkmeans.results.picture import draw_rounds, draw_summary
 from flwr_dpkmeans.results.run_metrics import metrics_of
 from flwr_dpkmeans.results.run_result import RunResult
 from flwr_dpkmeans.results.whole_files import write_folder, write_whole
@@ -128,51 +127,47 @@ class Drawn:
 def drawn(name: str) -> Drawn:
     """Every picture is drawn once: drawing takes most of these tests' time."""
     # A crowded one in its own size: labels of a small one may not touch each other.
-    return looked_at(result_named(name), dpi=40 if name in RESULTS else picture._DPI)
+    return looked_at(result_named(name), dpi=60 if name in RESULTS else None)
 
 
-def looked_at(result: RunResult, dpi: int) -> Drawn:
+def looked_at(result: RunResult, dpi: int | None) -> Drawn:
     """A picture that is drawn without a warning."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
     words: set[str] = set()
     lines: list[tuple[str, list[float]]] = []
     labels: dict[str, list[Any]] = {}
-    original = FigureCanvasAgg.print_png
-
-    def recording(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        words.update(
-            text.get_text() for text in self.figure.findobj(Text) if text.get_text()
-        )
-        lines.extend(
-            (line.get_label(), list(line.get_xdata()))
-            for line in self.figure.findobj(Line2D)
-        )
-        for i, axes in enumerate(self.figure.axes, start=len(labels)):
-            shown = [
-                label
-                for label in axes.get_xticklabels()
-                if label.get_text() and axes.axison
-            ]
-            labels[f"ticks {i}"] = [label.get_window_extent() for label in shown]
-            strip = axes.texts if axes.get_title() == "Budget by round" else []
-            labels[f"strip {i}"] = [text.get_window_extent() for text in strip]
-            labels[f"counts {i}"] = [
-                text.get_window_extent()
-                for text in axes.texts
-                if " n ~ " in text.get_text()
-            ]
-
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+    content = b""
+    with warnings.catch_warnings():
         warnings.simplefilter("error")
-        patch.setattr(FigureCanvasAgg, "print_png", recording)
-        patch.setattr(picture, "_DPI", dpi)
-        patch.setattr(picture, "_SUMMARY_DPI", max(dpi, 60))
-        content = draw_summary(result)
-        draw_rounds(result)
+        for figure in (picture.summary_figure(result), picture.rounds_figure(result)):
+            if dpi is not None:
+                figure.set_dpi(dpi)
+            # Boxes are known once it is drawn.
+            drawn_figure = picture.png_of(figure)
+            content = content or drawn_figure
+            words.update(
+                text.get_text() for text in figure.findobj(Text) if text.get_text()
+            )
+            lines.extend(
+                (line.get_label(), list(line.get_xdata()))
+                for line in figure.findobj(Line2D)
+            )
+            for i, axes in enumerate(figure.axes, start=len(labels)):
+                shown = [
+                    label
+                    for label in axes.get_xticklabels()
+                    if label.get_text() and axes.axison
+                ]
+                labels[f"ticks {i}"] = [label.get_window_extent() for label in shown]
+                strip = axes.texts if axes.get_title() == "Budget by round" else []
+                labels[f"strip {i}"] = [text.get_window_extent() for text in strip]
+                labels[f"counts {i}"] = [
+                    text.get_window_extent()
+                    for text in axes.texts
+                    if " n ~ " in text.get_text()
+                ]
     return Drawn(content, frozenset(words), lines, labels)
 
 
@@ -336,9 +331,6 @@ def test_counts_within_the_noise_carry_a_word_of_caution() -> None:
 def test_all_files_are_written_and_parse(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(picture, "_DPI", 40)
-    if name != "counted":  # which no other test draws
-        monkeypatch.setattr(picture, "draw_summary", lambda _: drawn(name).content)
     result = result_named(name)
     paths = write_folder(tmp_path / "run" / "client-2", result_files(result))
     names = [
@@ -394,7 +386,7 @@ def test_metrics_follow_from_the_report() -> None:
     assert metrics_of(result_named("not private").report)["epsilon"] is None
     json.dumps(metrics_of(result_named("not private").report), allow_nan=False)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        writer._report_files(report, {"cost": math.nan})
+        result_files(result_of(2, 2, movements=(math.nan, math.nan)))
 
 
 def test_report_alone_has_no_centroids(tmp_path: Path) -> None:
@@ -635,13 +627,6 @@ def test_costs_are_told_in_squared_units_where_all_features_have_one_width() -> 
 def test_a_chosen_number_of_clusters_comes_with_its_curve(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drawings: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(picture, "draw_summary", lambda result: b"summary")
-    monkeypatch.setattr(
-        picture,
-        "draw_cost_curve",
-        lambda *asked: drawings.append(asked[:2]) or b"curve",
-    )
     provenance = Provenance("7", "server", "ab" * 32)
     result = result_of(
         3, 2, scaled_costs=np.array([4.0, 1.0]), bounds=((0.0,), (10.0,))
@@ -650,9 +635,7 @@ def test_a_chosen_number_of_clusters_comes_with_its_curve(
         replace(result, report=replace(result.report, provenance=provenance))
     )
     assert sorted(files) == sorted([*NAMES, "cost_curve.png"])
-    assert (files["summary.png"], files["cost_curve.png"]) == (b"summary", b"curve")
-    ((costs, k),) = drawings
-    assert (costs.tolist(), k) == ([100.0, 25.0], 3)
+    png_size(files["cost_curve.png"])
     metrics = json.loads(files["metrics.json"])
     assert (metrics["n_clusters"], metrics["costs"]) == (3, [100.0, 25.0])
     assert metrics["provenance"] == provenance.to_dict()

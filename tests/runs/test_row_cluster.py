@@ -46,7 +46,7 @@ BY_RECORD = [run for run in RUNS if run[0][2] == "record" and run[1] == "inproce
 def summed_here(groups: Iterable[Any], of_block: Callable[[Any], Any]) -> Iterator[Any]:
     """A cluster as far as a client asks it: each group of rows is worked on in turn."""
     return (
-        answer for group in groups for answer in row_cluster._of_group(group, of_block)
+        answer for group in groups for answer in row_cluster.of_group(group, of_block)
     )
 
 
@@ -75,7 +75,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         )
         # As the tables of that engine have none, and may then not be mixed with a
         # server's points that have none.
-        made._feature_names = tuple(feature_names)
+        made.feature_names = tuple(feature_names)
         return made
 
     monkeypatch.setattr(engines, "KMeansClient", client)
@@ -175,16 +175,16 @@ def test_a_block_that_cannot_be_summed_ends_the_sum_without_a_cell(n_fine: int) 
     client: Any = engines.KMeansClient(np.full((20, 2), 0.25))
 
     def work(one: KMeansClient) -> Any:
-        if len(one._points) > n_fine:
+        if len(one.points) > n_fine:
             raise ValueError("a cell is 0.25")
         return np.ones(2)
 
     with pytest.raises(
         DataError, match=r"^a block of the table on a Ray cluster cannot be summed: "
     ) as caught:
-        client._summed(work)
+        client.summed(work)
     assert "0.25" not in str(caught.value)
-    assert client._summed(lambda one: one._points.sum(axis=0)).tolist() == [5.0, 5.0]
+    assert client.summed(lambda one: one.points.sum(axis=0)).tolist() == [5.0, 5.0]
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -446,8 +446,8 @@ try:
     client = row_cluster.ClusterClient(f"{kind}://{folder / 'rows'}", load)
     whole = load(folder / "rows").points
     grid = lambda points: np.rint(2.0**16 * np.asarray(points)).sum(axis=0)
-    both = lambda one: np.append(len(one._points), grid(np.hstack([one._points, one.beside])))
-    counted, *found = client._summed(both)
+    both = lambda one: np.append(len(one.points), grid(np.hstack([one.points, one.beside])))
+    counted, *found = client.summed(both)
     same = np.array_equal(found, grid(whole)) and bool(kind == "ray" or client.count() == counted)
     described = client.fit([], {"task": "describe"})[2]["n_features"]
     print("FOUND", json.dumps([same, int(counted), len(whole), machines(), described]))
@@ -455,7 +455,7 @@ try:
     works = [lambda one: one.outside({}), lambda one: 1 / 0, lambda one: load("/nowhere")]
     for work in works[:1] if kind == "ray" else works:
         try:
-            client._summed(work)
+            client.summed(work)
         except Exception as error:
             print("FAILED", type(error).__name__, error)
     print("ADDRESS", address)

@@ -20,6 +20,7 @@ from flwr.app import Context, RecordDict
 from flwr.app.exception import AppExitException
 from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args
 from flwr.supercore.exit import ExitCode
+from support.engines import join_ray, simulate_server
 from support.flat import run_config as of_keys
 
 from flwr_dpkmeans.__main__ import main as command
@@ -34,7 +35,7 @@ from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.deploy.run_folders import read_progress
 from flwr_dpkmeans.errors import ConfigurationError, DataError
 from flwr_dpkmeans.flower import server_app
-from flwr_dpkmeans.flower.client import ray_nodes as app_module
+from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client import result_folders as node
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
@@ -60,7 +61,7 @@ PROJECT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main job is a simulation; the tests of a deployment say so."""
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: True)
+    simulate_server(monkeypatch)
 
 
 def defaults() -> dict[str, Any]:
@@ -193,7 +194,7 @@ def test_only_a_simulation_knows_how_many_clients_there_are(
 ) -> None:
     assert defaults()["num-clients"] == "auto"
     assert configured(num_clients="auto").n_clients is None
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
+    simulate_server(monkeypatch, simulated=False)
     assert sentence(num_clients="auto").startswith(
         "num-clients is 'auto', but outside a simulation nobody knows how many"
     )
@@ -202,7 +203,7 @@ def test_only_a_simulation_knows_how_many_clients_there_are(
 def test_nothing_is_assumed_of_the_files_of_deployed_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
+    simulate_server(monkeypatch, simulated=False)
     assert sentence(data="digits").startswith("no bounds were given")
     config = configured(data="digits", bounds="0,16")
     assert config.n_examples is None
@@ -653,7 +654,7 @@ def server_file(tmp_path: Path) -> Path:
 def test_server_data_is_read_on_the_server_and_gives_the_bounds(
     server_file: Path, simulated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: simulated)
+    simulate_server(monkeypatch, simulated=simulated)
     values = {
         "data": "table.csv",
         "algorithm": "feddp_kmeans",
@@ -735,7 +736,7 @@ def test_mixture_has_server_points_for_the_algorithms_that_need_them(
 
 
 def test_a_deployed_server_assumes_no_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_app, "is_simulated_server", lambda: False)
+    simulate_server(monkeypatch, simulated=False)
     assert sentence(data="mixture", algorithm="feddp_kmeans").startswith(
         "no bounds were given"
     )
@@ -802,7 +803,7 @@ def context(
 
 
 def rows(client: Any) -> np.ndarray:
-    return np.asarray(client._points)
+    return np.asarray(client.points)
 
 
 @pytest.fixture
@@ -850,9 +851,9 @@ def test_a_node_loads_its_own_file_whatever_the_server_says(
         )
     )
     assert rows(labelled).tolist() == [[i, 170 + i] for i in range(6)]
-    assert labelled._feature_names == ("age", "height")
-    assert labelled._output_dir == tmp_path / "mine" / "run-1" / "client-5"
-    assert client._image_shape is None
+    assert labelled.feature_names == ("age", "height")
+    assert labelled.output_dir == tmp_path / "mine" / "run-1" / "client-5"
+    assert client.image_shape is None
 
 
 def test_missing_file_and_unknown_label_have_a_sentence(table: Path) -> None:
@@ -868,16 +869,16 @@ def test_missing_file_and_unknown_label_have_a_sentence(table: Path) -> None:
 def test_the_runs_columns_choose_those_of_a_simulated_file(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     cells = [f"{i},{i % 2},{170 + i},NA" for i in range(5)] + ["5,1,175,3"]
     table.write_text("\n".join(["age,group,height,gust", *cells]) + "\n")
     part = {"partition-id": 0, "num-partitions": 1}
     run = {"data": str(table), "columns": "height, age", "label-column": "group"}
     client = load_client(context(part, run))
     # In the order of the file, as without the option; the run puts them in its own.
-    assert client._feature_names == ("age", "height")
+    assert client.feature_names == ("age", "height")
     assert sorted(rows(client).tolist()) == [[i, 170 + i] for i in range(6)]
-    assert client._labels is not None
+    assert client.labels is not None
     with pytest.raises(
         DataError, match=r"columns is 'heigth', but the table .* did you mean 'height'"
     ):
@@ -905,13 +906,13 @@ def test_bundled_data_are_split_into_disjoint_parts(tmp_path: Path) -> None:
     digits = load_client(
         context({"partition-id": 0, "num-partitions": 9}, {"data": "digits"})
     )
-    assert digits._image_shape == (8, 8)
+    assert digits.image_shape == (8, 8)
 
 
 def test_a_simulation_splits_the_file_of_the_run(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
     parts = [
         rows(load_client(context({"partition-id": i, "num-partitions": 2}, run)))
@@ -923,7 +924,7 @@ def test_a_simulation_splits_the_file_of_the_run(
 def test_a_simulations_header_is_guessed_unless_it_is_said(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     for header, names in (
         ("", ("age", "group", "height")),
         ("yes", ("age", "group", "height")),
@@ -932,7 +933,7 @@ def test_a_simulations_header_is_guessed_unless_it_is_said(
         assert (
             load_client(
                 context({"partition-id": 0, "num-partitions": 2}, run)
-            )._feature_names
+            ).feature_names
             == names
         )
     table.write_text("1,2\n3,4\n5,6\n")
@@ -945,7 +946,7 @@ def test_a_simulations_header_is_guessed_unless_it_is_said(
         )
         for header in ("no", "yes")
     ]
-    assert [(part._feature_names, len(rows(part))) for part in parts] == [
+    assert [(part.feature_names, len(rows(part))) for part in parts] == [
         ((), 3),
         (("1", "2"), 2),
     ]
@@ -1007,7 +1008,7 @@ def split_of(path: Path, n_parts: int, **run: Any) -> list[list[float]]:
         for i in range(n_parts)
     ]
     if not str(path).endswith(".npz"):
-        assert {client._feature_names for client in clients_of_parts} == {("x0",)}
+        assert {client.feature_names for client in clients_of_parts} == {("x0",)}
     return [rows(client)[:, 0].tolist() for client in clients_of_parts]
 
 
@@ -1018,7 +1019,7 @@ def test_a_file_may_be_split_by_a_text_column(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     if label == "ward" and split_table.suffix != ".npz":
         frame = (
             pd.read_csv(split_table)
@@ -1043,7 +1044,7 @@ def test_a_file_may_be_split_by_a_text_column(
 def test_a_file_may_be_split_by_a_numeric_column(
     split_table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     run = {"partition_column": "code"}
     # 10 comes after 3, as a number does.
     assert split_of(split_table, 4, partition="one_client_per_value", **run) == [
@@ -1061,7 +1062,7 @@ def test_a_file_may_be_split_by_a_numeric_column(
 def test_a_file_may_be_split_by_shares_of_labels_and_in_given_sizes(
     split_table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     options = {
         "partition": "dirichlet",
         "partition_column": "ward",
@@ -1137,7 +1138,7 @@ def test_bundled_data_may_be_split_by_their_labels() -> None:
 def test_partition_columns_that_cannot_be_used(
     tmp_path: Path, column: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     table = tmp_path / "holes.csv"
     table.write_text("x,ward,mixed,hole\n1,secret,7,1\n2,b,secret,\n3,c,,\n")
     with pytest.raises(DataError, match=text) as caught:
@@ -1148,7 +1149,7 @@ def test_partition_columns_that_cannot_be_used(
 def test_partition_column_that_is_no_array_of_one_value_per_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     np.savez(
         tmp_path / "a.npz",
         X=np.zeros((3, 1)),
@@ -1171,7 +1172,7 @@ def test_a_node_of_the_mixture_draws_its_own_rows_only(
     run = {"data": "mixture", "partition-seed": 6, "mixture-rows-per-client": 8}
     with pytest.raises(ConfigurationError, match="no 'data-path'"):
         load_client(context({"partition-id": 0, "num-partitions": 9000}, run))
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     monkeypatch.setattr(
         MixtureClients,
         "server_points",
@@ -1193,8 +1194,8 @@ def test_output_of_the_run_counts_in_a_simulation_only(
         node.output_folder(asked)
         == Path.home() / "flwr-dpkmeans" / "run-1" / "client-8"
     )
-    assert not app_module.is_simulation(asked)
-    monkeypatch.setattr(app_module, "runs_on_ray", lambda: True)
+    assert not ray_nodes.is_simulation(asked)
+    join_ray(monkeypatch)
     # A deployed node may use Ray for itself.
     assert (
         node.output_folder(asked)
@@ -1386,7 +1387,7 @@ def test_report_metrics_centroids_ledger_and_log_can_be_matched(
 def test_server_and_clients_write_one_model_with_its_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     frame = pd.DataFrame({"ward": ["01", "1"] * 150, "age": range(300), "note": "x"})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     ward, age = (
@@ -1444,7 +1445,7 @@ def test_whole_run_under_central_trust_gives_the_server_a_picture(
 def test_whole_run_that_chooses_k_draws_its_curve(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     chosen = {
         "n-clusters": "auto",
         "max-clusters": 12,
@@ -1546,8 +1547,8 @@ def test_another_exception_ends_a_run_by_its_kind_and_place(
 def labels_of(client: Any) -> list[int] | None:
     return (
         None
-        if client._labels is None
-        else as_classes(client._labels(), len(client._points)).tolist()
+        if client.labels is None
+        else as_classes(client.labels(), len(client.points)).tolist()
     )
 
 
@@ -1565,7 +1566,7 @@ def test_labels_of_bundled_data_go_with_their_rows() -> None:
                 context({"partition-id": index, "num-partitions": 3}, run | options)
             )
             assert labels_of(client) == [index] * 50
-            assert client._table is None
+            assert client.profile_table is None
 
 
 def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
@@ -1581,7 +1582,7 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
     path.write_text(path.read_text().replace("6,,z", "6,1,z"))
     unnamed = load_client(context(own, run))
     assert labels_of(unnamed) is None
-    assert unnamed._feature_names == ("a", "b", "kind")
+    assert unnamed.feature_names == ("a", "b", "kind")
     assert labels_of(load_client(context(own | {"label-column": "name"}, run))) == [
         -1,
         -1,
@@ -1594,7 +1595,7 @@ def test_labels_of_a_deployed_nodes_file_are_in_the_column_that_it_names(
 def test_in_a_simulation_the_run_names_the_labels(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "is_simulation", lambda _: True)
+    join_ray(monkeypatch)
     run = {"data": str(table), "partition": "contiguous", "label-column": "group"}
     parts = [
         load_client(context({"partition-id": i, "num-partitions": 2}, run))
@@ -1617,9 +1618,7 @@ def test_an_exact_evaluation_is_refused_outside_a_simulation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert configured(evaluation="exact").evaluation.value == "exact"
-    monkeypatch.setattr(
-        "flwr_dpkmeans.flower.server_app.is_simulated_server", lambda: False
-    )
+    simulate_server(monkeypatch, simulated=False)
     with pytest.raises(
         ConfigurationError, match="simulation only: choose evaluation='private'"
     ):

@@ -22,7 +22,7 @@ from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.algorithms import lloyd_family
 from flwr_dpkmeans.flower.engines import InProcessGrid
 from flwr_dpkmeans.kernels import assignment
-from flwr_dpkmeans.threads import _Libraries, _set, one_thread
+from flwr_dpkmeans.threads import one_thread, set_threads
 
 POINTS = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
 
@@ -230,38 +230,31 @@ def test_libraries_that_are_loaded_later_are_held_too_and_for_good_in_a_worker()
     )
 
 
+def openmp_threads() -> set[int]:
+    """The limits of this thread, which OpenMP has for each thread by itself."""
+    return {
+        pool["num_threads"]
+        for pool in threadpool_info()
+        if pool["user_api"] == "openmp"
+    }
+
+
 def test_each_thread_puts_openmp_s_limit_back_itself_and_the_last_one_that_of_blas() -> (
     None
 ):
-    told: list[Any] = []
-
-    def library(kind: str) -> Any:
-        numbers: list[Any] = [None if kind == "no limit" else 3]
-
-        def tell(number: int) -> None:
-            told.append((kind, number))
-            numbers.append(number)
-
-        own = {
-            "user_api": kind,
-            "filepath": kind,
-            "get_num_threads": lambda: numbers[-1],
-            "set_num_threads": tell,
-        }
-        return SimpleNamespace(**own)
-
-    held = _Libraries()
+    """Here leaves while the other thread is still inside."""
+    pytest.importorskip("sklearn.utils._openmp_helpers")  # loads OpenMP
     with ThreadPoolExecutor(1) as other:
-        other.submit(len, "").result()
-        held._libraries, held._n_modules = (
-            [library(kind) for kind in ("openmp", "no limit", "blas")],
-            len(sys.modules),
-        )
-        with held, held:
-            other.submit(held.__enter__).result()
-        told.append("left")
-        other.submit(held.__exit__).result()
-    assert told == [("openmp", 1), ("blas", 1), ("openmp", 3), "left", ("blas", 3)]
+        other.submit(threadpool_limits, 3).result()
+        with one_thread(), one_thread():
+            other.submit(one_thread().__enter__).result()
+            assert (openmp_threads(), blas_threads()) == ({1}, {1})
+            assert other.submit(openmp_threads).result() == {1}
+        assert (openmp_threads(), blas_threads()) == ({3}, {1})
+        assert other.submit(openmp_threads).result() == {1}
+        other.submit(one_thread().__exit__).result()
+        assert blas_threads() == {3}
+        assert other.submit(openmp_threads).result() == {3}
 
 
 def test_a_limit_is_cheap() -> None:
@@ -306,5 +299,5 @@ def test_a_library_that_does_not_obey_is_told_in_its_own_way_if_it_has_one(
         set_num_threads=lambda number: None,
         get_num_threads=lambda: obeys,
     )
-    _set(cast(Any, library), 1)
+    set_threads(cast(Any, library), 1)
     assert seen == told

@@ -27,6 +27,6 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_the_threat_model_names_tests() -> None:
-    page = ROOT / "flwr_dpkmeans" / "secagg" / "THREATS.md"
+    page = ROOT / "flwr_dpkmeans" / "docs" / "reference" / "threats.md"
     assert page in PAGES
     assert len(re.findall(r"`test_\w+`", page.read_text())) > 40

@@ -36,13 +36,15 @@ FOLDER = Path(__file__).parent
 class Run:
     """A seeded run over Flower's messages, of package clients but for one perhaps."""
 
-    def __init__(self, second: Path | None, **values: Any) -> None:
-        parts = grid_parts(SIZES)
+    def __init__(
+        self, second: Path | None, sizes: tuple[int, ...] = SIZES, **values: Any
+    ) -> None:
+        parts = grid_parts(sizes)
         self.clients: dict[int, KMeansClient] = {}
         self.ledgers: dict[int, MemoryLedger] = {}
         self.second: SecondClient | None = None
         nodes = []
-        for node, part in zip(NODES, parts, strict=True):
+        for node, part in enumerate(parts, start=NODES[0]):
             if node == SECOND and second is not None:
                 ledger = Ledger(second / "ledger.jsonl")
                 self.second = SecondClient(RUN_ID, node, part, ledger)
@@ -123,6 +125,14 @@ def test_the_result_is_the_same_to_the_last_bit(trust: str, tmp_path: Path) -> N
     assert len(set(package_only)) == 1
     pairs = {(index, 0) for index in (1, 2, 3)}
     assert with_second.second.ledger.pairs(RUN_ID) == pairs
+
+
+def test_it_masks_with_its_neighbours_in_a_large_cohort(tmp_path: Path) -> None:
+    options = {"sizes": (8,) * 36, "n_examples": 8 * 36, "epsilon": 20.0}
+    run = Run(tmp_path, **options).play()
+    assert run.second is not None
+    assert run.second.state.agreed.max_silent == 3
+    assert set(run.results()) == set(Run(None, **options).play().results())
 
 
 def test_it_stays_in_a_run_that_somebody_leaves(tmp_path: Path) -> None:

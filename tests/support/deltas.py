@@ -56,7 +56,7 @@ def _mixture_delta(totals: accounting.Totals, epsilon: float) -> float:
     Gaussian and pure releases.
     """
     mixture = mixtures.mixture_of(totals.mu, totals.pure_epsilons)
-    epsilon = accounting._mixture_turning_epsilon(
+    epsilon = accounting.mixture_turning_epsilon(
         mixture, totals.closeness.additive, epsilon
     )
     return min(
@@ -68,7 +68,7 @@ def _mixture_delta(totals: accounting.Totals, epsilon: float) -> float:
 
 def _numerical_delta(totals: accounting.Totals, epsilon: float) -> float:
     """Return a delta at `epsilon` by privacy-loss distributions."""
-    losses = accounting._losses_of(totals)
+    losses = accounting.losses_of(totals)
     return (
         1.0
         if losses is None

@@ -45,7 +45,7 @@ def _reply_with(
     last: list[float] = [0.0]
 
     def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
-        last[:] = [number(self._points)]
+        last[:] = [number(self.points)]
         return honest_fit(self, parameters, config)
 
     def content(packet: Any) -> Any:
@@ -108,7 +108,7 @@ def sums_in_the_servers_log(patch: pytest.MonkeyPatch) -> None:
 
 def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
     """What the server writes beside its noised result."""
-    honest, metrics = central.Central.broadcast, strategy._step_metrics
+    honest, metrics = central.Central.broadcast, strategy.step_metrics
     last: list[float] = []  # Empty where the server has no sum.
 
     def broadcast(self: Any, aggregate: Any, *args: Any) -> Broadcast:
@@ -122,7 +122,7 @@ def exact_sizes_in_the_metrics(patch: pytest.MonkeyPatch) -> None:
         return record
 
     patch.setattr(central.Central, "broadcast", broadcast)
-    patch.setattr(strategy, "_step_metrics", with_size)
+    patch.setattr(strategy, "step_metrics", with_size)
 
 
 def _streams_without(

@@ -259,7 +259,7 @@ class ServerRun(Server):
 
 def keys_messages(server: Server) -> list[Message]:
     """The plan, for every node, whatever is due."""
-    request = Request(Stage.KEYS, plan=server._plan_blob)
+    request = Request(Stage.KEYS, plan=dump_plan(server.plan))
     return [message_of(node, request) for node in server.joined]
 
 

@@ -1,4 +1,4 @@
-"""The project's pages, their headings and their sentences."""
+"""The project's pages and their headings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-INDEX = ROOT / "flwr_dpkmeans" / "README.md"
+DOCS = ROOT / "flwr_dpkmeans" / "docs"
+INDEX = DOCS / "index.md"
 PAGES = (
     README,
     *sorted((ROOT / ".github").glob("*.md")),
     *sorted((ROOT / "flwr_dpkmeans").rglob("*.md")),
     *sorted((ROOT / "simulations").rglob("*.md")),
 )
-NO_CLAIM = "<!-- no claim -->"
 
 
 def name_of(page: Path) -> str:
@@ -44,22 +44,3 @@ def anchors_of(page: Path) -> set[str]:
         anchors.add(f"{anchor}-{earlier[anchor]}" if earlier[anchor] else anchor)
         earlier[anchor] += 1
     return anchors
-
-
-def sentences_of(text: str) -> list[str]:
-    """Sentences of a page's text outside of code, headings and heads of tables, each on
-    one line.
-    """
-    text = re.sub(
-        r"^#.*$|^\|.*\|\n(?=\|---)", "", without_code(text), flags=re.MULTILINE
-    )
-    blocks = [
-        " ".join(block.split())
-        for block in re.split(r"\n\s*\n|\n(?=[-#|] ?|\d\. )", text)
-    ]
-    return [
-        sentence
-        for block in blocks
-        for sentence in re.split(r"(?<=[.:;]) (?=[A-Z`\[])", block)
-        if sentence
-    ]

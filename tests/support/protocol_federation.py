@@ -31,14 +31,13 @@ from flwr_dpkmeans.privacy.report import PrivacyReport
 from flwr_dpkmeans.secagg.recover import Recover
 from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.sums import client as mod_module
-from flwr_dpkmeans.sums import trust as trust_base
-from flwr_dpkmeans.sums import trust as trust_distributed
 from flwr_dpkmeans.sums.build import initial_state
 from flwr_dpkmeans.sums.config import RunConfig
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID, Plan
 from flwr_dpkmeans.sums.round import State
 from support.faulty_grid import Faults, FaultyGrid
 from support.messages import RECORD, VECTOR_RECORD
+from support.wrong_trust import watch_noise
 
 Words = NDArray[np.uint64]
 GRID = 2.0**16
@@ -215,7 +214,6 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
     kept = Truth()
     last: list[Words] = []
     encode, read = mod_module.encode, mod_module._as_released
-    with_noise = trust_base.draw_noise
 
     def recording_encode(*args: Any, **kwargs: Any) -> Any:
         result = encode(*args, **kwargs)
@@ -241,26 +239,12 @@ def record_truth(monkeypatch: pytest.MonkeyPatch) -> Truth:
         kept.released[index] = np.rint(flat * GRID).astype(np.int64).view(np.uint64)
         return released
 
-    def recording_noise(*args: Any, **kwargs: Any) -> Words:
-        noise = with_noise(*args, **kwargs)
-        kept.server_noise.append(noise.copy())
-        return noise
-
     monkeypatch.setattr(mod_module, "encode", recording_encode)
     for party in (Retry, Recover):
         monkeypatch.setattr(party, "answer", recording(party.answer))
     monkeypatch.setattr(mod_module, "_as_released", recording_read)
-    monkeypatch.setattr(trust_base, "draw_noise", recording_noise)
+    watch_noise(monkeypatch, lambda noise, _: kept.server_noise.append(noise.copy()))
     return kept
-
-
-def plant_noise(monkeypatch: pytest.MonkeyPatch, noise: Callable[..., Words]) -> None:
-    """Replace the mechanism's noise on the server and in the clients.
-
-    Called as `draw_noise` is.
-    """
-    monkeypatch.setattr(trust_base, "draw_noise", noise)
-    monkeypatch.setattr(trust_distributed, "draw_noise", noise)
 
 
 # -- what the server received ----------------------------------------------------------

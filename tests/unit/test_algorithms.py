@@ -9,11 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.drafts import draft_of
 
 from flwr_dpkmeans.algorithms.kmeans_task import cluster_state
 from flwr_dpkmeans.algorithms.lloyd_family import (
@@ -24,7 +26,6 @@ from flwr_dpkmeans.algorithms.lloyd_family import (
 from flwr_dpkmeans.algorithms.lookup import algorithm_entry, clusterings
 from flwr_dpkmeans.errors import ConfigurationError, PlanError
 from flwr_dpkmeans.kmeans.folding import PostProcessing
-from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import (
     Block,
     NoiseShape,
@@ -36,8 +37,6 @@ from flwr_dpkmeans.privacy.release import (
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.neighbours import check_sensitivity
-from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import Algorithm, State
 
 Floats = NDArray[np.float64]
@@ -45,24 +44,13 @@ GRID = 2.0**16
 LLOYD_FAMILY = ("fastlloyd", "glloyd", "lloyd", "sulloyd")
 
 
-def plan_of(n_features: int, **values: Any) -> Plan:
-    settings: dict[str, Any] = {
-        "algorithm": "fastlloyd",
-        "n_clusters": 2,
-        "bounds": ((-1.0,), (1.0,)),
-    }
-    settings |= {"n_examples": 1000, "max_iter": 2}
-    return draft_plan(
-        parse_config(**(settings | values)),
-        run_id=1,
-        n_clients=2,
-        seed=5,
-        n_features=n_features,
-    )
+plan_of = partial(
+    draft_of, algorithm="fastlloyd", n_examples=1000, max_iter=2, n_clients=2, seed=5
+)
 
 
 def built(n_features: int, **values: Any) -> Algorithm:
-    return build_algorithm(plan_of(n_features, **values))
+    return build_algorithm(plan_of(width=n_features, **values))
 
 
 def without_noise(arrays: Sequence[Floats], blocks: Sequence[Block]) -> ReleasedSum:
@@ -361,14 +349,19 @@ def test_statistics_and_centroids_stay_on_the_grid(name: str) -> None:
 
 @pytest.mark.parametrize("name", LLOYD_FAMILY)
 def test_start_depends_on_the_seed_only(name: str) -> None:
-    plan = plan_of(2, algorithm=name, n_clusters=5)
+    plan = plan_of(width=2, algorithm=name, n_clusters=5)
     start = build_algorithm(plan).initial_state(5)
     for other in (
         plan_of(
-            2, algorithm=name, n_clusters=5, epsilon=9.0, noise="seeded", random_state=3
+            width=2,
+            algorithm=name,
+            n_clusters=5,
+            epsilon=9.0,
+            noise="seeded",
+            random_state=3,
         ),
         plan_of(
-            2,
+            width=2,
             algorithm=name,
             n_clusters=5,
             n_examples=77,
@@ -376,7 +369,7 @@ def test_start_depends_on_the_seed_only(name: str) -> None:
             max_iter=1,
         ),
         plan_of(
-            2,
+            width=2,
             algorithm=name,
             n_clusters=5,
             schedule="constant",
@@ -413,7 +406,7 @@ def test_unknown_algorithm_gets_the_nearest_name() -> None:
 
 @pytest.mark.parametrize("name", ["fastlloyd", "glloyd", "sulloyd"])
 def test_private_algorithms_need_the_number_of_rows(name: str) -> None:
-    plan = replace(plan_of(2, algorithm=name), n_examples=None)
+    plan = replace(plan_of(width=2, algorithm=name), n_examples=None)
     with pytest.raises(
         PlanError, match=f"'{name}' needs the number of rows: declare n_examples"
     ):
@@ -447,7 +440,7 @@ def test_rows_count_for_no_more_however_far_from_the_box_centroids_are(
         "radius_clipping": False,
         "post_processing": post_processing.value,
     }
-    plan = plan_of(2, n_clusters=n_clusters, **options)
+    plan = plan_of(width=2, n_clusters=n_clusters, **options)
     step = build_algorithm(plan).rounds[1]
     far = 16.0 if post_processing is PostProcessing.NONE else 1.0
     state = initial_state(plan).changed(centroids=np.full((n_clusters, 2), far))

@@ -28,12 +28,12 @@ import house
 import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
+from support.engines import join_ray
 from support.protocol_federation import grid_parts, make_federation
 
 import flwr_dpkmeans
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.client import node_config as flower_node
-from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.messages.client_memory import recall
 from flwr_dpkmeans.flower.progress import Progress
@@ -192,6 +192,8 @@ def test_every_logger_of_the_package_is_placed(
             for call in calls
             if house.dotted(call.func) == "placed_logger"
         ]
+        if given:
+            importlib.import_module(module)
         names |= {
             module if one == "__name__" else ast.literal_eval(one) for one in given
         }
@@ -452,22 +454,17 @@ def test_a_log_file_that_cannot_be_written_is_one_sentence(
 
 def test_virtual_clients_leave_logging_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     alone(monkeypatch)
-    monkeypatch.setattr(ray_nodes, "is_simulation", lambda _: True)
-    flower_node.show_node_logs(node_context(verbose=True))
+    join_ray(monkeypatch)
+    flower_node.show_node_logs(node_context(**{"verbose": True, "partition-id": 0}))
     assert PACKAGE.handlers == []
 
 
 # -- progress --------------------------------------------------------------------------
 
 
-def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_progress_counts_round_trips_and_expects_the_rest_to_take_as_long() -> None:
     now = [100.0]
-    monkeypatch.setattr(
-        "flwr_dpkmeans.flower.progress.time", SimpleNamespace(monotonic=lambda: now[0])
-    )
-    progress = Progress()
+    progress = Progress(clock=lambda: now[0])
     now[0] += 6.0
     assert (
         progress.describe(3) == "round trip 0 of 3, 6 s so far, about 18 s to go"
@@ -667,13 +664,13 @@ def test_what_a_client_holds_is_not_in_its_reprs(
         assert secret.hex() not in told
     assert memory.clusters is not None
     for value in [
-        *client._points[0],
+        *client.points[0],
         *memory.clusters.centroids[0],
         *memory.clusters.counts,
     ]:
         assert repr(float(value)) not in told
     assert isinstance(client, KMeansClient)
-    assert np.asarray(client._points).size == 40
+    assert np.asarray(client.points).size == 40
 
 
 def test_a_message_of_another_party_has_four_thousand_characters_at_most() -> None:

@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.limits import SetLimits
 from support.results import report_of
 
 from flwr_dpkmeans import FederatedKMeans
 from flwr_dpkmeans.__main__ import main
-from flwr_dpkmeans.data.files import raw_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import DataError, LocalMisuseError
@@ -395,8 +395,8 @@ def command(folder: Path, table: Any, output: str = "labels.csv") -> int:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(raw_table, "_BLOCK_ROWS", 7)
+def folder(tmp_path: Path, set_limits: SetLimits) -> Path:
+    set_limits(rows_read=7)
     model_of(feature_names=NAMES).save(tmp_path / "model.json")
     return tmp_path
 

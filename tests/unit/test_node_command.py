@@ -502,12 +502,12 @@ def test_what_a_node_that_was_killed_left_is_removed_by_the_next_one(
     )
     for folder in (ended, alive, other):
         folder.mkdir()
-    assert node_command._read_once(b"a = 1\n").read_text() == "a = 1\n"
+    assert node_command.read_once(b"a = 1\n").read_text() == "a = 1\n"
     assert (ended.exists(), alive.exists(), other.exists()) == (False, True, True)
     with subprocess.Popen(["true"]) as reader:
         reader.wait()
         (ended / "empty").mkdir(parents=True)
-        node_command._write_once(
+        node_command.write_once(
             ended / "pipe", b"", reader.pid
         )  # who should have read it is gone
     assert not ended.exists()

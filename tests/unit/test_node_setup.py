@@ -31,7 +31,8 @@ from flwr_dpkmeans.node.ledger_file import FileLedger
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy
 
 PARTIES = ("ward-7", "ward-8", "ward-9")
-PAGE = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "deploy" / "README.md"
+DOCS = Path(__file__).resolve().parents[2] / "flwr_dpkmeans" / "docs"
+PAGE = DOCS / "tutorials" / "three_machines.md"
 
 
 @pytest.fixture(scope="module")
@@ -249,10 +250,12 @@ def test_a_port_that_is_taken_is_left_to_whom_it_belongs(here: Path) -> None:
         invitation.model_copy(update={"certificate": text})
         for text in ("one", "another")
     ]
-    ports = {node_setup._port(one, name) for one in federations for name in one.parties}
+    ports = {
+        node_setup.port_of(one, name) for one in federations for name in one.parties
+    }
     assert len(ports) == 6
     assert max(ports) < 32768  # from there on systems take what is free
-    free = node_setup._port(invitation, "ward-7")
+    free = node_setup.port_of(invitation, "ward-7")
     with socket.create_server(("127.0.0.1", free)):
         init()
         port = NodeOptions.from_toml(here / "ward-7" / "node.toml").port
@@ -431,11 +434,13 @@ def test_the_part_that_runs_apps_waits_for_the_other_parties(
     made = NodeOptions.from_toml(here / "ward-7" / "node.toml").model_copy(
         update={"isolation": Isolation(isolation)}
     )
-    assert node_command._missing(made, apps=apps).partition(" in /")[0] == missing
+    assert (
+        node_command.missing_for_start(made, apps=apps).partition(" in /")[0] == missing
+    )
     # Without an invitation nobody can be pinned; the part that runs apps then starts,
     # as nothing else concerns it.
     alone = made.model_copy(update={"invitation": None})
-    assert node_command._missing(alone, apps=apps).partition(" in /")[0] == (
+    assert node_command.missing_for_start(alone, apps=apps).partition(" in /")[0] == (
         "" if apps else "the SuperLink"
     )
     with pytest.raises(ConfigurationError, match="names no invitation that is there"):

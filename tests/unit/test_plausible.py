@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import NoiseShape, ReleasedSum, as_released
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
-from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 
 N_CLIENTS = 4
 
 
-def plan_of(
-    n_examples: int | None = 300, counted: int | None = None, **values: Any
-) -> Plan:
-    defaults: dict[str, Any] = {
-        "n_clusters": 2,
-        "bounds": ((-1.0,), (1.0,)),
-        "epsilon": 5.0,
-        "trust": "central",
-    }
-    config = parse_config(**(defaults | values), n_examples=n_examples)
-    return draft_plan(
-        config, run_id=1, n_clients=N_CLIENTS, seed=1, n_features=2, n_examples=counted
-    )
+plan_of = partial(
+    draft_of, epsilon=5.0, trust="central", n_clients=N_CLIENTS, n_examples=300
+)
 
 
 def released(plan: Plan, index: int = 1, **entries: float) -> ReleasedSum:
@@ -64,7 +53,7 @@ def test_without_noise_the_bounds_are_sharp() -> None:
 
 
 def test_undeclared_rows_are_bounded_by_what_a_client_may_hold() -> None:
-    plan = plan_of(None, algorithm="lloyd")
+    plan = plan_of(n_examples=None, algorithm="lloyd")
     most = N_CLIENTS * 2.0**28
     assert not refused(plan, counts=most)
     assert refused(plan, counts=most + 1.0)
@@ -95,7 +84,9 @@ def test_fewer_clients_make_larger_shares() -> None:
 
 
 def test_a_private_count_bounds_the_rows_with_its_own_noise() -> None:
-    plan = plan_of(None, counted=500, algorithm="glloyd", trust="distributed")
+    plan = plan_of(
+        n_examples=None, counted=500, algorithm="glloyd", trust="distributed"
+    )
     assert refused(plan, counts=1e5)
     assert not refused(plan, counts=1000.0)
     assert not refused(plan, index=0, count=1e5)
@@ -104,7 +95,11 @@ def test_a_private_count_bounds_the_rows_with_its_own_noise() -> None:
 
 def test_clients_are_units_of_their_own() -> None:
     plan = plan_of(
-        None, algorithm="proxy_lloyd", unit="client", trust="distributed", epsilon=200.0
+        n_examples=None,
+        algorithm="proxy_lloyd",
+        unit="client",
+        trust="distributed",
+        epsilon=200.0,
     )
     block = plan.rounds[0].blocks[0]
     room = 12.0 * plan.released_std(plan.rounds[0], block)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import pytest
+from support.drafts import draft_of
 
-from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.accounting import compose_epsilon
 from flwr_dpkmeans.privacy.provenance import Provenance
 from flwr_dpkmeans.privacy.release import GaussianRelease
 from flwr_dpkmeans.privacy.released_counts import counts_deviation, faint_clusters
 from flwr_dpkmeans.privacy.report import PrivacyReport, ReleaseLine
-from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.statement import build_report, epsilon_after
 
 KEYS = [
@@ -64,17 +63,15 @@ LINE_KEYS = [
 ]
 
 
-def plan_of(counted: int | None = None, **values: Any) -> Plan:
-    settings: dict[str, Any] = {
-        "algorithm": "fastlloyd",
-        "n_clusters": 3,
-        "bounds": ((0.0,), (16.0,)),
-    }
-    settings |= {"n_examples": 1000, "max_iter": 2}
-    config = parse_config(**(settings | values))
-    return draft_plan(
-        config, run_id=4, n_clients=5, seed=1, n_features=2, n_examples=counted
-    )
+plan_of = partial(
+    draft_of,
+    algorithm="fastlloyd",
+    n_clusters=3,
+    bounds=((0.0,), (16.0,)),
+    n_examples=1000,
+    max_iter=2,
+    run_id=4,
+)
 
 
 def report_of(

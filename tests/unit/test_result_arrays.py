@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from support.results import result_of
 
-from flwr_dpkmeans.results import picture
 from flwr_dpkmeans.results.writer import result_files
 
 SCALED = np.array([[0.5, -0.25], [0.125, 1.0]])
 
 
-def arrays_of(monkeypatch: pytest.MonkeyPatch, **values: Any) -> dict[str, Any]:
-    monkeypatch.setattr(picture, "draw_summary", lambda result: b"")
+def arrays_of(**values: Any) -> dict[str, Any]:
     with np.load(
         io.BytesIO(result_files(result_of(2, 2, **values))["centroids.npz"])
     ) as archive:
@@ -27,7 +25,6 @@ def test_scaled_centroids_and_bounds_are_those_of_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = arrays_of(
-        monkeypatch,
         centroids=SCALED,
         bounds=(np.array([0.0, 1.0]), np.array([2.0, 3.0])),
     )

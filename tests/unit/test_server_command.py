@@ -237,13 +237,13 @@ def test_a_second_federation_gets_a_port_of_its_own(
     What listens already is left alone.
     """
     folders = [Path("/srv") / name for name in ("one", "two", "three")]
-    assert len({server_command._free_port(folder) for folder in folders}) == 3
+    assert len({server_command.free_port(folder) for folder in folders}) == 3
     with socket.create_server(("127.0.0.1", 0)) as first:
         taken = int(first.getsockname()[1])
         monkeypatch.setattr(server_command, "FIRST_PORT", taken)
         monkeypatch.setattr(server_command, "N_PORTS", 3)
         assert all(
-            taken < server_command._free_port(folder) < taken + 3 for folder in folders
+            taken < server_command.free_port(folder) < taken + 3 for folder in folders
         )
 
 
@@ -316,12 +316,14 @@ def test_no_superlink_outlives_its_command(
             RuntimeError("a mistake"),
         ]
     )
-    monkeypatch.setattr(server_command, "_look", MagicMock(side_effect=looks))
+    monkeypatch.setattr(
+        server_command, "let_in_if_changed", MagicMock(side_effect=looks)
+    )
     monkeypatch.setattr(server_command, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(server_command.subprocess, "Popen", start)
     monkeypatch.setattr(server_command.signal, "signal", lambda *_: None)
     with pytest.raises(RuntimeError, match="a mistake"):
-        server_command._serve(ServerOptions.load(office))
+        server_command.serve_superlink(ServerOptions.load(office))
     assert len(processes) == 2
     for process in processes:
         process.terminate.assert_called_once()
@@ -350,7 +352,7 @@ def test_no_superlink_runs_without_what_starts_apps(
     monkeypatch.setattr(server_command.signal, "signal", lambda *_: None)
     options = ServerOptions.load(office)
     with pytest.raises(FileNotFoundError):
-        server_command._serve(options)
+        server_command.serve_superlink(options)
     superlink, apps = started
     superlink.terminate.assert_called_once()
     assert Path(apps.command[0]) == apps.path / "flower-superexec"
@@ -385,7 +387,7 @@ def test_no_superlink_outlives_a_command_that_is_killed(
         property(lambda _: [str(shutil.which("sleep")), "601"]),
     )
     parent = multiprocessing.get_context("fork").Process(
-        target=server_command._serve, args=(ServerOptions.load(office),)
+        target=server_command.serve_superlink, args=(ServerOptions.load(office),)
     )
     parent.start()
     home = ServerOptions.load(office).home
@@ -656,20 +658,20 @@ def test_parties_are_let_in_once_each_under_their_names(
     capsys.readouterr()
     options = ServerOptions.load(office)
     register.is_up = False
-    assert server_command._look(options, 0) == 0
+    assert server_command.let_in_if_changed(options, 0) == 0
     register.is_up = True
-    seen = server_command._look(options, 0)
+    seen = server_command.let_in_if_changed(options, 0)
     key = join(office, "ward-8")
-    again = server_command._look(options, seen)
+    again = server_command.let_in_if_changed(options, seen)
     assert again != seen
-    assert server_command._look(options, again) == again
+    assert server_command.let_in_if_changed(options, again) == again
     assert [(node.name, node.public_key) for node in register.nodes_info] == [
         ("ward-8", key)
     ]
     # Whom the operator has taken off does not come back by the invitation.
     register.nodes_info[0].status = "unregistered"
     join(office, "ward-7")
-    server_command._look(options, again)
+    server_command.let_in_if_changed(options, again)
     assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
     assert capsys.readouterr().out.splitlines() == [
         "ward-8 is registered",
@@ -681,15 +683,20 @@ def test_parties_are_let_in_once_each_under_their_names(
     (office / "invitation.toml").write_text(
         re.sub(r"(?s)(\[parties.ward-8\]\nkey = ).*?\n", rf'\1"{other}"\n', text)
     )
-    server_command._look(options, again)
+    server_command.let_in_if_changed(options, again)
     assert [node.name for node in register.nodes_info] == ["ward-8", "ward-7"]
     assert (
         "ward-8 has another key than it was registered with" in capsys.readouterr().err
     )
     (office / "invitation.toml").write_text("nonsense")
-    broken = server_command._look(options, again)
+    broken = server_command.let_in_if_changed(options, again)
     (office / "invitation.toml").unlink()
-    assert server_command._look(options, server_command._look(options, broken)) == -1
+    assert (
+        server_command.let_in_if_changed(
+            options, server_command.let_in_if_changed(options, broken)
+        )
+        == -1
+    )
     told = capsys.readouterr().err.splitlines()
     assert ["is not valid TOML" in told[0], "cannot be read" in told[1], len(told)] == [
         True,

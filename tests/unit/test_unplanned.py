@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from flwr_dpkmeans import KMeansClient, PrivateKMeans, client_app
-from flwr_dpkmeans.flower import strategy as strategy_module
+from flwr_dpkmeans.errors import CohortError
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger
@@ -24,7 +24,23 @@ from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan, worst_case
 from flwr_dpkmeans.sums.settings import Dropout
 
-GRID: Any = SimpleNamespace(run=SimpleNamespace(run_id=5, fab_hash=""))
+
+class MuteGrid:
+    """A grid of 120 nodes that cannot be asked anything."""
+
+    run = SimpleNamespace(run_id=5, fab_hash="")
+
+    def __init__(self, *, is_deployed: bool) -> None:
+        self.is_complete = not is_deployed
+
+    def get_nodes(self) -> list[Any]:
+        return [SimpleNamespace(node_id=node, name="") for node in range(2, 122)]
+
+    def push_messages(self, messages: object) -> list[str]:
+        raise CohortError("nobody is asked")
+
+    def send_and_receive(self, messages: object, *, timeout: float) -> list[Any]:
+        raise CohortError("nobody is asked")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +52,6 @@ GRID: Any = SimpleNamespace(run=SimpleNamespace(run_id=5, fab_hash=""))
     ],
 )
 def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     deployed: bool,
     given: dict[str, Any],
@@ -45,15 +60,23 @@ def test_a_large_cohort_recovers_sums_where_clients_may_fall_silent(
     """Among 120 virtual clients a second round trip for each sum would be for nothing,
     unless it is asked for.
     """
-    monkeypatch.setattr(strategy_module, "is_deployed", lambda grid: deployed)
-    monkeypatch.setattr(
-        strategy_module, "wait_for_nodes", lambda *_, **__: list(range(2, 122))
-    )
     strategy = PrivateKMeans(
-        3, bounds=(-1, 1), n_features=2, n_examples=10_000, algorithm="glloyd", **given
+        3,
+        bounds=(-1, 1),
+        n_features=2,
+        n_examples=10_000,
+        n_clients=120,
+        algorithm="glloyd",
+        **given,
     )
-    with caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"):
-        assert strategy._open(GRID).plan.dropout is expected
+    grid: Any = MuteGrid(is_deployed=deployed)
+    with (
+        InProcessGrid([], run_id=5).running(),
+        caplog.at_level(logging.INFO, logger="flwr_dpkmeans.server"),
+        pytest.raises(CohortError, match="nobody is asked"),
+    ):
+        strategy.start(grid)
+    assert strategy.run.plan.dropout is expected
     # How long a run takes is told where somebody waits for other machines.
     assert [
         "duration" in vars(record).get("event", "") for record in caplog.records

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from flwr.app import Context, RecordDict
+from support.engines import join_ray, simulate_server
 
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower import server_app as run_config
-from flwr_dpkmeans.flower.client import ray_nodes as node
 from flwr_dpkmeans.flower.client.node_config import node_settings, stream_number
 from flwr_dpkmeans.flower.client.ray_nodes import is_simulation
 from flwr_dpkmeans.flower.client.result_folders import result_folder
@@ -37,7 +36,7 @@ def context(node_config: dict[str, Any], **run: Any) -> Context:
 
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "runs_on_ray", lambda: True)
+    join_ray(monkeypatch)
 
 
 @pytest.mark.usefixtures("simulated")
@@ -116,7 +115,7 @@ def test_a_node_that_flowers_own_program_runs_is_warned_that_it_has_no_guard(
 
 
 def test_another_choice_of_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_config, "is_simulated_server", lambda: True)
+    simulate_server(monkeypatch)
     config = {
         "data": "iris",
         "algorithm": "glloyd",

@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
+from support.engines import simulate_server
 
 from flwr_dpkmeans.flower.engines import InProcessGrid, Node
 from flwr_dpkmeans.flower.messages import exchange as waves
-from flwr_dpkmeans.flower.messages import server_kind as pace
 from flwr_dpkmeans.flower.messages.exchange import send_in_waves
 from flwr_dpkmeans.sums.plan import FIRST_NODE_ID
 
@@ -109,30 +109,33 @@ def test_a_node_that_has_left_costs_nobody_elses_answer() -> None:
     assert now[0] < 1.0
 
 
+class NotedGrid(SlowGrid):
+    """Notes who sends messages: this package's loop, or Flower's."""
+
+    is_complete: bool
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        self.sent_by = "this package"
+        return super().push_messages(messages)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        self.sent_by = "Flower"
+        return []
+
+
+@pytest.mark.parametrize(
+    ("complete", "simulated", "sender"),
+    [(True, False, "Flower"), (False, True, "Flower"), (False, False, "this package")],
+)
 def test_only_a_deployment_is_polled_in_an_own_loop(
-    monkeypatch: pytest.MonkeyPatch,
+    complete: bool, simulated: bool, sender: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(
-        waves,
-        "send_in_waves",
-        lambda grid, messages, timeout, heard, **options: calls.append("own"),
-    )
-    monkeypatch.setattr(
-        SlowGrid,
-        "send_and_receive",
-        lambda self, messages, timeout: calls.append("flower's") or [],
-    )
-    grid = SlowGrid(2)
-    for complete, simulated, expected in (
-        (True, False, "flower's"),
-        (False, True, "flower's"),
-        (False, False, "own"),
-    ):
-        grid.is_complete = complete
-        for module in (waves, pace):
-            monkeypatch.setattr(
-                module, "is_simulated_server", lambda simulated=simulated: simulated
-            )
-        waves.exchange(grid, [], 1.0)
-        assert calls.pop() == expected
+    simulate_server(monkeypatch, simulated=simulated)
+    grid = NotedGrid(2)
+    grid.is_complete = complete
+    with grid.running():
+        message = Message(RecordDict(), FIRST_NODE_ID, "train")
+        waves.exchange(grid, [message], 5.0)
+    assert grid.sent_by == sender

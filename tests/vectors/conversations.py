@@ -2,14 +2,16 @@
 through them.
 
 A message is ``{"fields": {...}, "vector": ...}``. Bytes are ``{"hex": "..."}``, or
-``{"utf8": "..."}`` where they are text; texts and numbers are themselves. A vector is
-its words, or the parts of a malformed array.
+``{"utf8": "..."}`` where they are text; texts and numbers are themselves, but what JSON
+has no number for is ``{"number": "nan"}``. A vector is its words, or the parts of a
+malformed array.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -63,11 +65,15 @@ def value_of(stored: Any) -> Any:
         return stored
     if "utf8" in stored:
         return str(stored["utf8"]).encode()
+    if "number" in stored:
+        return float(stored["number"])
     return bytes.fromhex(stored["hex"])
 
 
 def stored_value(name: str, value: Any) -> Any:
     """Undo `value_of`; a plan is text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}
     if not isinstance(value, bytes):
         return value
     if name == "plan":

@@ -137,7 +137,7 @@ def build() -> dict[str, Any]:
         "state_digest": STATE_DIGEST.hex(),
         "slots": list(SLOTS),
         "max_silent": MAX_SILENT,
-        "threshold": session._graph.threshold,
+        "threshold": session.graph.threshold,
         "late": LATE,
         "authors": sorted(roster.authors(MAX_SILENT)),
         "clients": {

@@ -21,7 +21,7 @@ class Stated(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __init__(self, **stated: Any) -> None:
+    def __init__(self, **stated: object) -> None:
         try:
             super().__init__(**stated)
         except ValidationError as error:

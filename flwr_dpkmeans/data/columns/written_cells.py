@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from flwr_dpkmeans.data.files.cells import plain_number, text_of
 
@@ -15,7 +14,7 @@ _NUMBER = re.compile(
 )
 
 
-def written(value: Any) -> float | str:
+def written(value: object) -> float | str:
     """What equal values of a category have in common.
 
     1, "1" and "1.0" are one number, but "01" is a text.

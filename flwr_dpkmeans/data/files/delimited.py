@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_dpkmeans.data.files import encoded_text
 from flwr_dpkmeans.data.files.cells import MISSING
 from flwr_dpkmeans.data.files.quoting import (
     comment_pattern,
@@ -34,6 +33,7 @@ from flwr_dpkmeans.data.files.quoting import (
     whole_records,
 )
 from flwr_dpkmeans.data.files.records import PassedOver, RowShape, Tally
+from flwr_dpkmeans.resources import limits
 
 _FAILED_COLUMN = re.compile(
     r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error"
@@ -137,7 +137,7 @@ class RecordReader:
         for chunk in chunks:
             buffer += chunk
             # Short pieces, as a decompressor gives them, are put together first.
-            if len(buffer) < encoded_text.CHUNK_BYTES:
+            if len(buffer) < limits().text_bytes:
                 continue
             block, n_bytes = self._block(buffer, at_end=False)
             buffer = buffer[n_bytes:]

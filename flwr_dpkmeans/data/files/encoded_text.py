@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from flwr_dpkmeans.data.files.records import Tally
+from flwr_dpkmeans.resources import limits
 
-CHUNK_BYTES = 1 << 20
 COMPRESSED: Mapping[str, Callable[[Path], Any]] = MappingProxyType(
     {
         ".gz": gzip.open,
@@ -39,7 +39,7 @@ def text_chunks(
     is_first = True
     ends_with_return = False
     with open_bytes(path) as file:
-        while chunk := file.read(CHUNK_BYTES):
+        while chunk := file.read(limits().text_bytes):
             # Whole ASCII needs no decoding, unless a character was cut in two before
             # it.
             is_cut = bool(decoder.getstate()[0])

@@ -57,7 +57,7 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
             raw.text_factory = partial(str, encoding="utf-8", errors="replace")
         if dialect == "postgresql":
             # Whose drivers fail for one date such as 'infinity'.
-            query = _as_text(connection, query)
+            query = as_text_query(connection, query)
         options = {"stream_results": True}
         answer = connection.execute(sqlalchemy.text(query), execution_options=options)
         names = list(answer.keys())
@@ -67,7 +67,7 @@ def _answered(url: str, query: str) -> Iterator[RawTable]:
     engine.dispose()
 
 
-def _as_text(connection: Any, query: str) -> str:
+def as_text_query(connection: Any, query: str) -> str:
     """The query that asks PostgreSQL for the same columns as text."""
     import sqlalchemy
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from flwr_dpkmeans.data.files.cells import iso_text, plain_number, text_of
 from flwr_dpkmeans.errors import ColumnError, DataError, nearest
+from flwr_dpkmeans.resources import limits
 
-_BLOCK_ROWS = 1 << 16
 _BLOCK_CELLS = 1 << 18
 
 
 def block_rows(width: int) -> int:
     """Return how many rows of so many cells are read together."""
-    return max(1, min(_BLOCK_ROWS, _BLOCK_CELLS // max(1, width)))
+    return max(1, min(limits().rows_read, _BLOCK_CELLS // max(1, width)))
 
 
 def source_name(source: object) -> str:

@@ -72,7 +72,7 @@ def node_settings(context: Context) -> NodeSettings:
             )
     data_id = str(config.get("data-id") or config.get("data-path") or "default")
     ledger = Path(
-        str(config.get("ledger") or _default_ledger(context, data_id))
+        str(config.get("ledger") or default_ledger(context, data_id))
     ).expanduser()
     identity = (
         Identity.load(Path(str(config["identity"])).expanduser())
@@ -88,7 +88,7 @@ def node_settings(context: Context) -> NodeSettings:
     )
 
 
-def _default_ledger(context: Context, data_id: str) -> Path:
+def default_ledger(context: Context, data_id: str) -> Path:
     """A simulated client's ledger lies beside its results.
 
     a deployed node's in the home folder, one per data set.

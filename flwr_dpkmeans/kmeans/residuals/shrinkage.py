@@ -31,7 +31,7 @@ def shrunk_steps(
     """Posterior mean of every centroid's step, (k, d), from noisy relative sums.
 
     Steps are at most `radius` long. Noise and radius are those of all sums, or of each;
-    `total` is what the counts add up to, if that is public. ``PROXY_LLOYD.md``, shrunk
+    `total` is what the counts add up to, if that is public. ``proxy_lloyd.md``, shrunk
     steps, has the model; `axis_variance` is its v, and tau is at least `least_tau`,
     which is large in early rounds, when centroids still have far to go.
     """

@@ -93,7 +93,7 @@ def check_sensitivity(
             steps_after,
             strict=True,
         ):
-            share = _share_of_bound(block, (new - old).ravel())
+            share = share_of_bound(block, (new - old).ravel())
             largest[block.name] = max(largest[block.name], share)
     return largest
 
@@ -174,7 +174,7 @@ def _in_steps(
     return in_steps
 
 
-def _share_of_bound(block: Block, change: NDArray[np.int64]) -> float:
+def share_of_bound(block: Block, change: NDArray[np.int64]) -> float:
     """Norm of a change over the bound, or an error if it is more, however little.
 
     The comparison is exact: integers and fractions, no roots.

@@ -71,10 +71,10 @@ def check_plan(plan: Plan) -> None:
     for planned in plan.all_rounds:
         unlike.setdefault((planned.trust, planned.blocks), planned)
     for planned in unlike.values():
-        _check_round(plan, planned)
+        check_round(plan, planned)
 
 
-def _check_round(plan: Plan, planned: PlannedRound) -> None:
+def check_round(plan: Plan, planned: PlannedRound) -> None:
     """Refuse a round that is too long, cannot be reported, or whose sums could wrap or
     noise cannot be added.
     """

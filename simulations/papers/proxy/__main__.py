@@ -9,7 +9,7 @@ from simulations.papers import run_part
 PARTS = {
     "ablation": "what each ingredient is worth, beside FastLloyd",
     "utility": "cost above the optimum on the synthetic sets, beside limits",
-    "pictures": "draws the pictures of the page PROXY_LLOYD.md again",
+    "pictures": "draws the pictures of the page proxy_lloyd.md again",
 }
 
 if __name__ == "__main__":

@@ -37,9 +37,8 @@ from simulations.sources.mixture import draw_gaussian_mixture
 
 Array = NDArray[np.float64]
 
-FOLDER = (
-    Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "algorithms" / "figures"
-)
+DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
+FOLDER = DOCS / "explanation" / "figures"
 START, PASSES = "proxy_start.png", "proxy_passes.png"
 _ROW, _PROXY, _CENTROID, _BEST = "#A4ABB2", "#0072B2", "#D55E00", "#000000"
 """Blue and vermilion of Okabe and Ito's palette."""

@@ -45,9 +45,10 @@ def test_there_are_three() -> None:
         "own_method",
         "table_to_model",
     ]
-    index = (PROJECT / "flwr_dpkmeans" / "README.md").read_text()
+    index = (PROJECT / "flwr_dpkmeans" / "docs" / "index.md").read_text()
     assert all(
-        f"../simulations/notebooks/{notebook.name}" in index for notebook in NOTEBOOKS
+        f"../../simulations/notebooks/{notebook.name}" in index
+        for notebook in NOTEBOOKS
     )
 
 
@@ -89,7 +90,7 @@ def test_a_notebook_shows_what_it_did_and_nothing_of_the_machine(
 
 
 def test_the_files_that_it_printed_are_those_of_the_page() -> None:
-    page = (PROJECT / "flwr_dpkmeans" / "flower" / "README.md").read_text()
+    page = (PROJECT / "flwr_dpkmeans" / "docs" / "reference" / "files.md").read_text()
     files = {*re.findall(r"^\| `(\w+\.\w+)` \|", page, re.MULTILINE)} - {
         "federated_profile.csv"
     }  # of a schema
@@ -99,7 +100,9 @@ def test_the_files_that_it_printed_are_those_of_the_page() -> None:
 
 
 def test_the_method_is_that_of_its_page() -> None:
-    page = (PROJECT / "flwr_dpkmeans" / "sums" / "A_METHOD.md").read_text()
+    page = (
+        PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "add_a_method.md"
+    ).read_text()
     (module,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     first, *_ = cells_of(
         PROJECT / "simulations" / "notebooks" / "own_method.ipynb", "code"

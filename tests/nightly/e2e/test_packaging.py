@@ -211,7 +211,7 @@ def test_packages_hold_no_private_modes_and_no_leftovers(copies: list[Path]) -> 
     assert [name for name in names if "__pycache__" in name] == []
     kept = [
         path
-        for kind in ("*.py", "*.md", "*.toml", "py.typed")
+        for kind in ("*.py", "*.toml", "py.typed")
         for path in (PROJECT / "flwr_dpkmeans").rglob(kind)
     ]
     assert {str(path.relative_to(PROJECT)) for path in kept} <= names

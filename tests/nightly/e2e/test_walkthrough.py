@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import flwr_dpkmeans.deploy
 from simulations.flower.deployment import PROJECT
 from simulations.flower.flower_processes import (
     environment,
@@ -43,7 +42,9 @@ pytestmark = [
     pytest.mark.skipif(not is_supported(), reason="processes are found in /proc"),
 ]
 
-PAGE = Path(flwr_dpkmeans.deploy.__file__).with_name("README.md")
+DOCS = PROJECT / "flwr_dpkmeans" / "docs"
+PAGES = (DOCS / "tutorials" / "three_machines.md", DOCS / "how-to" / "deploy.md")
+TEXT = "\n".join(page.read_text() for page in PAGES)
 BIN = Path(sys.executable).parent
 WARDS = ("ward-7", "ward-8", "ward-9")
 NEW_USER = re.compile(
@@ -53,10 +54,9 @@ NEW_USER = re.compile(
 
 
 def block(heading: str, number: int = 0, language: str = "bash") -> str:
-    """A block of the page, by its heading and its place below that."""
-    text = PAGE.read_text()
+    """A block of the pages, by its heading and its place below that."""
     section = re.split(
-        r"^#{2,3} ", text[text.index(f" {heading}") :], maxsplit=1, flags=re.MULTILINE
+        r"^#{2,3} ", TEXT[TEXT.index(f" {heading}") :], maxsplit=1, flags=re.MULTILINE
     )[0]
     return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)[
         number
@@ -257,7 +257,9 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
         visit = tmp_path / f"visit-{number}"
         visit.mkdir()
         (visit / "policy.toml").write_text(policy)
-        example = party.here((PAGE.parent / "node.example.toml").read_text())
+        example = party.here(
+            (PROJECT / "flwr_dpkmeans" / "deploy" / "node.example.toml").read_text()
+        )
         (visit / "node.toml").write_text(example.replace("0" * 64, digest))
         (visit / "ward7.csv").write_text(rows(number))
         party.type(block("4. Each party's host", 1), visit)
@@ -336,16 +338,14 @@ def test_the_page_leads_from_nothing_to_a_result(tmp_path: Path) -> None:
         )
     # The ledger's own words, and its copy.
     party, report = parties[0], reports[0]
-    show = re.findall(
-        r"`(python -m flwr_dpkmeans ledger show [^`]*)`", PAGE.read_text()
-    )[0]
+    show = re.findall(r"`(python -m flwr_dpkmeans ledger show [^`]*)`", TEXT)[0]
     (charged,) = json.loads(party.type(f"{show} --json", party.root))
     assert charged["run"].partition("/")[0] == report["provenance"]["run_id"]
     assert charged["epsilon"] == report["epsilon_worst_case"]
     assert charged["releases"] == 1
     backup = re.findall(
         r"`(cp ward7[^`]*)`, then `(python -m flwr_dpkmeans ledger verify [^`]*)`",
-        PAGE.read_text(),
+        TEXT,
     )[0]
     (party.root / "COPY").mkdir()
     party.type(

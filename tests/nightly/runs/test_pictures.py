@@ -5,7 +5,6 @@ before they are drawn.
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,26 +51,8 @@ def result_of(centroids: Any, counts: Any, **values: Any) -> RunResult:
     return RunResult(model, quiet, (0.5,) * 2, **values)
 
 
-def figure_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The summary, before it becomes a file."""
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
-    picture.draw_summary(result)
-    return kept[0]
-
-
-def rounds_of(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """How the run went, before it becomes a file."""
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
-    picture.draw_rounds(result)
-    return kept[0]
-
-
 @pytest.mark.parametrize("n_columns", [2, 3, 30])
-def test_dollars_in_names_and_warnings_are_text(
-    n_columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dollars_in_names_and_warnings_are_text(n_columns: int) -> None:
     """Two in one line were a formula, and one that does not parse left a node without
     its files.
     """
@@ -85,74 +66,11 @@ def test_dollars_in_names_and_warnings_are_text(
     assert picture.draw_summary(warned).startswith(b"\x89PNG")
     texts = [
         text
-        for text in figure_of(warned, monkeypatch).findobj(Text)
+        for text in picture.summary_figure(warned).findobj(Text)
         if "$" in text.get_text()
     ]
     assert len(texts) >= 3
     assert not any(text.get_parse_math() for text in texts)
-
-
-def described(figure: Any) -> list[str]:
-    """One line for everything that a figure was told to show, with where, how large and
-    how shaded, to three digits.
-    """
-
-    def told(*values: Any) -> str:
-        return " ".join(f"{float(x):.3g}" for value in values for x in np.ravel(value))
-
-    def of_text(text: Any) -> str:
-        how = (text.get_ha(), text.get_va(), text.get_color())
-        numbers = told(text.get_position(), text.get_rotation(), text.get_fontsize())
-        return f"text {numbers} {' '.join(how)}: {text.get_text()}"
-
-    def of_line(line: Any) -> str:
-        how = (
-            line.get_label(),
-            line.get_color(),
-            line.get_linestyle(),
-            line.get_marker(),
-        )
-        numbers = told(line.get_linewidth(), line.get_markersize())
-        return (
-            f"line {' '.join(map(str, how))} {numbers}: {told(line.get_xdata())};"
-            f" {told(line.get_ydata())}"
-        )
-
-    lines = [f"figure {told(figure.get_size_inches(), figure.dpi)}"]
-    for part in (figure, *figure.subfigs):
-        lines += (
-            [f"part {told(part.bbox_relative.bounds)}"] if part is not figure else []
-        )
-        lines += [of_text(text) for text in part.texts if text.get_text()]
-        for axis in part._localaxes:
-            grid = axis.get_subplotspec().get_gridspec()
-            lines.append(
-                "axes"
-                f" {told(grid.get_geometry(), grid.get_width_ratios(), axis.axison, axis.margins())}"
-            )
-            texts = (axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts)
-            lines += [of_text(text) for text in texts if text.get_text()]
-            lines += [f"from {told(axis.get_ylim()[0])}"] if axis.lines else []
-            lines += [of_line(line) for line in axis.lines]
-            lines += [
-                f"bar {told(bar.get_bbox().bounds, bar.get_facecolor())}"
-                for bar in axis.patches
-            ]
-            for many in axis.collections:
-                lines.append(
-                    f"dots {told(many.get_offsets())}; {told(many.get_sizes())};"
-                    f" {told(many.get_linewidths())}"
-                )
-                lines.append(f"  in {told(many.get_facecolors())}")
-            lines += [
-                f"image {told(image.get_array(), image.get_clim())}"
-                for image in axis.images
-            ]
-            legend = axis.get_legend()
-            lines += (
-                [of_text(text) for text in legend.texts] if legend is not None else []
-            )
-    return lines
 
 
 def release(
@@ -168,93 +86,9 @@ def release(
 
 
 TOLD = Provenance("7", "server", "ab" * 32)
-BELOW = """\
-axes 1 2 1 1 1 0.05 0.05
-text 0.5 1 0 10 center baseline black: Budget by round
-text 0.5 0 0 10 center top black: epsilon so far
-{costs}
-axes 1 2 1 1 1 0.05 0.05
-text 0.5 1 0 10 center baseline black: {title} per round
-text 0.5 0 0 10 center top black: round
-text 0 0.5 90 10 center bottom black: distance (box [-1, 1])
-{moves}"""
-LINE = (
-    "{} at delta 1.09e-05 per record; proxy_lloyd, 4 clients, trust 'oblivious', secure"
-    " noise"
-)
-TITLE = f"text 0.5 0.98 0 11 center top black: {LINE}"
-ROUNDS = f"""\
-figure 11 4 110
-{TITLE.format("PRIVATE: epsilon 1.5")}
-text 0.5 0.01 0 7 center bottom #999999: {TOLD}
-"""
-COSTS = """\
-text 0.125 0 0 7 center center black: -1
-text 0.375 0 0 7 center center black: 1
-text 0.625 0 0 7 center center black: 1'
-text 0.875 0 0 7 center center black: 2
-text 1.5 0 0 7 center center black: 3
-text 0.02 0.05 0 8 left baseline black: numbers are rounds; -1: ranges; ' marks a repeated attempt
-from -2
-line epsilon asked for #E69F00 -- None 1.5 6: 1.5 1.5; 0 1
-bar 0 -0.5 0.25 1 0 0.62 0.451 1
-bar 0.25 -0.5 0.25 1 0.702 0.886 0.835 1
-bar 0.5 -0.5 0.25 1 0 0.62 0.451 1
-bar 0.75 -0.5 0.25 1 0.702 0.886 0.835 1
-bar 1 -0.5 1 1 0 0.62 0.451 1
-text 0 0 0 8 left baseline black: epsilon asked for"""
-MOVES = """\
-from 0
-line radius #0072B2 - o 1.5 6: 1 2; 2 0.5
-line largest movement #E69F00 - s 1.5 6: 1 2; 0.5 0.25
-text 0 0 0 8 left baseline black: radius
-text 0 0 0 8 left baseline black: largest movement
-"""
 
 
-def test_everything_in_a_picture_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Round 1 was sent twice."""
-    result = result_of(
-        [[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75], [0.25, 1.0]],
-        [8000.0, 59.0, 2000.0, 60.0],
-    )
-    releases = (
-        release(-1, 0, "ranges", 0.25, "counts"),
-        release(1, 1, "lloyd-1", 0.5, "counts", 2.0),
-        release(1, 2, "lloyd-1", 0.75, "counts", 2.0),
-        release(2, 3, "lloyd-2", 1.0, "sums", 0.5),
-        release(3, 4, "evaluation", 2.0, "sums"),
-    )
-    report = replace(result.report, releases=releases, provenance=TOLD)
-    result = replace(result, movements=(0.5, 0.25), report=report)
-    below = BELOW.format(costs=COSTS, title="Radius and movement", moves=MOVES)
-    assert "\n".join(
-        described(rounds_of(result, monkeypatch))
-    ) == ROUNDS + below.rstrip("\n")
-
-
-def test_a_picture_of_rounds_without_noise_has_no_cost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    result = result_of(*THREE)
-    releases = (
-        release(1, 0, "lloyd-1", np.inf, "counts"),
-        release(2, 1, "lloyd-2", np.inf, "counts"),
-    )
-    report = replace(result.report, releases=releases, epsilon=np.inf, is_private=False)
-    lines = described(
-        rounds_of(replace(result, report=report, movements=()), monkeypatch)
-    )
-    assert (
-        "text 0.5 0.5 0 10 center baseline black: no noise was added: epsilon is"
-        " infinite" in lines
-    )
-    assert "text 0.5 1 0 10 center baseline black: Movement per round" in lines
-
-
-def test_a_summary_says_first_what_came_out_and_last_what_is_against_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_summary_says_first_what_came_out_and_last_what_is_against_it() -> None:
     """Counts have a noise of 20, so fewer than 60 are mostly noise."""
     result = result_of(
         [[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75], [0.25, 1.0]],
@@ -271,7 +105,7 @@ def test_a_summary_says_first_what_came_out_and_last_what_is_against_it(
         result.report, releases=(last,), warnings=("One.", "Two."), provenance=TOLD
     )
     model = replace(result.model, feature_names=("age", "height"), privacy=report)
-    figure = figure_of(replace(result, model=model, report=report), monkeypatch)
+    figure = picture.summary_figure(replace(result, model=model, report=report))
     title = " ".join(figure._suptitle.get_text().split())
     assert title.startswith(
         "4 clusters came out, of about 8,000, 0, 2,000 and 4,000 records. Cluster 1 is"
@@ -292,112 +126,16 @@ def test_a_summary_says_first_what_came_out_and_last_what_is_against_it(
     assert smallest / 72.0 * 390.0 / figure.get_figwidth() > 9.0
 
 
-def test_images_stand_in_rows_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = result_of(
-        np.arange(9.0)[:, None] * [0.1, 0.0], np.arange(9) * 10.0, image_shape=(1, 2)
-    )
-    lines = described(figure_of(result, monkeypatch))
-    assert sum(line.startswith("axes 2 5 1 1") for line in lines) == 10
-    assert (
-        sum(line.endswith(" 0 0.8") for line in lines if line.startswith("image")) == 9
-    )
-
-
-def test_a_release_without_a_cost_reaches_beyond_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Beside one with a cost.
-
-    One feature without a name, and counts below zero, whose dots are the smallest.
-    """
-    result = result_of([[-0.5], [0.5]], [-5.0, -1.0])
-    releases = (
-        release(1, 0, "lloyd-1", 1.0, "counts"),
-        release(2, 1, "lloyd-2", np.inf, "counts"),
-    )
-    result = replace(result, report=replace(result.report, releases=releases))
-    summary = described(figure_of(result, monkeypatch))
-    assert {
-        "text 0.5 0 0 8 center top black: feature 0",
-        "dots -0.5 0 0.5 0; 60 60; 0.6",
-    } <= set(summary)
-    lines = described(rounds_of(result, monkeypatch))
-    assert {
-        "bar 0 -0.5 1 1 0 0.62 0.451 1",
-        "bar 1 -0.5 1.93 1 1 1 1 1",
-        "text 1.48 0 0 7 center center black: 2: infinite",
-    } <= set(lines)
-    assert sum("infinite" in line for line in lines) == 1
-
-
-def test_twenty_counts_stand_beside_two_columns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    result = result_of(np.linspace(-1.0, 1.0, 61)[:, None], [1000.0] * 61)
-    lines = described(figure_of(result, monkeypatch))
-    listed = [line.split(": ", 1)[1] for line in lines if "left top" in line]
-    assert listed == [f"{j}: n ~ 1,000" for j in range(20)]
-
-
-def test_fourteen_lines_of_caution_are_the_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_fourteen_lines_of_caution_are_the_most() -> None:
     result = result_of(*THREE)
     long = " ".join(["word"] * 20)
     report = replace(result.report, warnings=(long, *map(str, range(20))))
-    below = figure_of(replace(result, report=report), monkeypatch).subfigs[-1]
+    below = picture.summary_figure(replace(result, report=report)).subfigs[-1]
     (text,) = below.texts
     lines = text.get_text().splitlines()
     assert len(lines) == 14
     assert " ".join(" ".join(lines[:2]).split()) == f"WARNING {long}"
     assert lines[-1] == "WARNING  11"
-
-
-def test_ticks_are_labelled_as_far_as_sixty_characters_reach() -> None:
-    """Each label has its own length and a gap.
-
-    Thirty of one digit fit, of 31 every second one does.
-    """
-    seen: list[Any] = []
-    axis = SimpleNamespace(
-        set_xticks=lambda places, labels: seen.append((list(places), labels))
-    )
-    for number in (30, 31, 0):
-        picture._set_ticks(axis, range(number), ["x"] * number)
-    assert seen == [
-        (list(range(30)), ["x"] * 30),
-        (list(range(0, 31, 2)), ["x"] * 16),
-        ([], []),
-    ]
-
-
-@pytest.mark.parametrize(("k", "elbow"), [(0, False), (1, True), (3, True), (4, False)])
-def test_everything_in_a_cost_curve(
-    k: int, elbow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[Any] = []
-    monkeypatch.setattr(picture, "png_of", lambda figure: kept.append(figure) or b"")
-    picture.draw_cost_curve(
-        np.array([4.0, 2.0, 1.0]), k, replace(result_of(*THREE).report, provenance=TOLD)
-    )
-    expected = [
-        "figure 6.5 4 110",
-        TITLE.format("PRIVATE: epsilon 1.5").replace(" 11 ", " 9 "),
-        f"text 0.5 0.01 0 7 center bottom #999999: {TOLD}",
-        "axes 1 1 1 1 0.05 0.05",
-        "text 0.5 0 0 10 center top black: number of clusters k",
-        "text 0 0.5 90 10 center bottom black: k-means cost per row (projected)",
-        "from 0",
-        "line weighted server points #0072B2 - o 1.5 4: 1 2 3; 4 2 1",
-        f"line elbow: k = {k} #E69F00 -- None 1.5 6: {k} {k}; 0 1",
-        "text 0 0 0 10 left baseline black: weighted server points",
-        f"text 0 0 0 10 left baseline black: elbow: k = {k}",
-    ]
-    assert described(kept[0]) == [
-        line for line in expected if elbow or "elbow" not in line
-    ]
-    ticks = kept[0].axes[0].get_xticks()
-    assert all(tick == round(tick) for tick in ticks)
 
 
 def axis_named(figure: Any, word: str) -> Any:
@@ -412,10 +150,10 @@ def axis_named(figure: Any, word: str) -> Any:
 THREE = ([[-0.5, 0.0], [0.5, 0.0], [0.0, 0.75]], [2000.0, 0.0, 8000.0])
 
 
-def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    figure = rounds_of(result_of(*THREE), monkeypatch)
+def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_for() -> (
+    None
+):
+    figure = picture.rounds_figure(result_of(*THREE))
     (axis,) = [
         axis
         for axis in figure.axes
@@ -425,33 +163,24 @@ def test_the_strip_begins_at_zero_and_leaves_a_twentieth_beyond_what_was_asked_f
     assert axis.get_ylim() == (-2.0, 2.0)
 
 
-def test_areas_grow_with_counts_from_60_to_660_points(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    axis = axis_named(figure_of(result_of(*THREE), monkeypatch), "Centroids, area")
+def test_areas_grow_with_counts_from_60_to_660_points() -> None:
+    axis = axis_named(picture.summary_figure(result_of(*THREE)), "Centroids, area")
     assert axis.collections[0].get_sizes().tolist() == [60.0 + 600.0 / 4, 60.0, 660.0]
 
 
-def test_one_clear_centroid_alone_does_not_make_the_axes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_clear_centroid_alone_does_not_make_the_axes() -> None:
     """Two of three are mostly noise: the axes are those of all, of which the first has
     what differs most.
     """
     centroids = [[0.0] * 4, [0.8, 0.0, 0.0, 0.0], [-0.8, 0.1, 0.0, 0.0]]
     axis = axis_named(
-        figure_of(result_of(centroids, [9000.0, 0.0, 0.0]), monkeypatch),
+        picture.summary_figure(result_of(centroids, [9000.0, 0.0, 0.0])),
         "Centroids, area",
     )
     assert axis.get_xlabel() in {f"principal axis 1 ({share}%)" for share in (99, 100)}
 
 
-WIDE = [[0.1, 0.5, -1.0, 0.0], [0.1, -0.5, 1.0, 0.0], [0.1, 0.0, 0.0, 0.75]]
-
-
-def test_a_heat_map_compares_clusters_with_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_heat_map_compares_clusters_with_each_other() -> None:
     """By column: bounds that are a hundred times too wide made all of it pale.
 
     What may be noise stays so.
@@ -477,7 +206,7 @@ def test_a_heat_map_compares_clusters_with_each_other(
         releases=(noise, replace(noise, array="counts", noise_scale=20.0)),
     )
     result = replace(result, report=report, model=replace(result.model, privacy=report))
-    axis = axis_named(figure_of(result, monkeypatch), "red high")
+    axis = axis_named(picture.summary_figure(result), "red high")
     (image,) = axis.images
     shades = np.asarray(image.get_array())
     assert shades[:3] == pytest.approx(
@@ -499,16 +228,16 @@ def test_a_heat_map_compares_clusters_with_each_other(
     assert values[0, 0] == ("0.1", "#666666")
 
 
-def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most() -> (
+    None
+):
     """Of 30 columns 24, in their order.
 
     26 clusters that differ in 26 columns alike have no two axes that matter.
     """
     points = np.zeros((26, 30))
     np.fill_diagonal(points[:, 4:], np.linspace(0.5, 1.0, 26))
-    figure = figure_of(result_of(points, [9000.0] * 26), monkeypatch)
+    figure = picture.summary_figure(result_of(points, [9000.0] * 26))
     axis = axis_named(figure, "red high")
     assert axis.get_title().startswith(
         "Centroids (24 of 30 columns, 24 of 26 clusters)"
@@ -520,27 +249,23 @@ def test_a_heat_map_has_what_differs_most_and_the_axes_only_where_two_say_most(
     assert not axis.texts
     assert not [one for one in figure.axes if "area" in one.get_title()]
     flat = axis_named(
-        figure_of(result_of(np.zeros((2, 3)), [9000.0] * 2), monkeypatch), "red high"
+        picture.summary_figure(result_of(np.zeros((2, 3)), [9000.0] * 2)), "red high"
     )
     assert not np.asarray(flat.images[0].get_array()).any()
 
 
-def test_values_are_shown_of_six_clusters_at_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_values_are_shown_of_six_clusters_at_most() -> None:
     for shape, n_values in (((2, 12), 24), ((6, 20), 120), ((7, 20), 0)):
         axis = axis_named(
-            figure_of(result_of(np.eye(*shape), [9000.0] * shape[0]), monkeypatch),
+            picture.summary_figure(result_of(np.eye(*shape), [9000.0] * shape[0])),
             "red high",
         )
         assert len(axis.texts) == n_values
 
 
-def test_images_are_shaded_from_the_smallest_value_to_the_largest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_images_are_shaded_from_the_smallest_value_to_the_largest() -> None:
     result = result_of([[-0.5, 0.25, 0.0, 0.75]], [9000.0], image_shape=(2, 2))
-    figure = figure_of(result, monkeypatch)
+    figure = picture.summary_figure(result)
     (shades,) = [image.get_clim() for axis in figure.axes for image in axis.images]
     assert shades == (-0.5, 0.75)
 
@@ -554,12 +279,9 @@ def forecast() -> Forecast:
 
 
 def test_a_forecast_is_drawn_over_doublings_from_two_thirds_of_its_lowest_value(
-    forecast: Forecast, monkeypatch: pytest.MonkeyPatch
+    forecast: Forecast,
 ) -> None:
-    kept: list[Any] = []
-    monkeypatch.setattr(present, "png_of", lambda figure: kept.append(figure) or b"")
-    present.draw_forecast(forecast)
-    left, right = kept[0].axes
+    left, right = present.forecast_figure(forecast).axes
     assert (left.xaxis.get_transform().base, right.xaxis.get_transform().base) == (
         2.0,
         2.0,
@@ -615,34 +337,11 @@ def test_a_note_says_where_the_excess_is_not_of_the_last_noise(
     )
 
 
-def test_a_band_reaches_one_standard_error_to_either_side_of_its_line(
-    forecast: Forecast,
-) -> None:
-    """In percent, and never below a tenth of one."""
-    seen: dict[str, list[float]] = {}
-    axis = SimpleNamespace(
-        fill_between=lambda xs, low, high, **_: seen.update(xs=xs, low=low, high=high),
-        plot=lambda xs, mean, **_: seen.update(mean=mean),
-    )
-    curve = ((2.0, Excess(0.5, 0.125, 0.0, 1.0)), (4.0, Excess(0.25, 0.5, 0.0, 1.0)))
-    present._draw_curve(axis, curve, forecast.algorithms[0], 0)
-    assert seen == {
-        "xs": [2.0, 4.0],
-        "low": [37.5, 0.1],
-        "high": [62.5, 75.0],
-        "mean": [50.0, 25.0],
-    }
-
-
-def test_everything_in_a_forecast(
-    forecast: Forecast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_in_a_forecast(forecast: Forecast) -> None:
     """Seven candidates go round six colours and markers and four dashes.
 
     The lowest of all values sets the axis.
     """
-    kept: list[Any] = []
-    monkeypatch.setattr(present, "png_of", lambda figure: kept.append(figure) or b"")
     (one,) = forecast.algorithms
     by_epsilon = ((0.5, Excess(0.5, 0.1, 0.0, 1.0)), (2.0, Excess(0.06, 0.0, 0.0, 1.0)))
     one = replace(
@@ -651,17 +350,8 @@ def test_everything_in_a_forecast(
         excess_by_n_clusters=((3.0, Excess(0.03, 0.01, 0.0, 1.0)),),
     )
     found = tuple(replace(one, algorithm=f"method {i}") for i in (1, 0, 2, 3, 4, 5, 6))
-    present.draw_forecast(replace(forecast, algorithms=found))
-    (figure,) = kept
+    figure = present.forecast_figure(replace(forecast, algorithms=found))
     left, right = figure.axes
-    assert described(figure)[:3] == [
-        "figure 11 4.8 110",
-        (
-            "text 0.5 0.98 0 10 center top black: Simulated on 2 public synthetic data"
-            " sets: N = 600, d = 2, 3 clients; bands: standard error"
-        ),
-        "axes 1 2 1 1 1 0.05 0.05",
-    ]
     assert (left.get_title(), right.get_title()) == ("k = 3", "epsilon = 1")
     assert (left.get_xlabel(), right.get_xlabel()) == (
         "epsilon, total over the run (per record)",
@@ -736,13 +426,11 @@ def test_everything_in_a_forecast(
     assert [formatter(0.25, 0) for formatter in formatters] == ["0.25"] * 3
 
 
-def test_two_clear_centroids_make_the_axes_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_clear_centroids_make_the_axes_alone() -> None:
     """They differ along one line; the third, which is mostly noise, lies beside it."""
     centroids = [[0.8, 0.0, 0.0], [-0.8, 0.0, 0.0], [0.0, 0.0, 0.75]]
     axis = axis_named(
-        figure_of(result_of(centroids, [9000.0, 9000.0, 0.0]), monkeypatch),
+        picture.summary_figure(result_of(centroids, [9000.0, 9000.0, 0.0])),
         "Centroids, area",
     )
     assert axis.get_xlabel() == "principal axis 1 (100%)"
@@ -750,21 +438,19 @@ def test_two_clear_centroids_make_the_axes_alone(
     assert np.abs(places[:, 0]).tolist() == pytest.approx([0.8, 0.8, 0.0])
 
 
-def test_metrics_stand_below_the_title(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_stand_below_the_title() -> None:
     result = replace(result_of(*THREE), evaluation="what was measured")  # type: ignore[arg-type]
-    title = figure_of(result, monkeypatch)._suptitle.get_text()
+    title = picture.summary_figure(result)._suptitle.get_text()
     assert title.splitlines()[-1] == "what was measured"
 
 
-def test_two_centroids_in_many_columns_have_one_axis(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_centroids_in_many_columns_have_one_axis() -> None:
     """The second was rounding, with 0% of the variance, and put them into opposite
     corners.
     """
     centroids = [[0.51, -0.47, 0.33, 0.1], [-0.49, 0.53, -0.3, 0.7]]
     axis = axis_named(
-        figure_of(result_of(centroids, [9000.0, 8000.0]), monkeypatch),
+        picture.summary_figure(result_of(centroids, [9000.0, 8000.0])),
         "Centroids, area",
     )
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("principal axis 1 (100%)", "")

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.local_superlink import PROJECT, LocalSuperLink
 
-PAGE = PROJECT / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
+PAGE = PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "add_a_method.md"
 BLOCKS = re.findall(
     r"^```([a-z ]+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
 )
@@ -284,7 +284,9 @@ MODS = "ClientApp(mods=[secure_sum_mod])"
 @pytest.fixture(scope="module")
 def summed(superlink: LocalSuperLink, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page of sums, typed, left: its app on ten nodes, in two of its rounds."""
-    page = (PROJECT / "flwr_dpkmeans" / "flower" / "SECURE_SUM.md").read_text()
+    page = (
+        PROJECT / "flwr_dpkmeans" / "docs" / "how-to" / "sums_of_arrays.md"
+    ).read_text()
     typed_of = dict(
         re.findall(r"^```(toml|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     )

@@ -323,7 +323,7 @@ def test_the_pages_pictures_are_those_of_the_command(
         name: proxy_pictures.FOLDER / name
         for name in (proxy_pictures.START, proxy_pictures.PASSES)
     }
-    page = (proxy_pictures.FOLDER.parent / "PROXY_LLOYD.md").read_text()
+    page = (proxy_pictures.FOLDER.parent / "proxy_lloyd.md").read_text()
     for name, path in committed.items():
         assert path.read_bytes().startswith(PNG)
         assert path.stat().st_size < 200_000

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.wrong_trust import plant_noise
 
 from flwr_dpkmeans.algorithms import feddp_kmeans, lloyd_family
 from flwr_dpkmeans.algorithms.lookup import clusterings
@@ -25,8 +26,6 @@ from flwr_dpkmeans.privacy.release import NoiseShape
 from flwr_dpkmeans.secagg import blinding
 from flwr_dpkmeans.sums import client as client_side
 from flwr_dpkmeans.sums import server as server_side
-from flwr_dpkmeans.sums import trust as base
-from flwr_dpkmeans.sums import trust as distributed
 from flwr_dpkmeans.sums.plan import Plan, make_noise_source
 from flwr_dpkmeans.sums.statement import run_report, steps
 from simulations.audit import __main__ as audit_main
@@ -74,8 +73,7 @@ def plant_scale(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
         ]
         return mechanisms.draw_noise(wrong, *args, **kwargs)
 
-    monkeypatch.setattr(base, "draw_noise", draw)
-    monkeypatch.setattr(distributed, "draw_noise", draw)
+    plant_noise(monkeypatch, draw)
 
 
 def test_clean_code_stays_below_its_claim_and_the_audit_has_teeth() -> None:

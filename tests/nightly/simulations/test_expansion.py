@@ -383,7 +383,7 @@ def test_a_trust_model_of_ones_own_is_chosen_as_an_algorithm_is() -> None:
         ):
             expand(["data=iris", "trust=notry"])
     finally:
-        TRUST_MODELS._items.pop("notary")  # type: ignore[attr-defined]
+        TRUST_MODELS.pop("notary")
     with pytest.raises(
         ConfigurationError, match="trust is 'notary', which conf/trust has not"
     ):

@@ -80,7 +80,7 @@ for iteration in range(params.iters):
 @pytest.fixture(autouse=True)
 def _no_algorithm_stays() -> Iterator[None]:
     yield
-    TASKS._items.pop(LaplaceFastLloyd.name, None)
+    TASKS.pop(LaplaceFastLloyd.name, None)
 
 
 def rows(n: int = 200, seed: int = 0) -> np.ndarray:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("flwr_datasets")
-PAGE = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "data" / "README.md"
+DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
+PAGE = DOCS / "tutorials" / "ten_clients.md"
 
 
 def test_partitions_are_parties() -> None:

@@ -70,7 +70,7 @@ def _registered() -> Iterator[None]:
     register_rivals()
     yield
     for name in NAMES:
-        TASKS._items.pop(name)  # type: ignore[attr-defined]
+        TASKS.pop(name)
 
 
 def parts(n: int = 900, seed: int = 4) -> list[Array]:

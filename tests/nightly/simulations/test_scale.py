@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.planner.cost import _pairs
+from flwr_dpkmeans.planner.cost import pairs_of
 from flwr_dpkmeans.secagg.graph import recovery_graph
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.sums.plan import Plan
@@ -73,7 +73,7 @@ def test_the_planner_counts_the_neighbours_that_clients_have(n_clients: int) -> 
             n_clients=n_clients, max_silent=max_silent, dropout=Dropout.RETRY
         )
         n_neighbours = len(roster.neighbours(0, max_silent))
-        assert _pairs(cast("Plan", plan)) == (n_neighbours, n_neighbours)
+        assert pairs_of(cast("Plan", plan)) == (n_neighbours, n_neighbours)
 
 
 def test_where_sums_are_recovered_a_client_agrees_with_each_neighbour_in_each_round() -> (
@@ -83,4 +83,4 @@ def test_where_sums_are_recovered_a_client_agrees_with_each_neighbour_in_each_ro
         n_clients=100, max_silent=5, dropout=Dropout.RECOVER, all_rounds=range(3)
     )
     degree = recovery_graph(100, 5).degree
-    assert _pairs(cast("Plan", plan)) == (degree, 4 * degree)
+    assert pairs_of(cast("Plan", plan)) == (degree, 4 * degree)

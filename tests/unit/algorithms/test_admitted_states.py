@@ -11,10 +11,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, _fits
+from flwr_dpkmeans.algorithms.feddp_kmeans import PROJECTION, has_exact_projection
 from flwr_dpkmeans.algorithms.kmeans_task import (
     PROJECTED_CENTERS,
-    _count_block,
     has_exact_centroids,
 )
 from flwr_dpkmeans.algorithms.proxy_plan import AXES as PROXY_AXES
@@ -31,7 +30,6 @@ from flwr_dpkmeans.algorithms.proxy_plan import (
 )
 from flwr_dpkmeans.errors import ProtocolError
 from flwr_dpkmeans.options import parse_config
-from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.checks.verify import verify_plan
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.public_facts import ServerFacts
@@ -45,7 +43,7 @@ POINTS = np.array([[0.5, 0.25], [3.25, 0.0]])
 
 def fits(axes: np.ndarray[Any, Any], points: np.ndarray[Any, Any]) -> bool:
     state: Any = SimpleNamespace(arrays={PROJECTION: axes, PROJECTED_CENTERS: points})
-    return _fits(state, PROJECTED_CENTERS, KNOWN, 2)
+    return has_exact_projection(state, PROJECTED_CENTERS, KNOWN, 2)
 
 
 @pytest.mark.parametrize(
@@ -220,24 +218,6 @@ def test_so_are_restarts_on_proxies() -> None:
                 match=f"every client for {n_distances} distances .* lower n_init",
             ):
                 verify_plan(plan)
-
-
-@pytest.mark.parametrize(("unit", "bound"), [("record", 1.0), ("client", 30.0)])
-def test_a_private_count_is_one_number_that_a_unit_moves_by_its_rows(
-    unit: str, bound: float
-) -> None:
-    config: Any = SimpleNamespace(
-        settings=SimpleNamespace(unit=PrivacyUnit(unit), examples_per_client=30)
-    )
-    block = _count_block(config, 2.5)
-    assert (block.name, block.shape, block.noise_multiplier, block.entry_bound) == (
-        "count",
-        (1,),
-        2.5,
-        bound,
-    )
-    assert (block.sensitivity.bound, block.sensitivity.unit.value) == (bound, unit)
-    assert block.sensitivity.nonnegative
 
 
 def test_the_whole_budget_of_a_choice_of_k_goes_to_two_rounds() -> None:

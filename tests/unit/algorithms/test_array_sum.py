@@ -43,7 +43,7 @@ from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.wire import Request
 
-PAGE = ROOT / "flwr_dpkmeans" / "flower" / "SECURE_SUM.md"
+PAGE = ROOT / "flwr_dpkmeans" / "docs" / "how-to" / "sums_of_arrays.md"
 REACH = 2.0**8
 Vector = NDArray[np.float64]
 Answer = Callable[[dict[str, Vector]], dict[str, Any]]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import clustered
 from flwr_dpkmeans.algorithms.kmeans_task import seeded_state
@@ -24,7 +26,6 @@ from flwr_dpkmeans.privacy.release import (
 )
 from flwr_dpkmeans.secagg.ring import encode
 from flwr_dpkmeans.sums.build import build_algorithm
-from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.public_facts import ServerFacts
 from flwr_dpkmeans.sums.round import PrivateSum, State
@@ -43,17 +44,15 @@ def config_of(**values: Any) -> Any:
     return parse_config(**given | values)
 
 
-def plan_of(
-    facts: ServerFacts | None = FACTS, n_features: int = 3, **values: Any
-) -> Plan:
-    return draft_plan(
-        config_of(**values),
-        run_id=1,
-        n_clients=20,
-        seed=1,
-        n_features=n_features,
-        server=facts,
-    )
+plan_of = partial(
+    draft_of,
+    n_clusters=4,
+    algorithm="feddp_kmeans",
+    trust="central",
+    n_clients=20,
+    width=3,
+    server=FACTS,
+)
 
 
 def steps_of(**values: Any) -> dict[str, PrivateSum]:
@@ -294,7 +293,7 @@ def test_weights_make_centres_of_projected_points_and_lift_them() -> None:
     """
     facts = ServerFacts(3, (0.25, 0.125), 2.0, 0.5)
     (step,) = build_algorithm(
-        plan_of(facts, 2, n_clusters=2, weight_threshold=3.0)
+        plan_of(server=facts, width=2, n_clusters=2, weight_threshold=3.0)
     ).rounds[1:2]
     std = step.blocks[0].standard_deviation
     given = {

@@ -5,15 +5,16 @@ worked out here.
 from __future__ import annotations
 
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 
 from flwr_dpkmeans.algorithms import kmeans_task
 from flwr_dpkmeans.algorithms.kmeans_task import (
-    _histogram_block,
     counts_std,
     is_projection,
     is_table,
@@ -24,7 +25,6 @@ from flwr_dpkmeans.errors import ConfigurationError
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.privacy.release import PrivacyUnit
 from flwr_dpkmeans.sums.draft import draft_plan
-from flwr_dpkmeans.sums.plan import Plan
 from flwr_dpkmeans.sums.round import State
 from flwr_dpkmeans.sums.settings import Box
 from flwr_dpkmeans.sums.trust import trust_model
@@ -40,11 +40,7 @@ def config_of(**values: Any) -> Any:
     )
 
 
-def plan_of(**values: Any) -> Plan:
-    n_features = values.pop("width", 2)
-    return draft_plan(
-        config_of(**values), run_id=1, n_clients=5, seed=7, n_features=n_features
-    )
+plan_of = partial(draft_of, n_clusters=3, n_examples=900, algorithm="glloyd", seed=7)
 
 
 # -- the state -------------------------------------------------------------------------
@@ -93,25 +89,29 @@ def test_a_table_has_one_to_so_many_rows_of_the_width() -> None:
 
 
 @pytest.mark.parametrize(("unit", "entry"), [("record", 1.0), ("client", 2.0)])
-@pytest.mark.parametrize("name", ["magnitudes", "ranges"])
-def test_histograms_of_four_columns_move_by_two(
-    name: str, unit: str, entry: float
-) -> None:
+def test_histograms_of_four_columns_move_by_two(unit: str, entry: float) -> None:
     """A hair more, in case that a root is rounded down.
 
-    a client's are scaled down together.
+    A client's are scaled down together.
     """
-    config: Any = SimpleNamespace(settings=SimpleNamespace(unit=PrivacyUnit(unit)))
-    block = _histogram_block(config, name, (4, 9), 1.5)
-    assert block.sensitivity.bound == math.nextafter(2.0, 3.0)
-    assert block.entry_bound == pytest.approx(entry, rel=1e-15)
-    assert (block.name, block.shape, block.noise_multiplier) == (name, (4, 9), 1.5)
-    assert (block.sensitivity.unit.value, block.sensitivity.nonnegative) == (unit, True)
-    equal_bins = (
-        "one row is in at most one of each column's equal bins"
-        in block.sensitivity.because
+    known = {} if unit == "record" else {"examples_per_client": 30}
+    plan = plan_of(
+        width=4,
+        n_examples=None,
+        private_bounds=True,
+        unit=unit,
+        delta=1e-6,
+        algorithm="proxy_lloyd",
+        **known,
     )
-    assert equal_bins is (unit == "record" and name == "ranges")
+    blocks = {block.name: block for step in plan.preliminary for block in step.blocks}
+    for name in ("magnitudes", "ranges"):
+        block = blocks[name]
+        assert block.sensitivity.bound == math.nextafter(2.0, 3.0)
+        assert block.entry_bound == pytest.approx(entry, rel=1e-15)
+        assert block.shape[0] == 4
+        assert block.sensitivity.unit.value == unit
+        assert block.sensitivity.nonnegative
 
 
 @pytest.mark.parametrize(

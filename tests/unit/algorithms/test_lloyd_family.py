@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.drafts import draft_of
 
 from flwr_dpkmeans.algorithms.lloyd_family import require_packable
 from flwr_dpkmeans.errors import ConfigurationError
@@ -33,10 +35,7 @@ def config_of(algorithm: str, **values: Any) -> Any:
     return parse_config(**given | values)
 
 
-def plan_of(algorithm: str, width: int = 2, **values: Any) -> Plan:
-    return draft_plan(
-        config_of(algorithm, **values), run_id=1, n_clients=5, seed=7, n_features=width
-    )
+plan_of = partial(draft_of, n_clusters=3, n_examples=900, seed=7)
 
 
 def blocks_of(plan: Plan) -> list[tuple[Any, Any]]:
@@ -124,7 +123,9 @@ def test_the_number_of_iterations_is_the_papers(
     """Of more rows there are more; each number is looked at from both sides."""
     found = []
     for n in np.geomspace(fewest, most, 24).astype(int).tolist():
-        plan = plan_of(algorithm, d, n_clusters=k, n_examples=n, epsilon=0.9)
+        plan = plan_of(
+            algorithm=algorithm, width=d, n_clusters=k, n_examples=n, epsilon=0.9
+        )
         estimate = sulloyd(n, k, d, 0.9) if algorithm == "sulloyd" else None
         if estimate is None:
             estimate = {"fastlloyd": fastlloyd, "glloyd": glloyd}[algorithm](
@@ -156,7 +157,11 @@ def test_what_other_releases_take_is_not_there_for_iterations(n: int) -> None:
 
 def test_laplace_noise_beside_an_evaluation_uses_the_whole_budget() -> None:
     plan = plan_of(
-        "sulloyd", epsilon=2.0, max_iter=3, evaluation="private", evaluation_share=0.1
+        algorithm="sulloyd",
+        epsilon=2.0,
+        max_iter=3,
+        evaluation="private",
+        evaluation_share=0.1,
     )
     assert 0.999 * 2.0 < plan.epsilon <= 2.0
     assert plan.epsilon == compose_epsilon(plan.events(), plan.delta)
@@ -172,7 +177,7 @@ def test_sums_and_counts_split_the_noise_as_the_papers_do(
     algorithm: str, ratio: float
 ) -> None:
     """Of four columns, FastLloyd's counts have (4 d)^(1/4) times the sums' multiplier."""
-    for sums, counts in blocks_of(plan_of(algorithm, 4, max_iter=3)):
+    for sums, counts in blocks_of(plan_of(algorithm=algorithm, width=4, max_iter=3)):
         assert counts.noise_multiplier / sums.noise_multiplier == pytest.approx(
             ratio, rel=1e-9
         )
@@ -211,7 +216,9 @@ def test_iterations_have_their_parts_of_the_budget(
 
     Never more than epsilon, and nearly all of it.
     """
-    plan = plan_of(algorithm, max_iter=4, noise_schedule=schedule, epsilon=1.5)
+    plan = plan_of(
+        algorithm=algorithm, max_iter=4, noise_schedule=schedule, epsilon=1.5
+    )
     sizes = {"equal": [1, 1, 1, 1], "growing": [1, 2, 3, 4], "geometric": [1, 2, 4, 8]}[
         schedule
     ]
@@ -223,7 +230,7 @@ def test_iterations_have_their_parts_of_the_budget(
 
 
 def test_lloyd_adds_no_noise_and_takes_seven_iterations() -> None:
-    plan = plan_of("lloyd")
+    plan = plan_of(algorithm="lloyd")
     assert len(plan.rounds) == 7
     assert {one.noise_multiplier for pair in blocks_of(plan) for one in pair} == {0.0}
 
@@ -252,7 +259,7 @@ def test_lloyd_adds_no_noise_and_takes_seven_iterations() -> None:
 def test_what_a_row_moves(
     algorithm: str, values: dict[str, Any], bounds: list[float], entry: list[float]
 ) -> None:
-    pairs = blocks_of(plan_of(algorithm, 4, max_iter=2, **values))
+    pairs = blocks_of(plan_of(algorithm=algorithm, width=4, max_iter=2, **values))
     assert [sums.sensitivity.bound for sums, _ in pairs] == pytest.approx(
         bounds, rel=1e-12
     )

@@ -50,7 +50,8 @@ from flwr_dpkmeans.sums.wire import dump_plan, load_plan
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
-PAGE = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "sums" / "A_METHOD.md"
+DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
+PAGE = DOCS / "how-to" / "add_a_method.md"
 BOUNDS = (-6.0, 6.0)
 NOWHERE = 1e6
 """An epsilon at which noise is a step of the grid or so."""
@@ -383,7 +384,7 @@ def test_a_client_without_labels_refuses_the_plan() -> None:
 
 
 def test_a_flower_run_writes_the_model_for_whoever_may_know_it(tmp_path: Path) -> None:
-    from flwr_dpkmeans.flower.engines import InProcessGrid, _node
+    from flwr_dpkmeans.flower.engines import InProcessGrid, node_of
 
     points, labels = overlapping()
     clients = [
@@ -398,7 +399,7 @@ def test_a_flower_run_writes_the_model_for_whoever_may_know_it(tmp_path: Path) -
     strategy = PrivateKMeans(
         algorithm="naive_bayes", classes=4, bounds=BOUNDS, epsilon=2.0, trust="central"
     )
-    grid = InProcessGrid([_node(client) for client in clients], run_id=5)
+    grid = InProcessGrid([node_of(client) for client in clients], run_id=5)
     with grid.running():
         result = strategy.start(grid)
     assert result.arrays is not None

@@ -347,7 +347,7 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     _, state, setting = server_pass(1, clustered=clustered, monkeypatch=monkeypatch)
     noise, each = 100.0, 10_000 / 3
     counts = np.array([2 * each + more * noise, each - more * noise, -0.5 * noise])
-    points, found = proxy_rounds._with_known_points(
+    points, found = proxy_rounds.with_server_points(
         setting, state, PROXIES_AT, counts, noise
     )
     assert points.tolist() == [*KNOWN.tolist(), PROXIES_AT[2].tolist()]
@@ -355,14 +355,14 @@ def test_counts_are_trusted_as_far_as_noise_does_not_explain_them(
     if trusted:
         rows = likely_weights(rows, math.sqrt(trusted) * noise, 10_000.0, least=2.0)
     assert found == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1], 0.0], abs=1e-4)
-    beside = proxy_rounds._with_known_points(
+    beside = proxy_rounds.with_server_points(
         setting, state, PROXIES_AT, counts + np.array([0.0, 0.0, 4.5 * noise]), noise
     )[1]
     alone = likely_weights(np.array([4.0 * noise]), noise, 10_000.0, least=2.0)
     assert beside[-1:].tolist() == alone.tolist()
     assert alone.item() == pytest.approx(380.0, abs=15.0)
     counts = np.array([-4.0, 70.0, 0.0]) * noise
-    far_less = proxy_rounds._with_known_points(
+    far_less = proxy_rounds.with_server_points(
         setting, state, PROXIES_AT, counts, noise
     )[1]
     assert (
@@ -388,7 +388,7 @@ def test_posterior_means_weigh_where_an_average_proxy_is_told_from_none(
         rows = likely_weights(
             expected + 0.75 * more, math.sqrt(0.75) * noise, 10_000.0, least=2.0
         )
-    found = proxy_rounds._with_known_points(setting, state, PROXIES_AT, counts, noise)[
+    found = proxy_rounds.with_server_points(setting, state, PROXIES_AT, counts, noise)[
         1
     ]
     assert found[:3] == pytest.approx([rows[0] / 2, rows[0] / 2, rows[1]], abs=1e-4)

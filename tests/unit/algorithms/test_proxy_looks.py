@@ -566,11 +566,11 @@ def test_without_proxies_centroids_begin_at_those_of_the_servers_points(
     points = np.array([[-0.5, 0.0], [-0.5, 0.25], [0.5, 0.0]])
     state = first_state(**{CENTRE: np.array([0.25, 0.0]), "seed": np.ones(1)})
     found = Ellipsoid(np.full(2, 1e-6), np.eye(2))
-    centers: Any = proxy_rounds._without_proxies(
+    centers: Any = proxy_rounds.without_proxies(
         setting, state.changed(**{SERVER_POINTS: points}), found
     )
     assert sorted(centers.tolist()) == [[-0.5, 0.125], [0.5, 0.0]]
-    spread: Any = proxy_rounds._without_proxies(setting, state, found)
+    spread: Any = proxy_rounds.without_proxies(setting, state, found)
     assert spread == pytest.approx(np.array([[0.25, 0.0]] * 2), abs=0.01)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from support.limits import SetLimits
 
 from flwr_dpkmeans.algorithms.feddp_kmeans import FedDPKMeansTask
 from flwr_dpkmeans.algorithms.server_points import (
@@ -340,11 +341,10 @@ def test_rows_are_clipped_scaled_and_rounded_however_many_there_are(
 
 
 def test_a_large_tables_rows_are_scaled_when_they_are_looked_at(
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
 ) -> None:
-    from flwr_dpkmeans.data import rows as module
 
-    monkeypatch.setattr(module, "IN_MEMORY", 8 * 6 - 1)
+    set_limits(table_bytes=8 * 6 - 1)
     found: Any = in_box(Bounds(*BOX), POINTS, 16)
     assert isinstance(found, Rows)
     assert (found.shape, found[1:3].tolist()) == ((3, 2), SCALED[1:3].tolist())

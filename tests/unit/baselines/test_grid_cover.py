@@ -23,7 +23,7 @@ def all_coverages(grid: CoverGrid) -> npt.NDArray[np.int64]:
     Those that the grid does not list cover none.
     """
     coverages = np.zeros(grid.n_candidates, dtype=np.int64)
-    coverages[grid._keys] = grid._coverage
+    coverages[grid.keys] = grid.coverage
     return coverages
 
 

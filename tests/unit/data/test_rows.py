@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.limits import SetLimits
 
 from flwr_dpkmeans import FederatedKMeans, federate
 from flwr_dpkmeans.data import rows
@@ -34,7 +35,6 @@ from flwr_dpkmeans.data.tables import (
 )
 from flwr_dpkmeans.errors import DataError
 from flwr_dpkmeans.flower.kmeans_client import KMeansClient
-from flwr_dpkmeans.kernels import blocks
 
 N = 303
 FRAME = pd.DataFrame(
@@ -85,7 +85,7 @@ def test_a_table_has_the_same_bits_however_it_is_read(
     block: int,
     files: list[Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
 ) -> None:
     whole = load(files[0], Store())
     assert isinstance(whole.points, np.ndarray)
@@ -101,9 +101,7 @@ def test_a_table_has_the_same_bits_however_it_is_read(
     )
     assert whole.labels is not None
     assert whole.labels.tolist() == by_hand["class"].tolist()
-    monkeypatch.setattr(raw_table, "_BLOCK_ROWS", block)
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
-    monkeypatch.setattr(rows, "_WINDOW", 50)
+    set_limits(rows_read=block, table_bytes=100, window_numbers=50)
     for path in files if block > 1 else files[:1]:
         store = Store(tmp_path / "rows", f"{path.name}x")
         for table in (
@@ -123,13 +121,12 @@ def test_a_table_has_the_same_bits_however_it_is_read(
 
 
 def test_a_simulated_table_is_the_same_and_its_gaps_are_counted_in_all_blocks(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
+    files: list[Path], set_limits: SetLimits
 ) -> None:
     whole = load_table(
         files[0], label_column="class", partition_column="kind", columns=["b"]
     )
-    monkeypatch.setattr(raw_table, "_BLOCK_ROWS", 100)
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    set_limits(rows_read=100, table_bytes=100)
     found = load_table(
         files[1], label_column="class", partition_column="kind", columns=["b"]
     )
@@ -156,7 +153,7 @@ PARTS = [np.random.default_rng(9).normal(size=(n, 3)).round(3) for n in (900, 70
     [("proxy_lloyd", "direct"), ("feddp_kmeans", "direct"), ("fastlloyd", "inprocess")],
 )
 def test_a_fit_has_the_same_bits_in_blocks(
-    algorithm: str, engine: str, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, engine: str, set_limits: SetLimits
 ) -> None:
     def fit() -> bytes:
         known: dict[str, Any] = (
@@ -175,14 +172,13 @@ def test_a_fit_has_the_same_bits_in_blocks(
         return bytes(km.cluster_centers_.tobytes())
 
     whole = fit()
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 3 * 70)
+    set_limits(table_bytes=100, block_bytes=8 * 3 * 70)
     assert fit() == whole
 
 
 @pytest.mark.parametrize("task", ["moments", "histograms", "naive_bayes"])
 def test_a_statistic_has_the_same_bits_in_blocks(
-    task: str, monkeypatch: pytest.MonkeyPatch
+    task: str, set_limits: SetLimits
 ) -> None:
     labels = (
         [np.arange(len(part)) % 2 for part in PARTS] if task == "naive_bayes" else None
@@ -203,24 +199,23 @@ def test_a_statistic_has_the_same_bits_in_blocks(
         ]
 
     whole = found()
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 3 * 7)
+    set_limits(table_bytes=100, block_bytes=8 * 3 * 7)
     assert found() == whole
 
 
 def test_a_client_gives_columns_in_the_agreed_order_and_deletes_its_rows(
+    set_limits: SetLimits,
     tmp_path: Path,
 ) -> None:
     table = np.arange(12.0).reshape(4, 3)
     store = Store(tmp_path, "run")
     store_of_all = Store(tmp_path, "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "IN_MEMORY", 8)
-        kept = store.keep([table[:3], table[3:]], "a table")
+    set_limits(table_bytes=8)
+    kept = store.keep([table[:3], table[3:]], "a table")
     client = KMeansClient(kept, feature_names=["x", "y", "z"])
     assert client.fit([], {"task": "describe"})[2]["n_features"] == 3
     np.testing.assert_array_equal(
-        np.asarray(client._points[:, [2, 0]]), table[:, [2, 0]]
+        np.asarray(client.points[:, [2, 0]]), table[:, [2, 0]]
     )
     assert store_of_all.kept() is not None
     kept[:, :2].then(np.square).forget()
@@ -233,20 +228,22 @@ KEEPER = """
 import sys, time
 import numpy as np
 from pathlib import Path
-from flwr_dpkmeans.data import rows
-rows.IN_MEMORY = 100
+from flwr_dpkmeans.resources import ResourceLimits, resource_limits
+from flwr_dpkmeans.data.rows import Store
+low = resource_limits(ResourceLimits(table_bytes=100))
+low.__enter__()
 def blocks():
     for _ in range(3):
         yield np.ones((50, 2))
     print("reading", flush=True)
     if sys.argv[2] == "killed":
         time.sleep(60)
-rows.Store(Path(sys.argv[1]), sys.argv[2]).keep(blocks(), "t")
+Store(Path(sys.argv[1]), sys.argv[2]).keep(blocks(), "t")
 """
 
 
 def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, set_limits: SetLimits
 ) -> None:
     folder = tmp_path / "rows"
     keepers = [
@@ -268,7 +265,7 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
     assert {"first-150-2.rows", "second-150-2.rows"} < {
         path.name for path in left
     }  # and what the killed one left
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    set_limits(table_bytes=100)
     for path in left:
         if path.name != "second-150-2.rows":
             os.utime(path, (0, time.time() - 3601))
@@ -303,12 +300,12 @@ def test_files_are_private_and_go_with_their_run_or_an_hour_after_a_kill(
 
 @pytest.mark.parametrize("columns", ["a,b,class", "class,a,b"])
 def test_a_label_among_the_columns_is_none_of_the_kept_points(
-    columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    columns: str, tmp_path: Path, set_limits: SetLimits
 ) -> None:
     """A second process found three names of two columns, so that a table of so many
     rows could not take part.
     """
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    set_limits(table_bytes=100)
     table = pd.DataFrame(
         {"a": np.arange(50.0), "b": np.arange(50.0), "class": np.arange(50) % 3}
     )
@@ -328,11 +325,11 @@ def test_a_label_among_the_columns_is_none_of_the_kept_points(
 def test_a_file_that_is_cut_off_or_finds_no_room_is_one_sentence(
     files: list[Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     np.save(tmp_path / "t.npy", np.zeros((100, 2)))
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    set_limits(table_bytes=100)
     for path in (files[0], tmp_path / "t.npy"):
         path.write_bytes(path.read_bytes()[:-600])
         with pytest.raises(
@@ -408,9 +405,9 @@ def test_a_block_has_65536_rows_or_262144_cells_and_at_least_one_row() -> None:
 
 @pytest.mark.parametrize("label", ["", "class"])
 def test_rows_that_are_kept_have_labels_only_where_a_column_of_them_is_named(
-    label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    label: str, tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(rows, "IN_MEMORY", 64)
+    set_limits(table_bytes=64)
     path = tmp_path / "t.csv"
     path.write_text(
         "a,b,class\n" + "".join(f"{row},{row + 0.5},{row % 3}\n" for row in range(6))
@@ -470,9 +467,9 @@ def test_rows_are_split_by_numbers_where_there_is_nothing_else(
 
 
 def test_rows_that_are_kept_are_for_their_user_alone_in_a_folder_that_was_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(rows, "IN_MEMORY", 64)  # eight numbers
+    set_limits(table_bytes=64)  # eight numbers
     folder = tmp_path / "rows"
     folder.mkdir(mode=0o755)
     table = np.arange(10.0).reshape(5, 2)
@@ -508,9 +505,9 @@ def test_how_many_rows_are_read_is_said_every_ten_seconds(
     ("name", "in_folder"), [("run", False), ("", True), ("", False)]
 )
 def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
-    name: str, in_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, in_folder: bool, tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(rows, "IN_MEMORY", 64)
+    set_limits(table_bytes=64)
     store = Store(tmp_path / "rows" if in_folder else None, name)
     kept = store.keep([np.ones((5, 2))], "t")
     assert (type(kept), np.asarray(kept).tolist()) == (Rows, [[1.0, 1.0]] * 5)
@@ -522,10 +519,10 @@ def test_rows_are_kept_for_later_processes_by_a_name_in_a_folder_only(
 
 
 def test_chosen_rows_that_are_many_are_no_array_either(
-    monkeypatch: pytest.MonkeyPatch,
+    set_limits: SetLimits,
 ) -> None:
     table, index = np.arange(20.0).reshape(10, 2), np.array([1, 3, 4, 8, 9])
-    monkeypatch.setattr(rows, "IN_MEMORY", 64)  # eight numbers
+    set_limits(table_bytes=64)  # eight numbers
     chosen = strict(table)[index]
     assert (type(chosen), chosen[:].tolist()) == (Rows, table[index].tolist())
     assert isinstance(strict(table)[index[:4]], np.ndarray)
@@ -586,9 +583,9 @@ def _piped(folder: Path) -> None:
     "plant", [_opened_to_others, _folder_opened_to_others, _linked, _piped]
 )
 def test_rows_that_another_user_could_have_put_there_are_left_alone(
-    plant: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[Path], None], tmp_path: Path, set_limits: SetLimits
 ) -> None:
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    set_limits(table_bytes=100)
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")
     assert np.asarray(store.kept()).shape == (50, 2)
@@ -598,9 +595,9 @@ def test_rows_that_another_user_could_have_put_there_are_left_alone(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no owners as numbers")
 def test_rows_of_another_user_do_not_stand_in_for_the_own_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, set_limits: SetLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "IN_MEMORY", 100)
+    set_limits(table_bytes=100)
     store = Store(tmp_path / "rows", "run")
     store.keep([np.ones((50, 2))], "t")
     monkeypatch.setattr(os, "geteuid", lambda: (tmp_path.stat().st_uid or 1) + 7)

@@ -22,7 +22,7 @@ from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.data.columns.dates import iso_date
 from flwr_dpkmeans.data.columns.seen import Seen
 from flwr_dpkmeans.data.files.dialect import Dialect
-from flwr_dpkmeans.data.files.foreign import _as_text
+from flwr_dpkmeans.data.files.foreign import as_text_query
 from flwr_dpkmeans.data.own_table import open_table
 from flwr_dpkmeans.data.points import Bounds
 from flwr_dpkmeans.data.schema import Encoded, Schema, say_once, schema_of
@@ -1043,7 +1043,7 @@ def test_postgresql_is_asked_for_text_whose_cells_no_driver_can_refuse(
 ) -> None:
     sqlalchemy = pytest.importorskip("sqlalchemy")
     connection = _PostgreSQL()
-    asked = _as_text(connection, "SELECT * FROM t -- all\n; ")
+    asked = as_text_query(connection, "SELECT * FROM t -- all\n; ")
     assert connection.told[0] == "SET datestyle TO ISO"
     assert connection.told[1].endswith("LIMIT 0")
     # It says the same to any database.

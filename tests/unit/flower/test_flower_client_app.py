@@ -35,7 +35,7 @@ from flwr_dpkmeans.errors import (
 )
 from flwr_dpkmeans.flower.client.clean_rows import client_of
 from flwr_dpkmeans.flower.client.node_config import (
-    _default_ledger,
+    default_ledger,
     node_settings,
     stream_number,
 )
@@ -89,12 +89,12 @@ def test_a_virtual_clients_results_and_ledger_lie_where_the_run_says(
     )
     assert output_folder(deployed) == home / "run-3" / "client-987"
     assert (
-        _default_ledger(virtual, "rows")
+        default_ledger(virtual, "rows")
         == tmp_path / "out" / "run-3" / "ledgers" / "client-987.jsonl"
     )
     assert (tmp_path / "out" / "run-3" / "ledgers").is_dir()
     first, same, other = (
-        _default_ledger(deployed, name) for name in ("rows", "rows", "other rows")
+        default_ledger(deployed, name) for name in ("rows", "rows", "other rows")
     )
     assert first == same != other
     assert {path.parent for path in (first, other)} == {home}
@@ -261,12 +261,12 @@ def test_rows_with_a_gap_are_left_out_and_nobody_but_the_log_hears_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = client_of(data, tmp_path)
-    assert (client._points.tolist(), client._points.shape[1], client._output_dir) == (
+    assert (client.points.tolist(), client.points.shape[1], client.output_dir) == (
         rows,
         2,
         tmp_path,
     )
-    assert client._feature_names == (
+    assert client.feature_names == (
         ("a", "b") if isinstance(data, pd.DataFrame) else ()
     )
     assert [record.getMessage()[: len(told)] for record in caplog.records] == [

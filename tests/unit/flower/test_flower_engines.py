@@ -95,7 +95,7 @@ def test_a_result_is_there_although_the_first_party_failed(
     original = KMeansClient.fit
 
     def fit(self: KMeansClient, parameters: Any, config: Any) -> Any:
-        if config.get("task") == STATISTIC and self._points[0, 0] == 0.5:
+        if config.get("task") == STATISTIC and self.points[0, 0] == 0.5:
             raise ValueError("no such row")
         return original(self, parameters, config)
 

@@ -15,7 +15,6 @@ from flwr_dpkmeans import KMeansClient
 from flwr_dpkmeans.data.rows import Rows
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError, DataError, LocalMisuseError
-from flwr_dpkmeans.flower.kmeans_client import _state
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.sums.draft import draft_plan
 from flwr_dpkmeans.sums.statement import build_report
@@ -34,7 +33,7 @@ def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> 
         (ROWS, ("x", "y")),
     )
     found = [
-        KMeansClient(rows, feature_names=names)._feature_names for rows, names in given
+        KMeansClient(rows, feature_names=names).feature_names for rows, names in given
     ]
     assert found == [("a", "b"), ("x", "y"), (), (), ("x", "y")]
     for wrong in ({"feature_names": ("x",)}, {"labels": [0, 1]}):
@@ -50,7 +49,7 @@ def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> 
             match=r"image_shape is .*, but a row has 2 columns: give \(height",
         ):
             KMeansClient(ROWS, image_shape=shape)
-    assert KMeansClient(ROWS, image_shape=(2, 1))._image_shape == (2, 1)
+    assert KMeansClient(ROWS, image_shape=(2, 1)).image_shape == (2, 1)
     *_, told = KMeansClient(frame, labels=[0, 1, 2]).fit([], {"task": "describe"})
     assert told == {"n_features": 2, "feature_names": '["a", "b"]', "has_labels": True}
     (tmp_path / "file").touch()
@@ -70,12 +69,6 @@ def test_what_a_client_is_made_of_is_told_or_refused_at_once(tmp_path: Path) -> 
         (one["feature_names"], one["used"], len(str(one["schema"]))) for one in agreed
     ] == [('["age"]',) * 2 + (64,)] * 2
     assert agreed[0]["schema"] != agreed[1]["schema"]
-    named = _state([np.ones(1), np.zeros(2), np.array([0.5])], {"arrays": '["y", "x"]'})
-    assert (list(named.arrays), named.movements) == (["y", "x"], (0.5,))
-    assert list(_state([np.ones((1, 2)), np.zeros(1), np.zeros(0)], {}).arrays) == [
-        "centroids",
-        "counts",
-    ]
 
 
 def test_what_own_rows_say_against_a_result_is_logged_where_it_is_written_and_kept_where_not(

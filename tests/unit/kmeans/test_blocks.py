@@ -4,20 +4,19 @@ not show in the sums.
 
 from __future__ import annotations
 
-import os
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from support.limits import SetLimits
 
 from flwr_dpkmeans.algorithms.server_points import in_box
 from flwr_dpkmeans.data.points import Bounds
-from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
-from flwr_dpkmeans.kernels.blocks import BLOCK_BYTES, block_length, row_blocks
+from flwr_dpkmeans.kernels.blocks import block_length, row_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
 from flwr_dpkmeans.kernels.grid import round_to_grid
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle
@@ -26,6 +25,7 @@ from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.cost import cost_per_point
 from flwr_dpkmeans.kmeans.proxies import samples_around
 from flwr_dpkmeans.kmeans.ranges.histograms import magnitude_histogram, range_histogram
+from flwr_dpkmeans.resources import limits
 
 WIDE = 1 << 16
 ARRAYS = 8
@@ -75,14 +75,13 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_step_takes_a_few_blocks_of_memory(
-    shape: tuple[int, int, int], step: str, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int], step: str, set_limits: SetLimits
 ) -> None:
     """Blocks are an eighth of the usual ones here, and so are the tables.
 
     Two threads have some of their own.
     """
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", SMALL_BLOCK)
+    set_limits(n_processors=2, block_bytes=SMALL_BLOCK)
     n, k, d = shape
     if step in ("magnitudes", "ranges") and d > 1:
         pytest.skip("column by column")
@@ -103,7 +102,7 @@ def test_the_outer_product_takes_as_much_as_it_returns() -> None:
             points, lambda rows: unit_residuals(rows - middle, 1.0)
         )
     )
-    assert taken < ARRAYS * BLOCK_BYTES + 8 * 8 * d * d < points.nbytes * 3
+    assert taken < ARRAYS * limits().block_bytes + 8 * 8 * d * d < points.nbytes * 3
 
 
 def test_samples_around_proxies_are_bounded() -> None:
@@ -113,9 +112,9 @@ def test_samples_around_proxies_are_bounded() -> None:
 
 
 @pytest.fixture
-def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def tiny_blocks(set_limits: SetLimits) -> None:
     """Blocks of one to a few rows, and of single centres."""
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    set_limits(block_bytes=8 * 16)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -134,7 +133,7 @@ def equal(one: Any, other: Any) -> bool:
     ("n", "k", "d"), [(0, 2, 3), (1, 1, 1), (37, 5, 2), (40, 30, 6), (9, 2, 4100)]
 )
 def test_blocks_do_not_show(
-    step: str, n: int, k: int, d: int, monkeypatch: pytest.MonkeyPatch
+    step: str, n: int, k: int, d: int, set_limits: SetLimits
 ) -> None:
     if step == "cost" and n == 0:
         pytest.skip("no cost of no rows")
@@ -142,7 +141,7 @@ def test_blocks_do_not_show(
         d = 1
     points, centers = drawn(n, d), drawn(k, d, 1)
     whole = STEPS[step](points, centers)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    set_limits(block_bytes=8 * 16)
     found = STEPS[step](points, centers)
     # A cost is no sum on the grid: its last digit may differ.
     assert (
@@ -166,10 +165,10 @@ def test_blocks_cover_all_rows_once() -> None:
     assert total.tolist() == points.sum(axis=0).tolist()
 
 
-def test_scaling_a_table_makes_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scaling_a_table_makes_one_more(set_limits: SetLimits) -> None:
     points, bounds = drawn(300_000, 20) * 8.0, Bounds((-8.0,), (4.0,)).for_features(20)
-    assert peak(lambda: in_box(bounds, points, 16)) < ARRAYS * BLOCK_BYTES
+    assert peak(lambda: in_box(bounds, points, 16)) < ARRAYS * limits().block_bytes
     whole = in_box(bounds, points[:50], 16)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    set_limits(block_bytes=8 * 16)
     assert np.array_equal(in_box(bounds, points[:50], 16), whole)
     assert in_box(bounds, points[:0], 16).shape == (0, 20)

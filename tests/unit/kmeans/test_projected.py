@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.limits import SetLimits
 
-from flwr_dpkmeans.kernels import blocks, grid, outer_products
+from flwr_dpkmeans.kernels import grid, outer_products
 from flwr_dpkmeans.kernels.outer_products import outer_product_triangle, triangle_size
 from flwr_dpkmeans.kernels.projected_labels import clear_labels, nearest_projected
 from flwr_dpkmeans.kernels.projected_sums import (
@@ -219,7 +220,7 @@ def test_labels_are_those_of_exact_arithmetic(
     assert labels.dtype == np.int32
 
 
-def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_in_blocks_finds_the_same(set_limits: SetLimits) -> None:
     generator = np.random.default_rng(4)
     points, projection = (
         on_grid(generator.uniform(-1, 1, (500, 5))),
@@ -227,7 +228,7 @@ def test_a_search_in_blocks_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     )
     centers = on_grid(generator.uniform(-1, 1, (40, 3)))
     whole = nearest_projected(points, projection, centers)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
+    set_limits(block_bytes=8 * 50)
     assert np.array_equal(nearest_projected(points, projection, centers), whole)
 
 
@@ -244,7 +245,7 @@ def test_clear_labels_by_hand() -> None:
     assert clear_labels(points, line, centers[:1], 0.5).tolist() == [0] * 6
 
 
-def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clear_labels_in_blocks(set_limits: SetLimits) -> None:
     generator = np.random.default_rng(5)
     points, centers = (
         on_grid(generator.uniform(-1, 1, (100, 2))),
@@ -252,7 +253,7 @@ def test_clear_labels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     whole = clear_labels(points, np.eye(2), centers, 0.6)
     assert 0 < (whole == 7).sum() < 100
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 50)
+    set_limits(block_bytes=8 * 50)
     assert np.array_equal(clear_labels(points, np.eye(2), centers, 0.6), whole)
 
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from support.limits import SetLimits
 
 from flwr_dpkmeans.errors import DataError
-from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.residual_sums import residual_sums, unit_residuals
 from flwr_dpkmeans.kmeans.residuals.radii import next_radii
 
@@ -177,7 +177,7 @@ def test_dropping_leaves_far_rows_out_of_all_three() -> None:
 
 
 @pytest.mark.parametrize("d", [1, 3, 9])
-def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
+def test_blocks_do_not_matter(set_limits: SetLimits, d: int) -> None:
     generator = np.random.default_rng(d)
     points, centers = (
         on_grid(generator.uniform(-1, 1, (500, d))),
@@ -185,7 +185,7 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch, d: int) -> None:
     )
     labels = generator.integers(0, 7, 500).astype(np.int32)
     whole = residual_sums(points, labels, centers, 0.4, 9)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 16)
+    set_limits(block_bytes=8 * 16)
     parts = residual_sums(points, labels, centers, 0.4, 9)
     for name in ("sums", "counts", "squares"):
         assert np.array_equal(getattr(whole, name), getattr(parts, name))

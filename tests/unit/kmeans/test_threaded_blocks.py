@@ -5,7 +5,6 @@ The same to the last bit, and nothing that fails is lost.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.limits import SetLimits
 
-from flwr_dpkmeans.kernels import blocks
 from flwr_dpkmeans.kernels.assignment import nearest_centroids, nearest_labels
 from flwr_dpkmeans.kernels.block_sums import sum_over_blocks
 from flwr_dpkmeans.kernels.cluster_sums import absolute_statistics, relative_statistics
@@ -30,7 +29,7 @@ POINTS, CENTERS = (
 
 @pytest.mark.parametrize("n_processors", [1, 2, 5])
 def test_neither_blocks_nor_threads_show(
-    monkeypatch: pytest.MonkeyPatch, n_processors: int
+    set_limits: SetLimits, n_processors: int
 ) -> None:
     seen = set()
 
@@ -41,8 +40,7 @@ def test_neither_blocks_nor_threads_show(
         return [found.sums, found.counts, found.squares]
 
     (whole,) = [statistic(slice(None))]
-    monkeypatch.setattr(os, "cpu_count", lambda: n_processors)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
+    set_limits(n_processors=n_processors, block_bytes=8 * 5 * 400)
     seen.clear()
     for found, expected in zip(
         sum_over_blocks(statistic, len(POINTS), 5), whole, strict=True
@@ -67,7 +65,7 @@ class Watched:
 
 @pytest.mark.parametrize("n_processors", [1, 2, 5])
 def test_sums_of_lloyd_and_outer_products_take_all_processors(
-    monkeypatch: pytest.MonkeyPatch, n_processors: int
+    set_limits: SetLimits, n_processors: int
 ) -> None:
     def sums(points: Any) -> list[NDArray[np.float64]]:
         return [
@@ -77,16 +75,15 @@ def test_sums_of_lloyd_and_outer_products_take_all_processors(
         ]
 
     whole = sums(POINTS)
-    monkeypatch.setattr(os, "cpu_count", lambda: n_processors)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 5 * 400)
+    set_limits(n_processors=n_processors, block_bytes=8 * 5 * 400)
     rows = Watched()
     for found, expected in zip(sums(rows), whole, strict=True):
         assert found.tobytes() == expected.tobytes()
     assert (threading.get_ident() in rows.seen) is (n_processors == 1)
 
 
-def test_a_block_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 8 * 400)
+def test_a_block_that_fails_is_an_error(set_limits: SetLimits) -> None:
+    set_limits(block_bytes=8 * 400)
 
     def statistic(rows: slice) -> Sequence[NDArray[np.float64]]:
         return [np.zeros(1 if rows.start < 2000 else int("x"))]

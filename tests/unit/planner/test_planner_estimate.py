@@ -173,7 +173,7 @@ def test_a_new_algorithm_is_a_candidate_once_it_is_registered() -> None:
         assert "new_lloyd" in request_of().candidates()
         assert request_of().draft("new_lloyd").is_final
     finally:
-        TASKS._items.pop("new_lloyd")
+        TASKS.pop("new_lloyd")
 
 
 def test_a_private_count_is_one_more_round_and_costs_its_share() -> None:

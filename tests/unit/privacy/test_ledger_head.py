@@ -21,10 +21,12 @@ from support.ledger_entries import charge, entry, head_of, put_head_back, verify
 from flwr_dpkmeans.__main__ import main
 from flwr_dpkmeans.deploy.ledger_report import inspect_ledger
 from flwr_dpkmeans.errors import BudgetError, ConfigurationError, ProtocolError
-from flwr_dpkmeans.node import ledger as ledger_module
 from flwr_dpkmeans.node import ledger_file
 from flwr_dpkmeans.node.ledger import MemoryLedger
 from flwr_dpkmeans.node.ledger_file import FileLedger
+
+DOCS = Path(__file__).resolve().parents[3] / "flwr_dpkmeans" / "docs"
+PAGE = DOCS / "reference" / "ledger.md"
 
 Tamper = Callable[[Path], None]
 
@@ -87,7 +89,7 @@ def test_the_tests_that_the_documentation_names_exist() -> None:
     names = set(
         re.findall(
             r"`(test_\w+)`",
-            Path(ledger_module.__file__).with_name("LEDGER.md").read_text(),
+            PAGE.read_text(),
         )
     )
     assert len(names) > 10
@@ -236,7 +238,7 @@ def test_an_older_copy_of_the_ledger_alone_is_found_out(filled: Path) -> None:
 
 
 def test_an_older_copy_of_both_files_is_the_owners_doing(filled: Path) -> None:
-    """The limit of a ledger without a key, as LEDGER.md says.
+    """The limit of a ledger without a key, as the page on the ledger says.
 
     Whoever owns the disk can put it back.
     """

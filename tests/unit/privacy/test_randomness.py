@@ -592,9 +592,13 @@ def test_forks_are_watched_where_there_are_any(monkeypatch: pytest.MonkeyPatch) 
 
 def test_it_is_said_that_constant_time_is_not_claimed() -> None:
     """On the page of limits, beside the sources of noise, and beside keys and masks."""
-    limits = (PACKAGE / "LIMITS.md").read_text()
+    limits = (PACKAGE / "docs" / "explanation" / "sharp_edges.md").read_text()
     sources = f"{SecureNoise.__doc__}", f"{OpenDPNoise.__doc__}"
-    for text in (limits, *sources, (PACKAGE / "secagg" / "README.md").read_text()):
+    for text in (
+        limits,
+        *sources,
+        (PACKAGE / "docs" / "reference" / "protocol.md").read_text(),
+    ):
         assert "Constant time is not claimed" in " ".join(text.split())
     assert "how long a draw of noise takes" in " ".join(limits.split())
 

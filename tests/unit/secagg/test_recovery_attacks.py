@@ -461,7 +461,7 @@ def test_one_more_colluder_than_planned_is_what_it_takes() -> None:
     # The threshold is exact: t colluders and half of the rest miss both keys by one
     # share.
     federation = RecoveryFederation.make(21, max_silent=4)
-    graph = federation.session._graph
+    graph = federation.session.graph
     assert 2 * graph.threshold > graph.degree + 4
     assert 2 * (graph.threshold - 1) <= graph.degree + 4
 
@@ -518,7 +518,7 @@ def test_every_share_counts_and_none_goes_unnoticed(silent: tuple[int, ...]) -> 
     federation.give_shares()
     holders = [
         node for node in session.unmasked if 11 in session.unmasked[node].shares
-    ][: session._graph.threshold]
+    ][: session.graph.threshold]
     for holder in holders:
         right = session.unmasked[holder]
         wrong = bytes(32) + right.shares[11][32:]

@@ -93,7 +93,7 @@ def test_few_masks_wait_for_their_other_end() -> None:
 
     class Noted(LocalRun):
         def ask(self, node: int, request: Request) -> Answer:
-            waiting.append(len(self._pairs))
+            waiting.append(len(self.pairs))
             return super().ask(node, request)
 
     for n_clients in (40, 80):
@@ -104,4 +104,4 @@ def test_few_masks_wait_for_their_other_end() -> None:
         ).play()
         # Of each of the first three and the last three: its keys and its mask.
         assert max(waiting) <= 2 * 3 * 6
-        assert not run._pairs
+        assert not run.pairs

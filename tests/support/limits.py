@@ -1,0 +1,5 @@
+"""What the fixture `set_limits` gives: fields of `ResourceLimits` by name."""
+
+from collections.abc import Callable
+
+SetLimits = Callable[..., None]

@@ -1,0 +1,50 @@
+"""Trust models that draw other noise than they say, in the place of honest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flwr_dpkmeans.sums.trust import TRUST_MODELS, TrustModel
+
+Words = NDArray[np.uint64]
+Draw = Callable[..., Words]
+"""Called as `flwr_dpkmeans.privacy.release.draw_noise` is."""
+
+
+def plant_trust(patch: pytest.MonkeyPatch, *models: TrustModel) -> None:
+    """Let models stand for the honest ones of their names."""
+    for model in models:
+        patch.setitem(TRUST_MODELS, model.name, model)
+
+
+def plant_noise(patch: pytest.MonkeyPatch, draw: Draw) -> None:
+    """Let every trust model draw so, on the server and in the clients."""
+    for model in [*TRUST_MODELS.values()]:
+        kind = type(model)
+
+        class Wrong(kind):  # type: ignore[valid-type, misc]
+            def draw(self, *args: Any, **options: Any) -> Words:
+                return draw(*args, **options)
+
+        plant_trust(patch, Wrong())
+
+
+def watch_noise(
+    patch: pytest.MonkeyPatch, note: Callable[[Words, float | None], None]
+) -> None:
+    """Note what every trust model draws, honest or not, and its share, if it has one."""
+    for model in [*TRUST_MODELS.values()]:
+        kind = type(model)
+
+        class Watched(kind):  # type: ignore[valid-type, misc]
+            def draw(self, *args: Any, **options: Any) -> Words:
+                noise = super().draw(*args, **options)
+                note(noise, options.get("share"))
+                return noise
+
+        plant_trust(patch, Watched())
