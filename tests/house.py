@@ -278,7 +278,7 @@ ROW = 88
 """Columns of a line."""
 PUBLIC_FLOWER = (
     *("flwr.app", "flwr.client", "flwr.clientapp", "flwr.serverapp"),
-    *("flwr.server", "flwr.simulation", "flwr"),
+    *("flwr.server", "flwr.simulation", "flwr", "flwr.serverapp.strategy"),
 )
 """Modules of Flower that its documentation offers to apps."""
 

@@ -15,14 +15,14 @@ from flwr_dpkmeans.secagg.keys import KEY_BYTES
 from flwr_dpkmeans.secagg.messages import Release, SumRequest
 from flwr_dpkmeans.secagg.party import Party, Phase, changed
 from flwr_dpkmeans.secagg.recover import Recover
-from flwr_dpkmeans.secagg.recover_session import RecoverSession
-from flwr_dpkmeans.secagg.retry import Retry, RetrySession
+from flwr_dpkmeans.secagg.retry import Retry
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import ALL_PAIRS_UP_TO, Roster
 from flwr_dpkmeans.sums.trust import Shares
 
 if TYPE_CHECKING:
     from flwr_dpkmeans.sums.plan import Plan
+    from flwr_dpkmeans.sums.server_sessions import Session
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,6 @@ class Plain(Party):
         return AggregateVector(release.values, blinded=False)
 
 
-class PlainSession(RetrySession):
-    """The server's side: it adds up, and no key author hides anything from it, whatever
-    the trust model says.
-    """
-
-    def authors(self) -> frozenset[int]:
-        """Nobody seals a group key."""
-        return frozenset()
-
-
-Session = RetrySession | RecoverSession
 PARTIES: Mapping[str, type[Party]] = MappingProxyType(
     {kind.__name__: kind for kind in (Retry, Recover, Plain)}
 )
@@ -99,7 +88,12 @@ class Repeated:
         return Retry(*start) if plan.settings.masking else Plain(*start)
 
     def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
-        """The server's side, once keys are agreed on."""
+        """The server's side, once keys are agreed on.
+
+        Imported there alone: a node executes none of it.
+        """
+        from flwr_dpkmeans.sums.server_sessions import PlainSession, RetrySession
+
         if agreed.settings.masking:
             return RetrySession(roster, **limits)
         return PlainSession(roster, **limits)
@@ -141,6 +135,8 @@ class Recovered(Repeated):
         return Recover(*start, slots=plan.slots)
 
     def session(self, agreed: Plan, roster: Roster, **limits: Any) -> Session:
+        from flwr_dpkmeans.sums.server_sessions import RecoverSession
+
         return RecoverSession(agreed.run_id, roster, agreed.slots, **limits)
 
     def usual_max_silent(self, n_clients: int) -> int:

@@ -48,13 +48,14 @@ from flwr_dpkmeans.secagg.pins import fingerprints, require_known_peers
 from flwr_dpkmeans.secagg.ring import AggregateVector
 from flwr_dpkmeans.secagg.roster import Roster
 from flwr_dpkmeans.secagg.session import require_equal_tags
-from flwr_dpkmeans.sums.aggregation import Session, session_of
+from flwr_dpkmeans.sums.aggregation import session_of
 from flwr_dpkmeans.sums.build import build_algorithm, initial_state
 from flwr_dpkmeans.sums.checks.plausible import require_plausible
 from flwr_dpkmeans.sums.draft import redraft_plan
 from flwr_dpkmeans.sums.outcome import COUNT, Discoveries
 from flwr_dpkmeans.sums.plan import Plan, PlannedRound, make_noise_source
 from flwr_dpkmeans.sums.round import State
+from flwr_dpkmeans.sums.server_sessions import Session
 from flwr_dpkmeans.sums.statement import Step, build_report, describe_step
 from flwr_dpkmeans.sums.trust import Broadcast
 from flwr_dpkmeans.sums.wire import (
