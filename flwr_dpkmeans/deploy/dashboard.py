@@ -40,7 +40,8 @@ from flwr_dpkmeans.deploy.node_options import NodeOptions
 from flwr_dpkmeans.deploy.owner_commands import owner_sees
 from flwr_dpkmeans.deploy.run_folders import read_progress, runs_below
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError
-from flwr_dpkmeans.flower.progress import Notice, Outcome, RunProgress
+from flwr_dpkmeans.flower.round_trip import Notice
+from flwr_dpkmeans.flower.run_progress import Outcome, RunProgress
 from flwr_dpkmeans.log import placed_logger
 from flwr_dpkmeans.node.identity import write_new
 from flwr_dpkmeans.node.policy import DEPLOYED, ClientPolicy

@@ -51,7 +51,8 @@ from flwr_dpkmeans.deploy.node_options import Isolation, NodeOptions
 from flwr_dpkmeans.errors import ConfigurationError, DPKMeansError, PeerError, listed
 from flwr_dpkmeans.flower import _private
 from flwr_dpkmeans.flower.row_cluster import ClusterClient, summed_elsewhere
-from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_keys import run_keys
 from flwr_dpkmeans.log import LogOptions
 from flwr_dpkmeans.node.guard import NodeGuard
 from flwr_dpkmeans.node.identity import Identity

@@ -45,7 +45,7 @@ from flwr_dpkmeans.flower._private import (
     registered_nodes,
     server_component,
 )
-from flwr_dpkmeans.flower.server_app import checked_strategy, require_known
+from flwr_dpkmeans.flower.run_config import checked_strategy, require_known
 from flwr_dpkmeans.log import printable
 from flwr_dpkmeans.sums.plan import Plan
 

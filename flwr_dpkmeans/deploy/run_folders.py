@@ -6,7 +6,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome, RunProgress
+from flwr_dpkmeans.flower.run_progress import (
+    LOG_FILE,
+    PROGRESS_FILE,
+    Outcome,
+    RunProgress,
+)
 from flwr_dpkmeans.node.durable_files import lock
 
 _DIED = (

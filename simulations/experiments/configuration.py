@@ -25,7 +25,8 @@ from flwr_dpkmeans.baselines.central import require_central
 from flwr_dpkmeans.data.bundled import BUNDLED
 from flwr_dpkmeans.data.points import Bounds, read_ranges
 from flwr_dpkmeans.errors import ConfigurationError, nearest
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config, table_of
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_keys import table_of
 from flwr_dpkmeans.options import read_config, task_kind
 from flwr_dpkmeans.sums.checks.supported import require_supported
 from flwr_dpkmeans.sums.config import RunConfig
@@ -231,7 +232,7 @@ def federated_config(
     Raises
     ------
     ConfigurationError
-        As `flwr_dpkmeans.flower.server_app.strategy_from_run_config`.
+        As `flwr_dpkmeans.flower.run_config.strategy_from_run_config`.
     """
     is_exact = run_config.get("evaluation") == EvaluationKind.EXACT.value
     if is_exact:

@@ -39,10 +39,11 @@ from flwr_dpkmeans.flower.client import ray_nodes
 from flwr_dpkmeans.flower.client import result_folders as node
 from flwr_dpkmeans.flower.client.node_table import load_client
 from flwr_dpkmeans.flower.client_app import app as clients
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.messages import server_kind
-from flwr_dpkmeans.flower.progress import LOG_FILE, PROGRESS_FILE, Outcome
-from flwr_dpkmeans.flower.server_app import run_keys, strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
+from flwr_dpkmeans.flower.run_keys import run_keys
+from flwr_dpkmeans.flower.run_progress import LOG_FILE, PROGRESS_FILE, Outcome
 from flwr_dpkmeans.kmeans.folding import PostProcessing
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.node.ledger_file import FileLedger

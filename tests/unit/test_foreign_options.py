@@ -20,7 +20,7 @@ from flwr_dpkmeans import Auto, FastLloydOptions, FedDPKMeansOptions, FederatedK
 from flwr_dpkmeans.algorithms.lookup import NOT_FEDERATED, clusterings
 from flwr_dpkmeans.data.schema import Schema
 from flwr_dpkmeans.errors import ConfigurationError
-from flwr_dpkmeans.flower.server_app import strategy_from_run_config
+from flwr_dpkmeans.flower.run_config import strategy_from_run_config
 from flwr_dpkmeans.flower.strategy import PrivateKMeans
 from flwr_dpkmeans.kmeans.public_points import PackingMethod
 from flwr_dpkmeans.options import (

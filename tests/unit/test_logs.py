@@ -38,7 +38,7 @@ from flwr_dpkmeans.flower.kmeans_client import KMeansClient
 from flwr_dpkmeans.flower.messages.client_memory import recall
 from flwr_dpkmeans.flower.progress import Progress
 from flwr_dpkmeans.flower.server_app import ended_by
-from flwr_dpkmeans.flower.strategy import round_trips_left
+from flwr_dpkmeans.flower.strategies.run_log import round_trips_left
 from flwr_dpkmeans.log import (
     LONGEST_LINE,
     LineFormatter,

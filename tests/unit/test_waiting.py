@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 
 from flwr_dpkmeans.errors import CohortError, ConfigurationError
 from flwr_dpkmeans.flower.messages.joining import turn, wait_for_nodes
-from flwr_dpkmeans.flower.strategy import Timeouts
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.log import named
 
 

@@ -29,7 +29,7 @@ from flwr_dpkmeans.errors import CohortError, ConfigurationError, LocalMisuseErr
 from flwr_dpkmeans.flower import strategy
 from flwr_dpkmeans.flower.client.wrapped_app import WrappedApp
 from flwr_dpkmeans.flower.client_app import client_app
-from flwr_dpkmeans.flower.engines import InProcessGrid, Node
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid, Node
 from flwr_dpkmeans.flower.messages.replies import message_of
 from flwr_dpkmeans.flower.mod import SecureAggregation
 from flwr_dpkmeans.node.ledger import MemoryLedger

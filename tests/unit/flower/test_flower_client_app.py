@@ -43,7 +43,7 @@ from flwr_dpkmeans.flower.client.ray_nodes import OutputFiles
 from flwr_dpkmeans.flower.client.result_folders import output_folder, result_folder
 from flwr_dpkmeans.flower.client.simulated_tables import mixture_of, simulated_part
 from flwr_dpkmeans.flower.client.wrapped import Wrapped
-from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.flower.messages.message_records import packet_of
 from flwr_dpkmeans.flower.mod import (
     INTERNAL_SENTENCE,

@@ -15,7 +15,7 @@ import pytest
 from flwr.app import Message, RecordDict
 
 from flwr_dpkmeans.errors import ProtocolError
-from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.flower.messages import exchange, message_records
 from flwr_dpkmeans.flower.messages.exchange import (
     DEPLOYED_POLL_SECONDS,

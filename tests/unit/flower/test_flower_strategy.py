@@ -18,13 +18,10 @@ from flwr_dpkmeans import (
     ServerLloyd,
 )
 from flwr_dpkmeans.errors import CohortError, ConfigurationError, RefusalError
-from flwr_dpkmeans.flower.engines import InProcessGrid
+from flwr_dpkmeans.flower.in_process_grid import InProcessGrid
 from flwr_dpkmeans.flower.messages.message_records import packet_of
-from flwr_dpkmeans.flower.strategy import (
-    KMeansResult,
-    Timeouts,
-    step_metrics,
-)
+from flwr_dpkmeans.flower.strategies.strategy_result import KMeansResult, step_metrics
+from flwr_dpkmeans.flower.strategies.timeouts import Timeouts
 from flwr_dpkmeans.options import parse_config
 from flwr_dpkmeans.secagg.messages import Stage
 from flwr_dpkmeans.sums.draft import draft_plan

@@ -1,0 +1,9 @@
+"""The strategy of Lloyd's iterations without noise."""
+
+from __future__ import annotations
+
+from flwr_dpkmeans.flower.strategy import PrivateKMeans
+
+
+class Lloyd(PrivateKMeans, algorithm="lloyd"):
+    """Lloyd's algorithm without noise: not private; parameters as in `PrivateKMeans`."""
